@@ -35,7 +35,7 @@ check: need-check
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/py-spy.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 
-# What tests/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
+# What tests/docs/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
 # the database of advisories.
 deny:
 	@cargo deny --version >/dev/null 2>&1 || { printf '%s\n' 'make deny: cargo-deny is not installed' \
@@ -74,29 +74,29 @@ soak: need
 # A second job of real DGL on the hosts and ports of the first, 0 to 30 s behind it, 20 times: some 15 minutes
 two-jobs: need-test
 	cargo build --workspace --locked
-	TWO_JOBS_ROUNDS=20 cargo test --locked -p dgl-tools-tests --test two_jobs -- --nocapture real_dgl
+	TWO_JOBS_ROUNDS=20 cargo test --locked -p dgl-tools-tests --test job -- --nocapture two_jobs::real_dgl
 
 # All of DGL_VERSIONS, on real hosts; 1.1.3 and 2.1.0 can be had too.
 DGL_VERSIONS ?= 0.5.3 0.6.1 0.9.1 1.0.4
 test-versions: need-test
 	cargo build --workspace --locked
-	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test versions -- --ignored --nocapture
+	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture versions::
 
 # GraphStorm 0.4 on real hosts.
 test-graphstorm: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test graphstorm -- --ignored --nocapture
+	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
 
 # DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4. Where
 # mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools-partition(7) says how that is built.
 test-partitioning: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test partitioning -- --ignored --nocapture
+	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture partitioning::
 
 # Agents that Open MPI's mpirun starts on real hosts.
 test-mpirun: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test dial -- --ignored --nocapture
+	cargo test -p dgl-tools-tests --test connect -- --ignored --nocapture dial::
 
 demo: need
 	cargo build --workspace --locked

@@ -189,7 +189,7 @@ fn verdicts_of_runs_that_failed() {
     }
 }
 
-/// Of jobs without DGL, whose records tests/why.rs and tests/servers.rs make anew each time.
+/// Of jobs without DGL; tests/job/why.rs and tests/dgl/servers.rs make such records anew.
 #[test]
 fn verdicts_of_runs_that_no_host_has_ended() {
     let table = [

@@ -1,0 +1,609 @@
+//! How host-agent comes to a host: whatever shell is there, whatever the folders are like, whatever
+//! breaks on the way. Each test is a login of its own by a command that starts a shell, with a home
+//! of its own.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use support::{Ran, executable, scratch, sh, shells, soon, takes_seconds, tools};
+
+/// A host with a home and a folder for temporary files.
+struct Host {
+    folder: PathBuf,
+}
+
+impl Host {
+    fn new(name: &str) -> Host {
+        let folder = scratch(name);
+        for part in ["home", "tmp"] {
+            let mut own = std::fs::DirBuilder::new();
+            own.mode(0o700).create(folder.join(part)).unwrap();
+        }
+        Host { folder }
+    }
+
+    /// Logs in; `login` is a script that gets the words `sh -c COMMAND` and runs them, in whatever
+    /// surroundings.
+    fn log_in(&self, login: &str) -> Ran {
+        executable(&self.folder.join("login"), &format!("#!/bin/sh\n{login}\n"));
+        self.log_in_again()
+    }
+
+    fn log_in_again(&self) -> Ran {
+        self.log_in_within("60s")
+    }
+
+    /// Logs in again; `limit` is the longest silence.
+    fn log_in_within(&self, limit: &str) -> Ran {
+        let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp \
+            USER=me LOGNAME=me";
+        let reap =
+            format!("dgl-reap --list --connect-timeout {limit} --connect \"{own} $PWD/login\"");
+        sh(
+            &self.folder,
+            &format!("echo 10.99.0.1 | ipconf-check | {reap}"),
+        )
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.join("home/.cache/dgl-tools")
+    }
+
+    /// The folder below $TMPDIR; it has the number of the user in its name, which may be another
+    /// one in there.
+    fn fallback(&self) -> PathBuf {
+        let names = names_in(&self.folder.join("tmp"));
+        let number = |name: &String| {
+            name.strip_prefix("dgl-tools-")
+                .is_some_and(|uid| uid.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        assert!(names.len() == 1 && number(&names[0]), "{names:?}");
+        self.folder.join("tmp").join(&names[0])
+    }
+
+    /// The only agent in a folder, and nothing beside it.
+    fn only_agent_in(&self, folder: &Path) -> PathBuf {
+        let names = names_in(folder);
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert!(is_agent(&names[0]), "{names:?}");
+        folder.join(&names[0])
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// `host-agent-` and a hash.
+fn is_agent(name: &str) -> bool {
+    name.strip_prefix("host-agent-")
+        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+fn well(ran: &Ran) {
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+}
+
+/// With root of a namespace of its own, where it may mount; runs `first` before the words.
+fn with_mounts(first: &str) -> String {
+    format!("exec unshare --user --map-root-user --mount sh -c '{first}; exec \"$@\"' sh \"$@\"")
+}
+
+/// Mounts an empty disk on each of the machine's own folders that are tried last. The working
+/// folder may lie below one of them; `.` still is the folder that the mount hides, unless mount(8)
+/// makes a path of it.
+fn own_disks(options: &str) -> String {
+    ["/dev/shm", "/var/tmp"]
+        .map(|folder| format!("mount -t tmpfs -o {options} tmpfs {folder}"))
+        .join(" && ")
+        + " && mkdir -p $PWD && mount --no-canonicalize --bind . $PWD"
+}
+
+#[test]
+fn every_shell_takes_the_agent_once() {
+    if takes_seconds() {
+        return;
+    }
+    for shell in shells() {
+        let host = Host::new("agent-shells");
+        let login = format!("shift; echo x >>logins; exec {shell} \"$@\"");
+        well(&host.log_in(&login));
+        let agent = host.only_agent_in(&host.cache());
+        let (first, folder) = (
+            std::fs::metadata(&agent).unwrap(),
+            std::fs::metadata(host.cache()).unwrap(),
+        );
+        assert_eq!(
+            (first.mode() & 0o777, folder.mode() & 0o777),
+            (0o700, 0o700),
+            "{shell}"
+        );
+        well(&host.log_in_again());
+        assert_eq!(
+            std::fs::metadata(host.only_agent_in(&host.cache()))
+                .unwrap()
+                .ino(),
+            first.ino(),
+            "{shell}: it was sent again"
+        );
+    }
+}
+
+#[test]
+fn below_any_login_shell_and_its_noise() {
+    if takes_seconds() {
+        return;
+    }
+    let shells = ["csh", "tcsh", "fish", "zsh", "bash -l", "dash", "mksh"];
+    for shell in shells
+        .into_iter()
+        .filter(|shell| sh(&tools(), &format!("command -v {shell}")).status == 0)
+    {
+        let host = Host::new("agent-logins");
+        // as sshd does: the user's shell gets one line
+        let login = format!(
+            "printf 'Welcome\\nno line end'; echo noise >&2; exec {shell} -c \"$1 $2 '$3'\""
+        );
+        well(&host.log_in(&login));
+        host.only_agent_in(&host.cache());
+    }
+    let host = Host::new("agent-loud");
+    let loud = host.log_in("exec yes");
+    assert_eq!(loud.status, 74, "{}", loud.err);
+    assert!(
+        loud.err.contains("says more than") && loud.err.contains("~/.bashrc"),
+        "{}",
+        loud.err
+    );
+}
+
+#[test]
+fn a_folder_that_does_not_allow_execution_is_passed_over() {
+    if takes_seconds() {
+        return;
+    }
+    let noexec = "mount -t tmpfs -o noexec,mode=0700 tmpfs $HOME";
+    let host = Host::new("agent-noexec");
+    well(&host.log_in(&with_mounts(noexec)));
+    host.only_agent_in(&host.fallback());
+    // the agent is there already, brought by a host that shares the home and may execute
+    let host = Host::new("agent-noexec-kept");
+    well(&host.log_in("exec \"$@\""));
+    host.only_agent_in(&host.cache());
+    well(&host.log_in(&with_mounts(&format!(
+        "cp -a home keep && {noexec} && cp -a keep/. home"
+    ))));
+    host.only_agent_in(&host.fallback());
+}
+
+#[test]
+fn a_full_folder_is_passed_over() {
+    if takes_seconds() {
+        return;
+    }
+    for size in ["4k", "64k"] {
+        let host = Host::new("agent-full");
+        let full = format!(
+            "mount -t tmpfs -o mode=0700,size={size} tmpfs $HOME && {{ [ {size} != 4k ] || mkdir \
+             -p $HOME/.cache/dgl-tools; }}"
+        );
+        well(&host.log_in(&with_mounts(&full)));
+        host.only_agent_in(&host.fallback());
+    }
+}
+
+#[test]
+fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-link");
+    let elsewhere = host.folder.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::create_dir(host.folder.join("home/.cache")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, host.cache()).unwrap();
+    well(&host.log_in("exec \"$@\""));
+    assert_eq!(names_in(&elsewhere), [""; 0]);
+    host.only_agent_in(&host.fallback());
+
+    // a file of that name in a folder of another user is not run either
+    let host = Host::new("agent-others");
+    well(&host.log_in("exec \"$@\""));
+    let agent = host.only_agent_in(&host.cache());
+    executable(&agent, "#!/bin/sh\n: >../../../was-run\n");
+    let other = std::fs::metadata(&agent).unwrap().uid() + 1;
+    if std::os::unix::fs::chown(host.cache(), Some(other), None).is_err() {
+        println!("skipped: only root can give a folder away");
+        return;
+    }
+    well(&host.log_in_again());
+    assert!(!host.folder.join("was-run").exists());
+    host.only_agent_in(&host.fallback());
+}
+
+/// Another user who can write the folder above the agent's puts theirs in its place, again and
+/// again, while the script looks at it.
+#[test]
+fn an_agent_that_others_can_replace_is_not_run() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-swapped");
+    well(&host.log_in("exec \"$@\""));
+    let agent = host.only_agent_in(&host.cache());
+    let name = agent.file_name().unwrap().to_str().unwrap();
+    let theirs = host.folder.join("home/.cache/theirs");
+    let evil = format!(
+        "#!/bin/sh\n: >'{}/was-run'\necho {}\n",
+        host.folder.display(),
+        name.replace("host-agent-", "")
+    );
+    executable(&theirs.join(name), &evil);
+    let stranger = Some(12345);
+    let given =
+        [&theirs, &theirs.join(name)].map(|path| std::os::unix::fs::chown(path, stranger, None));
+    if given.iter().any(Result::is_err) {
+        println!("skipped: only root can give a folder away");
+        return;
+    }
+    let above = host.folder.join("home/.cache");
+    std::fs::set_permissions(&above, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let logins = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let (here, cache) = (nix::fcntl::AT_FDCWD, host.cache());
+                let flags = nix::fcntl::RenameFlags::RENAME_EXCHANGE;
+                nix::fcntl::renameat2(here, &theirs, here, &cache, flags).unwrap();
+            }
+        });
+        let logins: Vec<Ran> = (0..15).map(|_| host.log_in_again()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        logins
+    });
+    assert!(!host.folder.join("was-run").exists());
+    logins.iter().for_each(well);
+    host.only_agent_in(&host.fallback());
+}
+
+#[test]
+fn where_no_folder_will_do_all_are_named_with_the_cure() {
+    let host = Host::new("agent-nowhere");
+    let mounts =
+        ["$HOME", "$TMPDIR"].map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}"));
+    let mounts = format!("{} && {}", own_disks("noexec"), mounts.join(" && "));
+    let refused = host.log_in(&with_mounts(&mounts));
+    assert_eq!(refused.status, 74, "{}", refused.err);
+    for words in [
+        "no folder there can hold and run host-agent",
+        "/home/.cache/dgl-tools (full, read-only or noexec)",
+        "/var/tmp/dgl-tools-",
+        "DGL_TOOLS_AGENT_DIR",
+    ] {
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+    }
+    // the cure
+    let cured = host.log_in(&format!(
+        "export DGL_TOOLS_AGENT_DIR=$PWD/own\n{}",
+        with_mounts(&mounts)
+    ));
+    well(&cured);
+    host.only_agent_in(&host.folder.join("own"));
+}
+
+#[test]
+fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-shared");
+    executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
+    let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \
+        \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
+    let all = sh(
+        &host.folder,
+        &format!(
+            "for n in $(seq 20); do ({reap}; echo $? >status.$n) & done; wait; cat status.* | \
+             sort | uniq -c; cat err.*"
+        ),
+    );
+    assert!(all.out.trim_start().starts_with("20 0\n"), "{}", all.out);
+    host.only_agent_in(&host.cache());
+}
+
+#[test]
+fn what_a_cut_leaves_is_removed_later() {
+    let host = Host::new("agent-cut");
+    let cut = "#!/bin/sh\nhead -c 1000\nkill -s KILL 0\n";
+    for program in ["gzip", "cat"] {
+        executable(&host.folder.join("bin").join(program), cut);
+    }
+    let failed = host.log_in("PATH=$PWD/bin:$PATH exec setsid --wait \"$@\"");
+    assert_eq!(failed.status, 74, "{}", failed.err);
+    let names = names_in(&host.cache());
+    assert!(
+        names.len() == 1 && names[0].len() == 33 && names[0].starts_with('.'),
+        "half of an agent: {names:?}"
+    );
+
+    // the next one works, and leaves alone what may be another's that is under way
+    well(&host.log_in("exec \"$@\""));
+    assert_eq!(names_in(&host.cache()).len(), 2);
+    let foreign = host.cache().join("venv-dgl-1.0.4-1");
+    std::fs::write(&foreign, "").unwrap();
+    assert_eq!(
+        sh(
+            &host.cache(),
+            "touch -d '2 days ago' .[0-9a-f]* host-agent-* venv*"
+        )
+        .status,
+        0
+    );
+    well(&host.log_in_again());
+    let names = names_in(&host.cache());
+    assert!(
+        names.len() == 2 && is_agent(&names[0]) && names[1] == "venv-dgl-1.0.4-1",
+        "{names:?}"
+    );
+}
+
+/// A link that takes in whatever it is given at once, as the buffers of pipes, ssh and sockets do,
+/// and lets a number of bytes a second through; after the last of so many it stands still.
+const LINK: &str = r#"
+import os, sys, threading, time
+
+rate, last = float(sys.argv[1]), float(sys.argv[2])
+held, begun, before, through = bytearray(), time.monotonic(), 0, 0
+lock, is_over = threading.Lock(), threading.Event()
+
+def take_in():
+    while some := os.read(0, 1 << 20):
+        with lock:
+            held.extend(some)
+    is_over.set()
+
+threading.Thread(target=take_in).start()
+while not (is_over.is_set() and (not held or through >= last)):
+    time.sleep(0.02)
+    with lock:
+        if not held:
+            begun, before = time.monotonic(), through
+            continue
+        allowed = min(last, before + (time.monotonic() - begun) * rate)
+        some = bytes(held[:max(0, int(allowed - through))])
+        del held[:len(some)]
+    through += len(some)
+    while some:
+        some = some[os.write(1, some):]
+"#;
+
+#[test]
+fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
+    if takes_seconds() {
+        return;
+    }
+    let limit = 5;
+    let packed = sh(&tools(), "gzip -1c host-agent | wc -c").out;
+    let packed: u64 = packed.trim().parse().unwrap();
+    let rate = packed / (limit * 5 / 2);
+    for (last, is_whole) in [(packed * 2, true), (packed / 4, false)] {
+        let host = Host::new("agent-slow");
+        std::fs::write(host.folder.join("link"), LINK).unwrap();
+        let login = format!("#!/bin/sh\npython3 $PWD/link {rate} {last} | setsid --wait \"$@\"\n");
+        executable(&host.folder.join("login"), &login);
+        let begun = Instant::now();
+        let ran = host.log_in_within(&format!("{limit}s"));
+        let seconds = begun.elapsed().as_secs();
+        if is_whole {
+            well(&ran);
+            assert!(seconds > 2 * limit, "it was no slow link: {seconds} s");
+            host.only_agent_in(&host.cache());
+        } else {
+            assert_eq!(ran.status, 74, "{}", ran.err);
+            let said = format!("no answer within {limit} s");
+            assert!(ran.err.contains(&said), "{}", ran.err);
+            soon("half of an agent is removed", || {
+                names_in(&host.cache()).is_empty()
+            });
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_was_not_used_for_a_month_is_removed() {
+    let host = Host::new("agent-old");
+    well(&host.log_in("exec \"$@\""));
+    let own = host.only_agent_in(&host.cache());
+    for (age, name) in [(40, "1"), (20, "2")] {
+        let other = host.cache().join(format!("host-agent-{}", name.repeat(64)));
+        std::fs::write(&other, "").unwrap();
+        assert_eq!(
+            sh(
+                &host.cache(),
+                &format!("touch -d '{age} days ago' {}", other.display())
+            )
+            .status,
+            0
+        );
+    }
+    assert_eq!(
+        sh(
+            &host.cache(),
+            &format!("touch -d '40 days ago' {}", own.display())
+        )
+        .status,
+        0
+    );
+    well(&host.log_in_again());
+    let left = names_in(&host.cache());
+    assert!(
+        left.contains(&own.file_name().unwrap().to_str().unwrap().to_owned()),
+        "{left:?}"
+    );
+    assert!(
+        left.contains(&format!("host-agent-{}", "2".repeat(64))) && left.len() == 2,
+        "{left:?}"
+    );
+}
+
+/// A machine that lost its power leaves empty files and cut ones.
+#[test]
+fn an_agent_that_does_not_run_is_taken_anew() {
+    if takes_seconds() {
+        return;
+    }
+    let host = Host::new("agent-broken");
+    well(&host.log_in("exec \"$@\""));
+    let agent = host.only_agent_in(&host.cache());
+    let whole = std::fs::read(&agent).unwrap();
+    for broken in [&b""[..], &whole[..whole.len() / 2], b"exit 0\n", &[0; 4096]] {
+        std::fs::write(&agent, broken).unwrap();
+        well(&host.log_in_again());
+        assert!(
+            std::fs::read(host.only_agent_in(&host.cache())).unwrap() == whole,
+            "{} bytes",
+            broken.len()
+        );
+    }
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o600)).unwrap();
+    well(&host.log_in_again());
+    assert_eq!(
+        std::fs::metadata(host.only_agent_in(&host.cache()))
+            .unwrap()
+            .mode()
+            & 0o777,
+        0o700
+    );
+}
+
+#[test]
+fn another_machine_type_is_refused_with_the_cure() {
+    let host = Host::new("agent-machine");
+    let table = [
+        (
+            "Linux",
+            "riscv64",
+            "there is no host-agent here for its machine type, riscv64",
+            "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its folder in \
+             DGL_TOOLS_AGENTS",
+        ),
+        (
+            "Darwin",
+            "arm64",
+            "the host runs Darwin, and jobs run on Linux",
+            "",
+        ),
+    ];
+    for (system, machine, problem, fix) in table {
+        let uname =
+            format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
+        executable(&host.folder.join("bin/uname"), &uname);
+        let refused = host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"");
+        assert_eq!(refused.status, 74, "{}", refused.err);
+        assert!(
+            refused.err.contains(problem) && refused.err.contains(fix),
+            "{}",
+            refused.err
+        );
+        assert!(!host.cache().exists());
+    }
+    // with its agent in a folder that is named, it is that which is sent
+    let agents = "mkdir -p agents && printf '#!/bin/sh\necho never\n' >agents/host-agent-riscv64";
+    executable(
+        &host.folder.join("bin/uname"),
+        "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n",
+    );
+    assert_eq!(sh(&host.folder, agents).status, 0);
+    // every folder is tried in turn, and those of the machine are not to keep a trace of it
+    let login = format!(
+        "#!/bin/sh\nexport PATH=\"$PWD/bin:$PATH\"\n{}\n",
+        with_mounts(&own_disks("mode=1777"))
+    );
+    executable(&host.folder.join("login"), &login);
+    let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me \
+        DGL_TOOLS_AGENT_DIR=$PWD/own";
+    let reap = format!("dgl-reap --list --connect \"{own} $PWD/login\"");
+    let sent = sh(
+        &host.folder,
+        &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"),
+    );
+    assert_eq!(sent.status, 74, "it is not an agent: {}", sent.err);
+    assert!(
+        sent.err
+            .contains("/own (it did not arrive whole, or does not run)"),
+        "{}",
+        sent.err
+    );
+}
+
+/// A busybox, a libc where the agent needs one, /proc, and nothing else: neither gzip nor base64,
+/// dd, awk, tar or Python.
+#[test]
+fn a_host_that_has_next_to_nothing() {
+    let folder = scratch("agent-bare");
+    let make = r#"
+        mkdir -p root/bin root/proc root/dev root/home
+        : >root/dev/null && chmod 666 root/dev/null
+        cp "$(command -v busybox)" root/bin/busybox
+        for program in sh cat head chmod ls mkdir mv rm uname env; do
+            ln -s busybox root/bin/$program
+        done
+        for file in root/bin/busybox "$AGENT"; do
+            ldd "$file" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+                mkdir -p "root/${library%/*}" && cp -L "$library" "root/$library"; done
+        done"#;
+    let agent = tools().join("host-agent");
+    let made = sh(&folder, &format!("AGENT='{}'; {make}", agent.display()));
+    assert_eq!(made.status, 0, "{}", made.err);
+    // chroot is not in the PATH of Debian's users
+    let enter = "PATH=$PATH:/usr/sbin:/sbin
+        exec unshare --user --map-root-user --pid --fork --kill-child \
+        --mount-proc=$PWD/root/proc chroot $PWD/root \
+                 /bin/env -i PATH=/bin HOME=/home \"$@\"\n";
+    executable(&folder.join("enter"), &format!("#!/bin/sh\n{enter}"));
+    let job = format!("env {}", folder.join("enter").display());
+    let listed = sh(
+        &folder,
+        &format!(
+            "echo 10.99.0.1 | ipconf-check >h && for n in 1 2; do dgl-reap --list --connect \
+             '{job}' <h || exit; done"
+        ),
+    );
+    well(&listed);
+    assert!(is_agent(
+        &names_in(&folder.join("root/home/.cache/dgl-tools"))[0]
+    ));
+}
+
+/// Only where one was built: `make build`.
+#[test]
+fn the_static_agent_runs_where_there_is_nothing_at_all() {
+    let agent = tools().with_file_name("release").join("host-agent");
+    let is_static = agent.is_file()
+        && sh(&tools(), &format!("ldd '{}' 2>&1", agent.display()))
+            .out
+            .contains("statically linked");
+    if !is_static {
+        println!("skipped: no static host-agent: make agent");
+        return;
+    }
+    let folder = scratch("agent-static");
+    std::fs::copy(&agent, folder.join("host-agent")).unwrap();
+    let ran = sh(
+        &folder,
+        "echo '{\"do\":\"list_jobs\"}' | PATH=$PATH:/usr/sbin:/sbin unshare --user \
+         --map-root-user chroot . /host-agent",
+    );
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "{\"event\":\"done\"}\n"),
+        "{}",
+        ran.err
+    );
+}

@@ -1,0 +1,947 @@
+//! Ways to a host: connectors, what the environment and an ssh_config say of them; and some hosts
+//! only: `--host`, `--partial`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
+
+/// The whole path with a template of ours, whose program talks before and after the command.
+#[test]
+fn a_command_template_carries_the_whole_path() {
+    let folder = scratch("template");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
+    std::fs::write(folder.join("logins.txt"), "127.0.0.1 pod-0\n").unwrap();
+    let way = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
+               echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; \
+               printf 'Goodbye\\n0 ends'; exit $s\n";
+    executable(&folder.join("way"), way);
+    let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {login} {id} {user} {port} \
+        {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
+        ipconf-check --login logins.txt ip.txt | host-probe --workspace \"$PWD\" | part-map \
+            --part-config out/g.json --workspace \"$PWD/ws\" | part-push --verify |
+        dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo; printf \"%s\" \
+            \"last words\"' | dgl-spawn --format human &&
+        ipconf-check --login logins.txt ip.txt | dgl-reap --list --format human >list.txt";
+    let ran = sh(&folder, script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "[127.0.0.1 worker 0] graph of part 0",
+            "[127.0.0.1 worker 0] last words"
+        ],
+        "{}",
+        ran.err
+    );
+    let log = std::fs::read_to_string(folder.join("way.log")).unwrap();
+    assert!(
+        log.lines().count() >= 4
+            && log
+                .lines()
+                .all(|line| line == "127.0.0.1 127.0.0.1 pod-0 0 ann 2022 31000"),
+        "{log}"
+    );
+}
+
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+#[test]
+fn a_template_that_fails_says_why() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("template-fails");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    executable(
+        &folder.join("refuses"),
+        "#!/bin/sh\necho 'error: no such pod' >&2; exit 9\n",
+    );
+    executable(
+        &folder.join("swallows"),
+        "#!/bin/sh\nread -r line; echo done; exit 0\n",
+    );
+    executable(&folder.join("waits"), "#!/bin/sh\nexec sleep 60\n");
+    let nologin = "#!/bin/sh\necho welcome; echo 'This account is not available.'; exit 1\n";
+    executable(&folder.join("nologin"), nologin);
+    let queues = "#!/bin/sh\ntrap 'kill $!; echo left >>queue.log; exit 1' TERM; echo 'job 3 \
+        queued' >&2; sleep 60 >/dev/null 2>&1 & wait\n";
+    executable(&folder.join("queues"), queues);
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
+        >plan.jsonl
+                <plan.jsonl dgl-env --role worker -- touch ran >job.jsonl";
+    assert_eq!(sh(&folder, plan).status, 0);
+    let table = [
+        (
+            "./refuses {name}",
+            "(127.0.0.1): ./refuses: error: no such pod",
+            74,
+        ),
+        (
+            "./swallows {name}",
+            "(127.0.0.1): ./swallows: the connection ended before the script; exit status: 0",
+            74,
+        ),
+        (
+            "./nologin {name}",
+            "script; exit status: 1; its login shell said: This account is not available.\n",
+            74,
+        ),
+        (
+            "./queues {name}",
+            "(127.0.0.1): no answer within 1 s: ./queues: job 3 queued",
+            74,
+        ),
+        ("./missing {name}", "not found", 74),
+        ("./waits {name}", "(127.0.0.1): no answer within 1 s", 74),
+        (
+            "nonsense",
+            "nonsense is none of ssh2, ssh, local, and no command with arguments",
+            2,
+        ),
+    ];
+    let tools = [
+        "host-probe <plan.jsonl",
+        "part-push <plan.jsonl",
+        "dgl-spawn --no-push-check <job.jsonl",
+        "dgl-reap --list <plan.jsonl",
+    ];
+    for (template, said, status) in table {
+        for tool in tools {
+            let got = sh(
+                &folder,
+                &format!("{tool} --connect '{template}' --connect-timeout 1s"),
+            );
+            assert_eq!(got.status, status, "{template}: {tool}: {}", got.err);
+            assert!(got.err.contains(said), "{template}: {tool}: {}", got.err);
+            assert!(!folder.join("ws").exists(), "{template}: {tool}");
+        }
+    }
+    let left = std::fs::read_to_string(folder.join("queue.log")).unwrap();
+    assert_eq!(
+        left.lines().count(),
+        tools.len(),
+        "it is told to end, because what is killed cannot leave a queue"
+    );
+}
+
+/// What a connector warns of again and again says nothing about the host, however much it is.
+#[test]
+fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("template-talks");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let forward = "import os, sys, time\n\
+        while not os.path.exists('frozen'):\n\
+        \x20   sys.stdout.buffer.write(os.read(0, 65536)); sys.stdout.flush()\n\
+        until = time.time() + 30\n\
+        while time.time() < until:\n\
+        \x20   os.write(2, b'warning\\n' * (1 if sys.argv[1] == 'slow' else 8192))\n\
+        \x20   if sys.argv[1] == 'slow': time.sleep(1)\n";
+    std::fs::write(folder.join("forward.py"), forward).unwrap();
+    let way = "#!/bin/sh\npace=$1; shift 2\n\"$@\" | exec python3 forward.py $pace\n";
+    executable(&folder.join("way"), way);
+    for pace in ["slow", "fast"] {
+        let ran = sh(
+            &folder,
+            &format!(
+                "rm -f frozen; ipconf-check ip.txt | dgl-env --role worker \
+                 --workspace \"$PWD\" -- sh -c 'sleep 1; : >frozen; exec sleep 60' >job.jsonl
+                 timeout -s KILL 25 dgl-spawn --no-preflight --host-timeout 5s --grace 1s \
+                 --connect './way {pace} {{name}}' <job.jsonl"
+            ),
+        );
+        assert_eq!(ran.status, 74, "{pace}: {}", ran.err);
+        assert!(
+            ran.err.contains("nothing was heard of it for 5 s"),
+            "{pace}: {}",
+            ran.err
+        );
+    }
+    executable(&folder.join("floods"), "#!/bin/sh\nexec yes warning >&2\n");
+    let ran = sh(
+        &folder,
+        "ipconf-check ip.txt | timeout -s KILL 20 dgl-reap --list --connect './floods {name}' \
+         --connect-timeout 1s",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(ran.err.contains("no answer within 1 s"), "{}", ran.err);
+}
+
+/// One that does not end with its stdin, nor when it is told to.
+#[test]
+fn a_connector_that_stays_is_ended_with_the_tool() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("template-stays");
+    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n10.0.0.3\n").unwrap();
+    let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
+    executable(&folder.join("stays"), stays);
+    for trap in ["-", "\"\""] {
+        let ran = sh(
+            &folder,
+            &format!(
+                "rm -f pids; ipconf-check ip.txt | timeout -s KILL 40 dgl-reap --list --connect \
+                 './stays {trap} {{name}}' >/dev/null || exit
+                 for pid in $(cat pids); do [ ! -e /proc/$pid ] || {{ kill -9 $pid; echo $pid; }}; \
+                 done"
+            ),
+        );
+        assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{}", ran.err);
+        let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+        assert_eq!(pids.lines().count(), 3);
+    }
+}
+
+/// An ssh in the folder's bin that notes its words in $LOG, says what $SSH would use, and goes
+/// nowhere.
+fn put_idle_ssh(folder: &Path) {
+    executable(
+        &folder.join("bin/ssh"),
+        "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n[ \"$1\" != -G ] || exec \"$SSH\" \"$@\"\nexit 255\n",
+    );
+}
+
+/// Where nobody has chosen one and ssh's own is slow, another is asked for.
+#[test]
+fn the_exchange_of_keys_is_the_users_choice() {
+    let folder = scratch("exchange");
+    put_idle_ssh(&folder);
+    let own = sh(
+        &folder,
+        "ssh -G -F none -- any | sed -n 's/^kexalgorithms //p'",
+    )
+    .out;
+    let quick = ["mlkem768x25519-sha256", "curve25519-sha256"]
+        .into_iter()
+        .find(|name| own.contains(name));
+    let asked = quick
+        .filter(|_| own.starts_with("sntrup"))
+        .map_or(String::new(), |quick| format!("KexAlgorithms=^{quick}"));
+    for (config, expected) in [
+        ("", asked.as_str()),
+        ("KexAlgorithms ecdh-sha2-nistp256\n", ""),
+    ] {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let _ = std::fs::remove_file(folder.join("log"));
+        let script = "export SSH=$(command -v ssh) LOG=$PWD/log; echo 10.99.0.1 >ip.txt
+            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
+            PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
+        assert_eq!(sh(&folder, script).status, 74);
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let login = log
+            .lines()
+            .find(|line| line.contains("Ciphers=^aes128-gcm@openssh.com"))
+            .expect("no login");
+        let words: Vec<&str> = login
+            .split(' ')
+            .filter(|word| word.starts_with("KexAlgorithms"))
+            .collect();
+        assert_eq!(words.concat(), expected, "{config}: {login}");
+    }
+}
+
+/// What is configured about exchanges of keys for one host, in a file of its own, is kept for that
+/// host, and the others get the quick one.
+#[test]
+fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
+    let folder = scratch("exchanges");
+    put_idle_ssh(&folder);
+    let included = folder.join("included");
+    std::fs::write(&included, "KexAlgorithms ecdh-sha2-nistp256\n").unwrap();
+    let include = format!("Host 10.99.0.3\n  Include {}\n", included.display());
+    for (config, alone) in [("", false), (include.as_str(), true)] {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let _ = std::fs::remove_file(folder.join("log"));
+        let script = "export SSH=$(command -v ssh) LOG=$PWD/log
+            printf '10.99.0.%s\n' 1 2 3 >ip.txt
+            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
+            PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
+        assert_eq!(sh(&folder, script).status, 74);
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let chosen = |host: &str| {
+            let login = log
+                .lines()
+                .find(|line| line.contains("Ciphers=") && line.contains(host))
+                .expect("no login");
+            login.contains("KexAlgorithms=^")
+        };
+        let [first, second, third] = ["10.99.0.1", "10.99.0.2", "10.99.0.3"].map(chosen);
+        assert_eq!(first, second, "{config}: {log}");
+        assert_eq!(third, first && !alone, "{config}: {log}");
+    }
+}
+
+#[test]
+fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
+    let folder = scratch("ssh-faults");
+    let cluster = Cluster::up("ssh-faults", 2);
+    let run = |host: &str, port: u16| {
+        let script = format!(
+            "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
+            ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
+                'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
+            DGL_TOOLS_SSH_PORT={port} part-push --connect-timeout 6s \
+                <plan.jsonl >pushed.jsonl"
+        );
+        cluster.sh(&folder, &script)
+    };
+    std::fs::write(folder.join("ip.txt"), "10.77.0.2\n").unwrap();
+    for (host, port, why) in [
+        ("10.77.0.2", 22, ""),
+        (
+            "10.77.0.2",
+            23,
+            "ssh: connect to host 10.77.0.2 port 23: Connection refused",
+        ),
+        (
+            "10.77.0.77",
+            22,
+            "ssh: connect to host 10.77.0.77 port 22: ",
+        ),
+        (
+            "no.such.invalid",
+            22,
+            "ssh: Could not resolve hostname no.such.invalid: ",
+        ),
+    ] {
+        let ran = run(host, port);
+        assert_eq!(ran.status == 0, why.is_empty(), "{}", ran.err);
+        assert!(ran.err.contains(why), "{}", ran.err);
+    }
+}
+
+/// An old busybox; the script goes in byte by byte then.
+#[test]
+fn a_host_needs_neither_dd_nor_base64() {
+    let folder = scratch("old-dd");
+    for name in ["dd", "base64", "tar", "find", "stat"] {
+        executable(
+            &folder.join("bin").join(name),
+            "#!/bin/sh\necho \"$0\" >>\"$LOG\"\nexit 1\n",
+        );
+    }
+    let script = "echo 127.0.0.1 >ip.txt; export LOG=$PWD/called.log
+        ipconf-check ip.txt | dgl-env --role worker -- echo well | dgl-spawn --format human \
+            --connect \"env PATH=$PWD/bin:$PATH\"";
+    let ran = sh(&folder, script);
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "[127.0.0.1 worker 0] well\n"),
+        "{}",
+        ran.err
+    );
+    assert!(!folder.join("called.log").exists());
+}
+
+#[test]
+fn local_and_underscores() {
+    let folder = scratch("local-connect");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let script = "ipconf-check --default_port 31000 --num_servers 2 ip.txt | host-probe --connect \
+        local --num_servers 2 --connect_timeout 5s |
+        dgl-env --role worker --workspace \"$PWD\" --master_port 31100 -- sh -c 'echo \
+            $MASTER_PORT' | dgl-spawn --connect local --no_preflight --format human";
+    let ran = sh(&folder, script);
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "[127.0.0.1 worker 0] 31100\n"),
+        "{}",
+        ran.err
+    );
+    // the command line beats the environment
+    let beaten = sh(
+        &folder,
+        "export DGL_TOOLS_CONNECT='false {name}'; ipconf-check ip.txt | host-probe --connect \
+         local >/dev/null",
+    );
+    assert_eq!(beaten.status, 0, "{}", beaten.err);
+    let taken = sh(
+        &folder,
+        "export DGL_TOOLS_CONNECT='false {name}'; ipconf-check ip.txt | host-probe >/dev/null",
+    );
+    assert_eq!(taken.status, 74, "{}", taken.err);
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn some_hosts_only_on_real_hosts() {
+    let folder = scratch("some");
+    let cluster = Cluster::up("some", 3);
+    partition(&folder, 3);
+    ip_config(&folder, 3);
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
+        --script-folder code >plan.jsonl; part-push <plan.jsonl >pushed.jsonl";
+    let pushed = cluster.sh(&folder, plan);
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    let there = |host: u32, file: &str| cluster.0.join(format!("h{host}/srv/job/{file}")).exists();
+
+    // to one host again
+    cluster.sh(
+        &folder,
+        "for k in 1 2 3; do ssh h$k rm -r /srv/job/code; done",
+    );
+    let again = cluster.sh(
+        &folder,
+        "part-push --host 1 <plan.jsonl | jq -c 'select(.type==\"pushed\") | .host' | sort -u",
+    );
+    assert_eq!(again.out, "1\n", "{}", again.err);
+    assert_eq!(
+        [1, 2, 3].map(|host| there(host, "code/run it.sh")),
+        [false, true, false]
+    );
+    let two = cluster.sh(
+        &folder,
+        "part-push --host 0,2 --dry-run <plan.jsonl | grep -c 'run it.sh'; part-push --host 0 \
+         --host 2 <plan.jsonl >/dev/null",
+    );
+    assert_eq!((two.status, two.out.as_str()), (0, "2\n"), "{}", two.err);
+    assert_eq!(
+        [1, 2, 3].map(|host| there(host, "code/run it.sh")),
+        [true, true, true]
+    );
+
+    // what went to some hosts only is not a set for those who need all
+    let some = cluster.sh(
+        &folder,
+        "part-push --host 1 <pushed.jsonl | dgl-env --role worker -- true",
+    );
+    assert!(
+        some.status == 65 && some.err.contains("pushed records are missing"),
+        "{} {}",
+        some.status,
+        some.err
+    );
+    let again = cluster.sh(
+        &folder,
+        "part-push <pushed.jsonl | dgl-env --role worker -- true >job.jsonl",
+    );
+    assert_eq!(
+        again.status, 0,
+        "a stream that was pushed can be pushed again: {}",
+        again.err
+    );
+
+    // one host probed, the others as they were; no other host is even logged in to
+    cluster.call(&["stop", "3"]);
+    let probed = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | host-probe --host 1 | jq -c '[.id, has(\"cpus\")]'",
+    );
+    assert_eq!(
+        (probed.status, probed.out.as_str()),
+        (0, "[0,false]\n[1,true]\n[2,false]\n"),
+        "{}",
+        probed.err
+    );
+    cluster.call(&["start", "3"]);
+    let one = cluster.sh(
+        &folder,
+        "dgl-env --role worker -- sh -c 'echo $RANK of $WORLD_SIZE' \
+            <pushed.jsonl | dgl-spawn --host 2 --format human",
+    );
+    assert_eq!(
+        (one.status, one.out.as_str()),
+        (0, "[10.77.0.3 worker 2] 2 of 3\n"),
+        "{}",
+        one.err
+    );
+
+    // holes: never by chance, and with --partial on purpose, said once
+    let tools = [
+        ("plan.jsonl", "host-probe"),
+        ("plan.jsonl", "part-push"),
+        ("job.jsonl", "dgl-spawn"),
+        ("plan.jsonl", "dgl-reap --list"),
+    ];
+    cluster.sh(
+        &folder,
+        "dgl-env --role worker -- true <pushed.jsonl >job.jsonl",
+    );
+    for (stream, tool) in tools {
+        let holes = format!(
+            "jq -c 'select(.type!=\"host\" or .id!=0) | select(.host!=0)' {stream} | {tool}"
+        );
+        let refused = cluster.sh(&folder, &holes);
+        assert_eq!(
+            (refused.status, refused.out.as_str()),
+            (65, ""),
+            "{tool}: {}",
+            refused.err
+        );
+        assert!(
+            refused
+                .err
+                .contains("1 of 3 host records are missing, the first is 0"),
+            "{tool}: {}",
+            refused.err
+        );
+        let taken = cluster.sh(&folder, &format!("{holes} --partial"));
+        assert_eq!(
+            (taken.status, taken.err.matches("--partial:").count()),
+            (0, 1),
+            "{tool}: {}",
+            taken.err
+        );
+        let name = tool.split(' ').next().unwrap();
+        let unknown = cluster.sh(&folder, &format!("{tool} --host 1,7,9 <{stream}"));
+        assert_eq!(
+            (unknown.status, unknown.out.as_str()),
+            (2, ""),
+            "{tool}: {}",
+            unknown.err
+        );
+        for id in [7, 9] {
+            assert!(
+                unknown.err.contains(&format!(
+                    "{name}: --host: there is no host {id} in the stream"
+                )),
+                "{tool}: {}",
+                unknown.err
+            );
+        }
+    }
+    for planner in [
+        "part-map --workspace /w --partial",
+        "dgl-env --workspace /w --partial --role worker -- true",
+    ] {
+        assert_eq!(
+            cluster
+                .sh(&folder, &format!("{planner} <plan.jsonl"))
+                .status,
+            2,
+            "{planner}"
+        );
+    }
+
+    // all jobs of this user, on one host and then on the others
+    let two = "dgl-env --role worker -- sleep 300 <pushed.jsonl >sleep.jsonl
+        dgl-spawn --job a <sleep.jsonl >a.jsonl & a=$!; dgl-spawn --job b <sleep.jsonl >b.jsonl & \
+            b=$!
+        for job in a b; do until [ \"$(grep -cs '\"started\"' $job.jsonl)\" = 3 ]; do sleep 0.05; \
+            done; done
+        ipconf-check ip.txt | dgl-reap --all --host 1 | jq -r 'select(.type==\"reaped\") | \
+            \"\\(.host) \\(.job)\"' | sort
+        wait $a; echo $?; wait $b; echo $?";
+    let reaped = cluster.sh(&folder, two);
+    assert!(
+        reaped.out.starts_with("1 a\n1 b\n") && !reaped.out.contains("\n0\n"),
+        "{}{}",
+        reaped.out,
+        reaped.err
+    );
+    cluster.assert_clean();
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn what_ssh_is_told_on_real_hosts() {
+    let folder = scratch("ssh-config");
+    let cluster = Cluster::up("ssh-config", 3);
+    ip_config(&folder, 3);
+    let user = sh(&folder, "id -un").out.trim().to_owned();
+    let probe = "ipconf-check ip.txt | host-probe --host 1,2 --connect-timeout 5s >/dev/null";
+
+    // the environment, each variable by what a wrong value does, and that its flag, which is
+    // about to go, beats it
+    let wrong_key = "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null";
+    assert_eq!(cluster.sh(&folder, wrong_key).status, 0);
+    let table = [
+        ("DGL_TOOLS_SSH_PORT=1", "10.77.0.2:1", "--ssh-port 22"),
+        (
+            "DGL_TOOLS_SSH_USERNAME=nobody-there",
+            "login refused for nobody-there",
+            &format!("--ssh-username {user}"),
+        ),
+        (
+            "DGL_TOOLS_IDENTITY=/tmp/wrong",
+            "/tmp/wrong",
+            "--identity ~/.ssh/id_ed25519",
+        ),
+    ];
+    for (variable, said, flag) in table {
+        let wrong = cluster.sh(&folder, &format!("export {variable}; {probe}"));
+        assert_eq!(
+            (wrong.status, wrong.err.contains(said)),
+            (74, true),
+            "{variable}: {}",
+            wrong.err
+        );
+        for connect in ["ssh", "ssh2"] {
+            let right = cluster.sh(
+                &folder,
+                &format!(
+                    "export {variable} DGL_TOOLS_CONNECT={connect}; {}",
+                    probe.replace("--host", &format!("{flag} --host"))
+                ),
+            );
+            let leaves = right
+                .err
+                .contains("will not be taken by the next version: set DGL_TOOLS_");
+            assert!(
+                right.status == 0 && leaves,
+                "{variable}, {connect} {flag}: {}",
+                right.err
+            );
+        }
+    }
+
+    // a key with a passphrase, which an agent has beside others; what is named comes alone
+    let locked = "ssh-keygen -q -t ed25519 -N secret -f /tmp/locked </dev/null && printf \
+        '#!/bin/sh\necho secret\n' >/tmp/ask && chmod +x /tmp/ask &&
+        for host in h2 h3; do ssh $host 'cat >>~/.ssh/authorized_keys' </tmp/locked.pub || exit; \
+            done";
+    assert_eq!(cluster.sh(&folder, locked).status, 0);
+    let agent = "eval \"$(ssh-agent)\" >/dev/null; trap 'ssh-agent -k >/dev/null' EXIT; export \
+         SSH_ASKPASS=/tmp/ask SSH_ASKPASS_REQUIRE=force
+        ssh-add -q ~/.ssh/id_ed25519 /tmp/locked </dev/null || exit";
+    for connect in ["ssh", "ssh2"] {
+        for (identity, status) in [
+            ("/tmp/locked", 0),
+            ("/tmp/locked.pub", 0),
+            ("/tmp/wrong", 74),
+        ] {
+            let probe = probe
+                .replace("5s", "60s")
+                .replace("--host", &format!("--connect {connect} --host"));
+            let identity_set = format!("export DGL_TOOLS_IDENTITY={identity}");
+            let ran = cluster.sh(&folder, &format!("{agent}\n{identity_set}\n{probe}"));
+            assert_eq!(ran.status, status, "{connect} {identity}: {}", ran.err);
+        }
+    }
+
+    // an ssh_config: another port, another user, the key under another name; a jump host
+    let second = "ssh-keygen -q -t rsa -N '' -f /tmp/rsa </dev/null
+        ssh h2 'sshd=\"$(command -v sshd || echo /usr/sbin/sshd) -f '$LAB'/h2/sshd_config -o \
+        PidFile=none\"; $sshd -p 2222 && $sshd -p 2223 -o HostKey=/tmp/rsa -o \
+        HostKeyAlgorithms=ssh-rsa'";
+    let started = cluster.sh(&folder, &format!("LAB='{}'; {second}", cluster.0.display()));
+    assert_eq!(started.status, 0, "{}", started.err);
+    soon("sshd listens on port 2222", || {
+        cluster
+            .sh(&folder, "ssh h2 grep -q :08AE /proc/net/tcp")
+            .status
+            == 0
+    });
+    // a host that can show its key only with a signature over SHA-1
+    let outdated = cluster.sh(
+        &folder,
+        "echo 10.77.0.2 | ipconf-check | host-probe --connect ssh2 --ssh-port 2223 --host-key \
+         accept-new",
+    );
+    assert!(
+        outdated.status == 74 && outdated.err.contains("no SSH handshake"),
+        "{}{}",
+        outdated.out,
+        outdated.err
+    );
+    let config = format!(
+        "Host 10.77.0.2\n  Port 2222\n  User {user}\n  HostKeyAlias h2\nHost 10.77.0.3\n  \
+         ProxyJump 10.77.0.2\n"
+    );
+    std::fs::write(folder.join("config"), config).unwrap();
+    let told = "ipconf-check ip.txt | dgl-env --role worker --workspace /srv -- sh -c 'echo \
+        $SSH_CONNECTION | cut -d\" \" -f1,4' |
+                DGL_TOOLS_SSH_CONFIG=config dgl-spawn --format human";
+    let ssh = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh | sort"));
+    let both = "[10.77.0.2 worker 1] 10.77.0.1 2222\n[10.77.0.3 worker 2] 10.77.0.2 22\n";
+    assert_eq!((ssh.status, ssh.out.as_str()), (0, both), "{}", ssh.err);
+    let ssh2 = cluster.sh(&folder, &format!("{told} --host 1 --connect ssh2"));
+    assert_eq!(
+        (ssh2.status, ssh2.out.as_str()),
+        (0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n"),
+        "{}",
+        ssh2.err
+    );
+    let beyond = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh2"));
+    assert_eq!(
+        (beyond.status, beyond.out.as_str()),
+        (74, ""),
+        "{}",
+        beyond.err
+    );
+    assert!(
+        beyond
+            .err
+            .contains("host 2 (10.77.0.3): ssh_config has proxyjump")
+            && beyond.err.contains("use --connect ssh"),
+        "{}",
+        beyond.err
+    );
+    assert!(beyond.err.contains("nothing was started"), "{}", beyond.err);
+}
+
+/// What an ssh_config has for a person is not for a tool: nothing is lent to a host, and a second
+/// connection is as good as the first.
+#[test]
+fn nothing_is_lent_to_real_hosts() {
+    let folder = scratch("lent");
+    let cluster = Cluster::up("lent", 2);
+    ip_config(&folder, 2);
+    let config = "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ForwardX11Trusted yes\n  \
+        ExitOnForwardFailure yes\n  LocalForward 3456 127.0.0.1:22\n  \
+                  RemoteForward 3457 127.0.0.1:22\n  DynamicForward 3458\n  PermitLocalCommand \
+                  yes\n  LocalCommand touch /tmp/local-command\n";
+    std::fs::write(folder.join("config"), config).unwrap();
+    let agent =
+        "eval \"$(ssh-agent)\" >/dev/null; trap 'ssh-agent -k >/dev/null' EXIT; ssh-add -q \
+         ~/.ssh/id_ed25519; rm -f /tmp/local-command;
+        export DISPLAY=:9 DGL_TOOLS_CONNECT=ssh";
+    let asks = "sh -c 'echo ${SSH_AUTH_SOCK-no agent}, ${DISPLAY-no display}, $(grep -c :0D81 \
+        /proc/net/tcp) ports'";
+    let job = format!(
+        "dgl-env --role worker -- {asks} <hosts 2>/dev/null | \
+         DGL_TOOLS_SSH_CONFIG=config dgl-spawn --host 1 --format human"
+    );
+    // that it would be lent: the user's own session has all of it, and holds the ports
+    let script = format!(
+        "{agent}; ipconf-check ip.txt >hosts
+         ssh -F config h2 'echo ${{SSH_AUTH_SOCK:+agent}}; sleep 30' >own & own=$!
+         until grep -qs agent own || ! kill -0 $own; do sleep 0.1; done; rm /tmp/local-command || \
+             exit 9
+         {job} && DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >/dev/null
+         s=$?; kill $own; [ ! -e /tmp/local-command ] || exit 8; exit $s"
+    );
+    let got = cluster.sh(&folder, &script);
+    assert_eq!(got.status, 0, "{}{}", got.out, got.err);
+    assert!(
+        got.out
+            .contains("[10.77.0.2 worker 1] no agent, no display, "),
+        "{}",
+        got.out
+    );
+    // alone: no port of ours is forwarded there
+    let alone = cluster.sh(
+        &folder,
+        &format!("{agent}; {job}; test ! -e /tmp/local-command"),
+    );
+    assert_eq!(
+        (alone.status, alone.out.as_str()),
+        (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"),
+        "{}",
+        alone.err
+    );
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn known_hosts_of_real_hosts() {
+    let folder = scratch("known-hosts");
+    let cluster = Cluster::up("known-hosts", 3);
+    ip_config(&folder, 3);
+    let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts all";
+    assert_eq!(cluster.sh(&folder, begin).status, 0);
+
+    // a last line without an end stays a line of its own, by either connector
+    for connect in ["ssh2", "ssh"] {
+        let script = format!(
+            "export DGL_TOOLS_CONNECT={connect}; printf %s \"$(grep 10.77.0.2 all)\" \
+             >~/.ssh/known_hosts
+             host-probe --host 1,2 --host-key accept-new <hosts >/dev/null && host-probe --host \
+                 1,2 <hosts >/dev/null &&
+             wc -l <~/.ssh/known_hosts"
+        );
+        let got = cluster.sh(&folder, &script);
+        assert_eq!(
+            (got.status, got.out.trim()),
+            (0, "2"),
+            "{connect}: {}",
+            got.err
+        );
+    }
+    let empty = cluster.sh(
+        &folder,
+        ": >~/.ssh/known_hosts; host-probe --host 1 --host-key accept-new \
+            <hosts >/dev/null; cat ~/.ssh/known_hosts",
+    );
+    assert!(
+        empty.out.starts_with("10.77.0.2 ssh-ed25519 ") && empty.out.lines().count() == 1,
+        "{}{}",
+        empty.out,
+        empty.err
+    );
+
+    // keys that ssh_config revokes, or has a command for: ssh knows what to do, libssh2 does not
+    let revoked = "cp all ~/.ssh/known_hosts; grep 10.77.0.2 all | cut -d' ' -f2,3 >revoked; echo \
+        \"RevokedHostKeys $PWD/revoked\" >config;
+        DGL_TOOLS_SSH_CONFIG=config host-probe --host 1,2 <hosts >out";
+    let ssh2 = cluster.sh(&folder, revoked);
+    assert_eq!(ssh2.status, 74, "{}", ssh2.err);
+    for told in [
+        "host 1 (10.77.0.2): ssh_config has revokedhostkeys ",
+        "host 2 (10.77.0.3): ssh_config has ",
+        "fix: use --connect ssh",
+    ] {
+        assert!(ssh2.err.contains(told), "{told}: {}", ssh2.err);
+    }
+    let ssh = cluster.sh(
+        &folder,
+        &format!(
+            "export DGL_TOOLS_CONNECT=ssh; {revoked}; s=$?; jq -r '.ok != false' out; exit $s"
+        ),
+    );
+    assert!(
+        ssh.status == 74
+            && ssh.err.contains("host-probe: host 1 (10.77.0.2): ")
+            && ssh.err.contains("revoked"),
+        "{}",
+        ssh.err
+    );
+    assert!(
+        ssh.err
+            .contains("fix: do not connect; ask who runs the host"),
+        "{}",
+        ssh.err
+    );
+    assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
+    let command =
+        "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \
+         \"$PWD\" >/tmp/knows; chmod 755 /tmp/knows;
+        echo 'KnownHostsCommand /tmp/knows' >config
+        DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
+    let ssh2 = cluster.sh(&folder, command);
+    assert!(
+        ssh2.status == 74
+            && ssh2
+                .err
+                .contains("ssh_config has knownhostscommand /tmp/knows"),
+        "{}",
+        ssh2.err
+    );
+    let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"));
+    assert_eq!(ssh.status, 0, "{}", ssh.err);
+}
+
+/// Values that `ssh -G` prints as they are: `none` is no file, and names of keys have tokens.
+#[test]
+fn files_that_ssh_config_names_on_real_hosts() {
+    let folder = scratch("ssh-files");
+    let cluster = Cluster::up("ssh-files", 2);
+    ip_config(&folder, 2);
+    let probe = "DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
+    let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts none; echo 'UserKnownHostsFile \
+        none' >config; export DGL_TOOLS_CONNECT=ssh2";
+    let strict = cluster.sh(&folder, &format!("{begin}; : >~/.ssh/known_hosts; {probe}"));
+    assert_eq!(strict.status, 74, "{}", strict.err);
+    assert!(
+        strict.err.contains("its key is not in known_hosts")
+            || strict.err.contains("these keys are not in known_hosts"),
+        "{}",
+        strict.err
+    );
+    let accept = cluster.sh(
+        &folder,
+        &format!("{begin}; rm none; {probe} --host-key accept-new"),
+    );
+    assert_eq!(accept.status, 74, "{}", accept.err);
+    assert!(
+        accept.err.contains("there is no known_hosts file"),
+        "{}",
+        accept.err
+    );
+    assert!(!folder.join("none").exists());
+
+    let key = "export DGL_TOOLS_CONNECT=ssh2; [ -e key ] || { cp ~/.ssh/id_ed25519 key; mv \
+        ~/.ssh/id_ed25519 ~/.ssh/id-$(id -un); }; printf 'IdentitiesOnly yes\\nIdentityFile ";
+    let known = "\\n' >config";
+    let told = cluster.sh(
+        &folder,
+        &format!("{key}%%d/.ssh/id-%%r{known}; {probe} --host-key accept-new"),
+    );
+    assert_eq!(told.status, 0, "{}", told.err);
+    for file in ["%%d/.ssh/id-%%C", ".ssh/id-root"] {
+        let refused = cluster.sh(&folder, &format!("{key}{file}{known}; {probe}"));
+        assert_eq!(refused.status, 74, "{file}: {}", refused.err);
+        assert!(
+            refused.err.contains("ssh_config has identityfile ")
+                && refused.err.contains("fix: use --connect ssh"),
+            "{file}: {}",
+            refused.err
+        );
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
+    let folder = scratch("breaks");
+    let cluster = Cluster::up("breaks", 2);
+    ip_config(&folder, 2);
+    // ends the sshd that it runs below
+    let kills = "p=$$; until grep -q ^sshd /proc/$p/comm; do read -r _ _ _ p _ </proc/$p/stat; \
+        done; kill -9 $p; sleep 60";
+    for connect in ["ssh2", "ssh"] {
+        let script = format!(
+            "ipconf-check ip.txt | dgl-env --role worker -- sh -c '{kills}' 2>/dev/null |
+             dgl-spawn --no-preflight --host 1 --format human --connect {connect}"
+        );
+        let got = cluster.sh(&folder, &script);
+        assert_eq!(got.status, 74, "{connect}: {}{}", got.out, got.err);
+        let told = got
+            .err
+            .lines()
+            .find(|line| line.contains("host 1 (10.77.0.2) lost: "))
+            .unwrap_or_default();
+        assert!(
+            told.to_lowercase().contains("connection") && told.contains("closed"),
+            "{connect}: {}",
+            got.err
+        );
+        assert!(!got.err.contains("transport read"), "{}", got.err);
+        cluster.assert_clean();
+    }
+}
+
+/// Nothing has been started then, and 40 hosts that do not answer would take minutes.
+#[test]
+fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
+    let folder = scratch("connect-stop");
+    let hosts: String = (1..=40).map(|host| format!("10.66.0.{host}\n")).collect();
+    std::fs::write(folder.join("ip.txt"), hosts).unwrap();
+    std::fs::write(folder.join("file"), "content").unwrap();
+    executable(
+        &folder.join("silent"),
+        "#!/bin/sh\necho >>tried\nexec sleep 300\n",
+    );
+    let tools = [
+        ("dgl-env --role worker -- true", "dgl-spawn --no-preflight"),
+        ("part-map --workspace /w --extra file", "part-push"),
+        (
+            "part-map --workspace /w --extra file",
+            "part-pull --to got model.pt",
+        ),
+    ];
+    for (stage, tool) in tools {
+        for connect in ["./silent {ip}", "dial ./silent"] {
+            let _ = std::fs::remove_file(folder.join("tried"));
+            // a shell lets what it starts behind it ignore SIGINT
+            let script = format!(
+                "export DGL_TOOLS_DIAL_ADDRESS=127.0.0.1
+                 ipconf-check ip.txt | {stage} | env --default-signal=INT {tool} \
+                 --connect '{connect}' --connect-timeout 100s >out & \
+                 until [ -e tried ] || ! kill -0 $!; do sleep 0.1; done; kill -INT $!; wait $!"
+            );
+            let begun = Instant::now();
+            let got = sh(&folder, &script);
+            assert_eq!(got.status, 130, "{tool} {connect}: {}", got.err);
+            // each of the hosts would be waited for longer
+            let limit = Duration::from_secs(100);
+            assert!(begun.elapsed() < limit, "{tool} {connect}");
+            assert!(!got.err.contains("10.66.0.40"), "{}", got.err);
+            let tried = std::fs::read_to_string(folder.join("tried")).unwrap();
+            assert!(tried.lines().count() <= 16, "{tool} {connect}");
+        }
+    }
+}

@@ -1,0 +1,910 @@
+//! Agents that dial in: one command starts them on all hosts, and they connect to the tool. The
+//! command is a stand-in for srun or mpirun, which starts agents under names of its own at once.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use support::{
+    Cluster, Ran, executable, ip_config, partition, path, scratch, sh, soon, takes_seconds,
+};
+
+/// `engine AGENT NAME...`: starts the agent under each name, and waits for all of them.
+const ENGINE: &str = "#!/bin/sh\nagent=$1; shift\necho \"$agent $*\" >>engine.log\n\
+    for name; do SLURMD_NODENAME=$name \"$agent\" & done\nwait\n";
+
+struct Lab {
+    folder: PathBuf,
+}
+
+impl Lab {
+    /// A folder with the stand-in, and the records of so many hosts, which are known by their names
+    /// alone.
+    fn new(name: &str, hosts: u32) -> Lab {
+        let folder = scratch(name);
+        executable(&folder.join("engine"), ENGINE);
+        let record = |id: u32| {
+            format!(
+                "{{\"type\":\"host\",\"id\":{id},\"of\":{hosts},\"ip\":\"127.0.1.{0}\",\
+                 \"port\":30050,\"name\":\"n{0}\"}}\n",
+                id + 1
+            )
+        };
+        let records: String = (0..hosts).map(record).collect();
+        fs::write(folder.join("hosts.jsonl"), records).unwrap();
+        Lab { folder }
+    }
+
+    /// What stands in front of a script: nobody else's folders.
+    fn way(&self) -> String {
+        "export HOME=$PWD/home XDG_CACHE_HOME=$PWD/cache DGL_TOOLS_CONNECT_TIMEOUT=60s; unset \
+         DGL_TOOLS_AGENT_DIR; "
+            .to_owned()
+    }
+
+    fn sh(&self, script: &str) -> Ran {
+        sh(&self.folder, &(self.way() + script))
+    }
+
+    /// A script that is not waited for.
+    fn begin(&self, script: &str) -> Child {
+        Command::new("sh")
+            .args(["-c", &(self.way() + script)])
+            .current_dir(&self.folder)
+            .env("PATH", path())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    /// A job of a worker a host: shell text. By hand, because dgl-env refuses hosts that others
+    /// cannot reach.
+    fn plan(&self, text: &str) {
+        let hosts = self.read("hosts.jsonl");
+        let of = hosts.lines().count();
+        let process = |id: usize| {
+            let record = serde_json::json!({
+                "type": "process", "id": id, "of": of, "host": id,
+                "ip": format!("127.0.1.{}", id + 1), "role": "worker", "rank": id,
+                "cwd": self.folder, "env": {"RANK": id.to_string()}, "argv": ["sh", "-c", text],
+            });
+            format!("{record}\n")
+        };
+        let processes: String = (0..of).map(process).collect();
+        fs::write(self.folder.join("job.jsonl"), hosts + &processes).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.join(name)).unwrap_or_default()
+    }
+
+    /// Processes of agents that lie in this test's own folder.
+    fn agents(&self) -> String {
+        let cache = self.folder.join("cache");
+        sh(&self.folder, &format!("pgrep -af '^{}'", cache.display())).out
+    }
+
+    /// No agent, no command, no ticket.
+    fn assert_clean(&self) {
+        soon("no agent is left", || self.agents().is_empty());
+        soon("no ticket is left", || self.tickets().is_empty());
+    }
+
+    fn tickets(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(self.folder.join("cache/dgl-tools"));
+        let names = all
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
+        names
+            .filter(|path| {
+                path.file_name()
+                    .unwrap()
+                    .to_string_lossy()
+                    .starts_with("dial-")
+            })
+            .collect()
+    }
+}
+
+fn kill(signal: &str, pid: &str) {
+    let killed = sh(Path::new("/"), &format!("kill -{signal} {pid}"));
+    assert_eq!(killed.status, 0, "{}", killed.err);
+}
+
+#[test]
+fn one_command_carries_the_whole_path() {
+    let lab = Lab::new("dial-path", 1);
+    partition(&lab.folder, 1);
+    fs::write(lab.folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
+    let script = "export DGL_TOOLS_CONNECT='dial ./engine {agent} any' \
+        DGL_TOOLS_DIAL_ADDRESS=127.0.0.1
+        ipconf-check ip.txt | host-probe --workspace \"$PWD/ws\" | part-map --part-config \
+            out/g.json --workspace \"$PWD/ws\" | part-push --verify --streams 2 >pushed.jsonl &&
+        part-pull --workspace \"$PWD/ws\" --to got data/part0/graph.dgl <pushed.jsonl >/dev/null &&
+        cmp got/data/part0/graph.dgl out/part0/graph.dgl &&
+        dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo' <pushed.jsonl |
+            dgl-spawn --format human && ipconf-check ip.txt | dgl-reap --list --format human \
+                >list.txt";
+    let ran = lab.sh(script);
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "[127.0.0.1 worker 0] graph of part 0\n"),
+        "{}",
+        ran.err
+    );
+    // host-probe, part-push, part-pull, dgl-spawn, dgl-reap
+    assert_eq!(lab.read("engine.log").lines().count(), 5);
+    lab.assert_clean();
+}
+
+#[test]
+fn hosts_are_known_by_their_names_and_each_has_its_part() {
+    let lab = Lab::new("dial-names", 3);
+    lab.plan("echo $RANK on $SLURMD_NODENAME");
+    let ran = lab.sh(
+        "dgl-spawn --no-preflight --format human --connect 'dial ./engine {agent} n3 n1 n2' \
+         <job.jsonl | sort",
+    );
+    let lines = "[n1 worker 0] 0 on n1\n[n2 worker 1] 1 on n2\n[n3 worker 2] 2 on n3\n";
+    assert_eq!((ran.status, ran.out.as_str()), (0, lines), "{}", ran.err);
+    lab.assert_clean();
+}
+
+#[test]
+fn lists_of_hosts_stand_where_the_command_wants_them() {
+    let lab = Lab::new("dial-lists", 2);
+    executable(
+        &lab.folder.join("lists"),
+        "#!/bin/sh\necho \"$1 $2 $3\" >lists.log; for name in $(echo \"$1\" | tr , ' '); do \
+         SLURMD_NODENAME=$name \"$4\" & done; wait\n",
+    );
+    let ran = lab.sh(
+        "dgl-reap --list --connect 'dial ./lists {names} {ips} {count}' <hosts.jsonl >/dev/null",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(lab.read("lists.log"), "n1,n2 127.0.1.1,127.0.1.2 2\n");
+}
+
+#[test]
+fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-missing", 3);
+    let ran = lab.sh(
+        "dgl-reap --list --connect 'dial ./engine {agent} n1 n3' --connect-timeout 3s \
+         <hosts.jsonl >/dev/null",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("host 1 (n2, 127.0.1.2): it did not dial in within 3 s")
+            && !ran.err.contains("host 0")
+            && !ran.err.contains("host 2"),
+        "{}",
+        ran.err
+    );
+    lab.assert_clean();
+}
+
+/// Such as the address of a router in front of it, which nobody has set up here.
+#[test]
+fn agents_dial_the_address_that_was_said() {
+    let lab = Lab::new("dial-address", 1);
+    executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
+    let ran = lab.sh(
+        "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 dgl-reap --list --connect \
+         'dial ./shows {ticket}' --connect-timeout 1s <hosts.jsonl",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(ran.err.contains("dials 192.0.2.1:31997 ("), "{}", ran.err);
+    assert!(
+        lab.read("ticket").contains("[\"192.0.2.1:31997\"]"),
+        "{}",
+        lab.read("ticket")
+    );
+    lab.assert_clean();
+}
+
+#[test]
+fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-twice", 2);
+    lab.plan(": >began; sleep 3; echo well");
+    // the one nobody asked for is there before the last that is; the second of n1 when it serves
+    executable(
+        &lab.folder.join("more"),
+        "#!/bin/sh\n./engine \"$1\" n1 n9 &\nuntil [ \"$(ss -Htn state established \
+         'dport = :31998' | wc -l)\" -ge 2 ]; do sleep 0.1; done\n./engine \"$1\" n2 &\n\
+         until [ -e began ]; do sleep 0.1; done\n./engine \"$1\" n1; wait\n",
+    );
+    let ran = lab.sh(
+        "PATH=$PATH:/usr/sbin:/sbin; DGL_TOOLS_DIAL_PORT=31998 dgl-spawn --no-preflight \
+         --format human --connect 'dial ./more {agent}' <job.jsonl | sort",
+    );
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "[n1 worker 0] well\n[n2 worker 1] well\n"),
+        "{}",
+        ran.err
+    );
+    let said = |start: &str| {
+        let mut lines = ran.err.lines().filter(|line| line.starts_with(start));
+        assert!(
+            lines.next().is_some() && lines.next().is_none(),
+            "{start}: {}",
+            ran.err
+        );
+    };
+    said("dgl-spawn: dialed in twice: ");
+    said("dgl-spawn: dialed in, and nobody asked for it: ");
+    lab.assert_clean();
+}
+
+/// Which of two is the host nobody can tell here: it may be the second that was taken over.
+#[test]
+fn a_host_that_two_agents_claim_to_be_is_refused() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-claimed", 2);
+    executable(
+        &lab.folder.join("more"),
+        "#!/bin/sh\nSLURM_NODEID=4 ./engine \"$1\" n1 &\nSLURM_NODEID=5 ./engine \"$1\" n1 &\n\
+         until [ \"$(ss -Htn state established 'dport = :31996' | wc -l)\" -ge 2 ]; do sleep 0.1; \
+         done\n./engine \"$1\" n2; wait\n",
+    );
+    let ran = lab.sh(
+        "PATH=$PATH:/usr/sbin:/sbin; dgl-reap --list --dial-port 31996 --connect \
+         'dial ./more {agent}' <hosts.jsonl",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    for said in [
+        "host 0 (n1, 127.0.1.1): several agents dialed in as this host: n1 (127.0.0.1, SLURM_NO",
+        "SLURM_NODEID 4)",
+        "SLURM_NODEID 5)",
+    ] {
+        assert!(ran.err.contains(said), "{said}: {}", ran.err);
+    }
+    assert!(!ran.err.contains("host 1"), "{}", ran.err);
+    lab.assert_clean();
+}
+
+/// The ticket is shared, so a host that was taken over has it too.
+#[test]
+fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-foreign", 1);
+    // documentation addresses, of no machine
+    let hosts = lab.read("hosts.jsonl").replace("127.0.1.1", "192.0.2.1");
+    fs::write(lab.folder.join("hosts.jsonl"), hosts).unwrap();
+    let list = |how: &str| {
+        lab.sh(&format!(
+            "dgl-reap --list --dial-address 127.0.0.1 --connect '{how} ./engine {{agent}} n1' \
+             --connect-timeout 3s <hosts.jsonl"
+        ))
+    };
+    let refused = list("dial");
+    assert_eq!(refused.status, 74, "{}", refused.err);
+    for said in [
+        "host 0 (n1, 192.0.2.1): n1 (127.0.0.1) tells that it is this host, whose address is \
+         another one",
+        "let agents in by what they tell with --connect 'dial-by-name ...'",
+    ] {
+        assert!(refused.err.contains(said), "{said}: {}", refused.err);
+    }
+    let believed = list("dial-by-name");
+    assert_eq!(believed.status, 0, "{}", believed.err);
+    lab.assert_clean();
+}
+
+/// As one that removes the pods it has made.
+#[test]
+fn the_command_may_do_more_after_its_agents_have_left() {
+    let lab = Lab::new("dial-after", 2);
+    let cleans = format!("{ENGINE}sleep 0.5\n: >cleaned\n");
+    executable(&lab.folder.join("engine"), &cleans);
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1 n2' <hosts.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(lab.folder.join("cleaned").exists(), "it was ended");
+    lab.assert_clean();
+}
+
+/// What a script has started and does not wait for is of its process group.
+#[test]
+fn all_that_the_command_has_started_ends_with_the_tool() {
+    let lab = Lab::new("dial-group", 1);
+    executable(
+        &lab.folder.join("starts"),
+        "#!/bin/sh\nsleep 600 & echo $! >pids\n(trap '' TERM; exec sleep 600) & echo $! >>pids\n",
+    );
+    let ran = lab
+        .sh("dgl-reap --list --connect 'dial ./starts {agent}' --connect-timeout 1s <hosts.jsonl");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    let pids = lab.read("pids");
+    assert_eq!(pids.lines().count(), 2, "{pids}");
+    for pid in pids.lines() {
+        // one that nobody has waited for stays as a zombie
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    }
+    lab.assert_clean();
+}
+
+#[test]
+fn a_command_that_fails_says_why() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-fails", 2);
+    executable(
+        &lab.folder.join("refuses"),
+        "#!/bin/sh\necho 'error: no such partition' >&2; exit 9\n",
+    );
+    executable(
+        &lab.folder.join("orders"),
+        "#!/bin/sh\necho submitted >&2\n",
+    );
+    executable(
+        &lab.folder.join("queues"),
+        "#!/bin/sh\necho waiting >&2; exec sleep 60\n",
+    );
+    let table = [
+        (
+            "dial ./refuses",
+            74,
+            "--connect: ./refuses ended with status 9 before a host dialed in: error: no such \
+             partition\n",
+        ),
+        (
+            "dial ./missing",
+            74,
+            "ended with status 127 before a host dialed in: ",
+        ),
+        (
+            "dial ./orders",
+            74,
+            "no host dialed in within 1 s; ./orders ended with status 0: submitted\n",
+        ),
+        (
+            "dial ./queues",
+            74,
+            "no host dialed in within 1 s; ./queues said: waiting\n",
+        ),
+        ("dial", 2, "dial needs the command that starts the agents"),
+        (
+            "dial srun -w {name}",
+            2,
+            "{name} is of one host, and dial runs its command once",
+        ),
+    ];
+    for (command, status, said) in table {
+        let ran = lab.sh(&format!(
+            "dgl-reap --list --connect '{command}' --connect-timeout 1s <hosts.jsonl"
+        ));
+        assert_eq!(ran.status, status, "{command}: {}", ran.err);
+        // once, not for each host
+        assert_eq!(ran.err.matches(said).count(), 1, "{command}: {}", ran.err);
+        // nothing is waited for where no agent came
+        assert!(!ran.err.contains("did not end"), "{}", ran.err);
+        lab.assert_clean();
+    }
+}
+
+/// One that has another run's secret, one that speaks no TLS, and more that say nothing than the
+/// tool may have files open, up to its end.
+#[test]
+fn strangers_get_nowhere_and_keep_nobody_out() {
+    let lab = Lab::new("dial-strangers", 2);
+    lab.plan("echo well");
+    let strangers = "import json, os, socket, subprocess, sys\n\
+        ticket = json.load(open(sys.argv[2]))\n\
+        host, port = ticket['addresses'][0].split(':')\n\
+        hold = 'import socket, sys, time\\nheld = []\\nfor _ in range(350): '\n\
+        hold += 'held.append(socket.create_connection((sys.argv[1], int(sys.argv[2]))))\\n'\n\
+        hold += 'held[0].sendall(b\"GET / HTTP/1.1\")\\nprint(flush=True)\\ntime.sleep(600)'\n\
+        holders = [subprocess.Popen([sys.executable, '-c', hold, host, port],\n\
+            stdout=subprocess.PIPE) for _ in range(3)]\n\
+        for one in holders: one.stdout.readline()\n\
+        old = json.load(open('old'))\n\
+        ticket['secret'], ticket['patience_ms'] = old['secret'], 1\n\
+        open('wrong', 'w').write(json.dumps(ticket))\n\
+        wrong = subprocess.run([sys.argv[3], 'dial', 'wrong'], capture_output=True)\n\
+        open('wrong.err', 'wb').write(wrong.stderr)\n\
+        subprocess.run(['./engine', sys.argv[1], 'n1', 'n2'])\n\
+        for one in holders: one.kill()\n";
+    fs::write(lab.folder.join("strangers.py"), strangers).unwrap();
+    executable(
+        &lab.folder.join("first"),
+        "#!/bin/sh\ncp \"$2\" old; exec ./engine \"$1\" n1 n2\n",
+    );
+    let earlier =
+        lab.sh("dgl-reap --list --connect 'dial ./first {agent} {ticket}' <hosts.jsonl >/dev/null");
+    assert_eq!(earlier.status, 0, "{}", earlier.err);
+    let ran = lab.sh(
+        "ulimit -n 400; agent=$(ls cache/dgl-tools/host-agent-*); export agent
+         DGL_TOOLS_DIAL_PORT=31999 dgl-spawn --no-preflight --format human --connect \
+         'dial python3 strangers.py {agent} {ticket} '\"$PWD/$agent\" <job.jsonl | sort",
+    );
+    assert_eq!(
+        (ran.status, ran.out.as_str()),
+        (0, "[n1 worker 0] well\n[n2 worker 1] well\n"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.err
+            .contains("without the secret of this run, the last from 127.0.0.1"),
+        "{}",
+        ran.err
+    );
+    lab.assert_clean();
+}
+
+#[test]
+fn the_secret_is_in_a_file_of_the_users_alone() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-secret", 1);
+    lab.plan("env; sleep 3");
+    executable(
+        &lab.folder.join("looks"),
+        "#!/bin/sh\ncp \"$2\" ticket; stat -c %a \"$2\" \"${2%/*}\" >modes; env >engine.env\n\
+         SLURMD_NODENAME=n1 \"$1\" & sleep 1; tr '\\0' ' ' </proc/$!/cmdline >command; wait\n",
+    );
+    let ran = lab.sh(
+        "dgl-spawn --no-preflight --format human --connect 'dial ./looks {agent} {ticket}' \
+         <job.jsonl",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let ticket: serde_json::Value = serde_json::from_str(&lab.read("ticket")).unwrap();
+    let secret = ticket["secret"].as_str().unwrap();
+    assert!(secret.len() > 60 && lab.read("command").contains(" dial "));
+    assert_eq!(lab.read("modes"), "600\n700\n");
+    for place in ["command", "engine.env"] {
+        assert!(!lab.read(place).contains(secret), "{place}");
+    }
+    assert!(
+        !ran.out.contains(secret) && ran.out.contains("RANK=0"),
+        "{}",
+        ran.out
+    );
+}
+
+/// Where hosts share no folder, the ticket comes over stdin or in the environment.
+#[test]
+fn a_ticket_comes_over_stdin_or_in_the_environment_too() {
+    let lab = Lab::new("dial-stdin", 2);
+    lab.plan("env");
+    let before = "a=$(dirname $(command -v dgl-spawn))/host-agent; export a; ";
+    let spawn = "dgl-spawn --no-preflight --format human --connect";
+    executable(
+        &lab.folder.join("by-stdin"),
+        "#!/bin/sh\nread -r t\nfor n in n1 n2; do echo \"$t\" | SLURMD_NODENAME=$n \"$a\" dial \
+         \"$1\" & done; wait\n",
+    );
+    executable(
+        &lab.folder.join("by-env"),
+        "#!/bin/sh\nexport DGL_TOOLS_DIAL=\"$(cat \"$1\")\"\nfor n in n1 n2; do \
+         SLURMD_NODENAME=$n \"$a\" dial & done; wait\n",
+    );
+    for command in ["./by-stdin {stdin}", "./by-env {ticket}"] {
+        let ran = lab.sh(&format!("{before}{spawn} 'dial {command}' <job.jsonl"));
+        assert_eq!(ran.status, 0, "{command}: {}", ran.err);
+        assert_eq!(
+            ran.out.matches("RANK=").count(),
+            2,
+            "{command}: {}",
+            ran.out
+        );
+        assert!(
+            !ran.out.contains("DGL_TOOLS_DIAL="),
+            "{command}: {}",
+            ran.out
+        );
+    }
+}
+
+/// As pods of a job do that share a volume with the tool.
+#[test]
+fn agents_that_wait_take_one_ticket_after_the_other() {
+    let lab = Lab::new("dial-pods", 2);
+    lab.plan("echo well");
+    let pod = "#!/bin/sh\n. ./own\nuntil [ -e stop ]; do [ ! -e volume/ticket ] || \
+        SLURMD_NODENAME=$1 $a dial volume/ticket 2>>pod.err; sleep 0.1; done\n";
+    executable(&lab.folder.join("pod"), pod);
+    fs::create_dir(lab.folder.join("volume")).unwrap();
+    let mut pods = lab.begin(
+        "echo a=$(dirname $(command -v dgl-spawn))/host-agent >own; ./pod n1 & ./pod n2 & wait",
+    );
+    let connect = "--connect 'dial cp {ticket} volume/ticket'";
+    for _ in 0..2 {
+        let ran = lab.sh(&format!(
+            "dgl-spawn --no-preflight --format human {connect} <job.jsonl | sort"
+        ));
+        assert_eq!(
+            (ran.status, ran.out.as_str()),
+            (0, "[n1 worker 0] well\n[n2 worker 1] well\n"),
+            "{}",
+            ran.err
+        );
+    }
+    fs::write(lab.folder.join("stop"), "").unwrap();
+    pods.wait().unwrap();
+    lab.assert_clean();
+}
+
+#[test]
+fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
+    if takes_seconds() {
+        return;
+    }
+    let lab = Lab::new("dial-lost", 2);
+    lab.plan("[ -e again ] || exec sleep 600");
+    let mut job = lab.begin(
+        "exec dgl-spawn --no-preflight --restart 1 --grace 1s --host-timeout 6s --connect \
+         'dial ./engine {agent} n1 n2' <job.jsonl >out.jsonl 2>err",
+    );
+    soon("both workers run", || {
+        lab.read("out.jsonl").matches("\"started\"").count() == 2
+    });
+    let agents = lab.agents();
+    let agent = agents.lines().find(|line| {
+        let pid = line.split(' ').next().unwrap();
+        fs::read_to_string(format!("/proc/{pid}/environ"))
+            .is_ok_and(|environ| environ.contains("SLURMD_NODENAME=n2\0"))
+    });
+    fs::write(lab.folder.join("again"), "").unwrap();
+    kill("KILL", agent.unwrap().split(' ').next().unwrap());
+    let status = job.wait().unwrap();
+    assert!(status.success(), "{}", lab.read("err"));
+    let said =
+        "host 1 (n2, 127.0.1.2) lost: its agent had dialed in, and the connection to it is lost";
+    assert!(lab.read("err").contains(said), "{}", lab.read("err"));
+    assert_eq!(lab.read("engine.log").lines().count(), 2);
+    lab.assert_clean();
+}
+
+#[test]
+fn a_tool_that_is_killed_leaves_nothing() {
+    let lab = Lab::new("dial-killed", 2);
+    lab.plan("echo $$ >worker-$RANK.pid; exec sleep 600");
+    let mut job = lab.begin(
+        "exec dgl-spawn --no-preflight --grace 1s --connect 'dial ./engine {agent} n1 n2' \
+         <job.jsonl >out.jsonl 2>err",
+    );
+    soon("both workers run", || {
+        ["worker-0.pid", "worker-1.pid"]
+            .iter()
+            .all(|name| !lab.read(name).is_empty())
+    });
+    kill("KILL", &job.id().to_string());
+    job.wait().unwrap();
+    for name in ["worker-0.pid", "worker-1.pid"] {
+        let place = PathBuf::from("/proc").join(lab.read(name).trim());
+        soon("the worker is gone", || !place.exists());
+    }
+    lab.assert_clean();
+}
+
+#[test]
+fn a_left_job_stays_unless_the_engine_would_end_it() {
+    let lab = Lab::new("dial-left", 2);
+    lab.plan("until [ -e go ]; do sleep 0.1; done; echo well");
+    let spawn = "dgl-spawn --no-preflight --job left --format human";
+    let refused = lab.sh(&format!(
+        "{spawn} --detach --connect 'dial env SLURM_STEP_ID=0 ./engine {{agent}} n1 n2' \
+         <job.jsonl"
+    ));
+    assert_eq!(refused.status, 2, "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("--detach: the job would end with this tool: Slurm ends what a step"),
+        "{}",
+        refused.err
+    );
+    lab.assert_clean();
+    // one host: the state of two would lie in one home
+    let one = lab.sh(&format!(
+        "jq -c 'select(.type==\"process\").of=1 | select(.type==\"host\" or .id==0)' job.jsonl \
+         >one.jsonl; {spawn} --detach --host 0 --partial --connect 'dial ./engine {{agent}} n1' \
+         <one.jsonl"
+    ));
+    assert_eq!(one.status, 0, "{}", one.err);
+    lab.assert_clean_of_dialers();
+    fs::write(lab.folder.join("go"), "").unwrap();
+    let attached = lab.sh(
+        "dgl-spawn --attach left --host 0 --format human --connect 'dial ./engine {agent} n1' \
+         <hosts.jsonl",
+    );
+    assert_eq!(
+        (attached.status, attached.out.as_str()),
+        (0, "[n1 worker 0] well\n"),
+        "{}",
+        attached.err
+    );
+}
+
+impl Lab {
+    /// A left job keeps agents of its own.
+    fn assert_clean_of_dialers(&self) {
+        soon("no agent that dialed in is left", || {
+            !self.agents().contains(" dial ")
+        });
+        soon("no ticket is left", || self.tickets().is_empty());
+    }
+}
+
+/// The stand-in for an engine on real hosts: an agent on each at once.
+const BY_SSH: &str = "#!/bin/sh\nagent=$1; shift\nfor host; do ssh \"$host\" \"$agent\" & done; \
+    wait\n";
+
+#[test]
+fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
+    let folder = scratch("dial-hosts");
+    let cluster = Cluster::up("dial-hosts", 3);
+    partition(&folder, 3);
+    ip_config(&folder, 3);
+    executable(&folder.join("engine"), BY_SSH);
+    let way = "export DGL_TOOLS_CONNECT='dial ./engine {agent} h1 h2 h3'; ";
+    let script = format!(
+        "{way} ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config \
+             out/g.json --workspace /srv/job --script-folder code | part-push --verify \
+             >pushed.jsonl && dgl-env --role worker -- sh 'code/run it.sh' 'two  words' \
+             <pushed.jsonl | dgl-spawn --format human | sort &&
+         ipconf-check ip.txt | link-probe --time 200ms --format human >links.txt &&
+         part-pull --workspace /srv/job --to got 'data/*/graph.dgl' <pushed.jsonl >/dev/null &&
+         cmp out/part2/graph.dgl got/h2/data/part2/graph.dgl"
+    );
+    let ran = cluster.sh(&folder, &script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for part in 0..3 {
+        let line = format!(
+            "[10.77.0.{} worker {part}] graph of part {part}\n",
+            part + 1
+        );
+        assert!(ran.out.contains(&line), "{}", ran.out);
+    }
+    let direct = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | dgl-stacks --job none --connect 'dial ./engine {agent} h1 h2 h3'",
+    );
+    assert!(
+        direct.err.contains("no process of job none on any host"),
+        "{}",
+        direct.err
+    );
+    cluster.assert_clean();
+}
+
+/// Open MPI's own: a tool's whole life, and nothing of mpirun's stays.
+#[test]
+#[ignore = "needs Open MPI: make test-mpirun"]
+fn real_hosts_dial_in_that_mpirun_starts() {
+    let folder = scratch("dial-mpirun");
+    let found = sh(&folder, "command -v mpirun");
+    assert_eq!(
+        found.status, 0,
+        "no mpirun here: apt-get install openmpi-bin"
+    );
+    let cluster = Cluster::up("dial-mpirun", 3);
+    ip_config(&folder, 3);
+    fs::create_dir(folder.join("src")).unwrap();
+    fs::write(folder.join("src/file"), "to all\n").unwrap();
+    // mpirun does not like root, and looks for the other hosts' answers on all of its cards
+    let way = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+         DGL_TOOLS_CONNECT_TIMEOUT=60s \
+         DGL_TOOLS_CONNECT='dial mpirun --mca plm_rsh_args -oConnectTimeout=5 --host {ips} \
+         --map-by ppr:1:node {agent}'; ";
+    let script = format!(
+        "{way} ipconf-check ip.txt | host-probe >hosts.jsonl &&
+         part-map --workspace /srv/job --extra src <hosts.jsonl | part-push >pushed.jsonl &&
+         dgl-env --workspace /srv/job --role worker -- cat src/file <pushed.jsonl |
+         dgl-spawn --format human | sort"
+    );
+    let ran = cluster.sh(&folder, &script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for host in 1..=3 {
+        let line = format!("[10.77.0.{host} worker {}] to all\n", host - 1);
+        assert!(ran.out.contains(&line), "{}{}", ran.out, ran.err);
+    }
+    // a host that mpirun cannot reach
+    cluster.call(&["stop", "3"]);
+    let script = format!("{way} ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe");
+    let down = cluster.sh(&folder, &script);
+    assert!(
+        down.status == 74 && down.err.contains("mpirun"),
+        "{} {}",
+        down.status,
+        down.err
+    );
+    cluster.assert_clean();
+}
+
+#[test]
+fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
+    let folder = scratch("dial-cut");
+    let cluster = Cluster::up("dial-cut", 2);
+    ip_config(&folder, 2);
+    executable(&folder.join("engine"), BY_SSH);
+    let job = "ipconf-check ip.txt | dgl-env --workspace /srv --role worker -- sleep 600 \
+        >job.jsonl";
+    assert_eq!(cluster.sh(&folder, job).status, 0);
+    let spawn = "exec dgl-spawn --no-preflight --grace 1s --host-timeout 6s --connect \
+        'dial ./engine {agent} h1 h2' <job.jsonl >out.jsonl 2>err";
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| cluster.sh(&folder, spawn));
+        soon("both workers run", || {
+            let out = fs::read_to_string(folder.join("out.jsonl")).unwrap_or_default();
+            out.matches("\"started\"").count() == 2
+        });
+        cluster.call(&["cut", "2"]);
+        let ran = running.join().unwrap();
+        let err = fs::read_to_string(folder.join("err")).unwrap();
+        assert_eq!(ran.status, 74, "{err}");
+        assert!(err.contains("host 1 (10.77.0.2)"), "{err}");
+    });
+    cluster.call(&["mend", "2"]);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_folder_of_tickets_is_seen_by_nobody_else() {
+    let lab = Lab::new("dial-folder", 1);
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let mode = fs::metadata(lab.folder.join("cache/dgl-tools"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+/// A folder that only looks like one of a run, whether it lies beside such folders or is named on
+/// the command line of the process that watches the command.
+#[test]
+fn only_what_a_run_has_made_is_removed() {
+    let lab = Lab::new("dial-tidy", 1);
+    let ran = lab.sh(
+        "mkdir -p cache/dgl-tools; chmod 700 cache/dgl-tools; cd cache/dgl-tools
+         a=0123456789abcdef0123456789abcdef b=f123456789abcdef0123456789abcdef
+         mkdir dial-dataset dial-$a dial-$b
+         : >dial-dataset/ticket; : >dial-$a/ticket; : >dial-$a/agent; : >dial-$b/results
+         touch -d '60 days ago' dial-*; cd ../..
+         dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl || exit
+         mkdir dial-mine; : >dial-mine/ticket
+         $(dirname $(command -v dgl-spawn))/host-agent engine \"$PWD/dial-mine\" /dev/null true \
+            </dev/null
+         ls -d dial-mine/* cache/dgl-tools/dial-* cache/dgl-tools/dial-*/* >left",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(
+        lab.read("left"),
+        "cache/dgl-tools/dial-dataset\ncache/dgl-tools/dial-dataset/ticket\n\
+         cache/dgl-tools/dial-f123456789abcdef0123456789abcdef\n\
+         cache/dgl-tools/dial-f123456789abcdef0123456789abcdef/results\ndial-mine/ticket\n"
+    );
+}
+
+fn can_be_changed(ran: &Ran, folder: &str) {
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    let problem = format!("{folder}, where hosts find host-agent, can be changed by others");
+    let is_named = ran.err.contains(&problem) && ran.err.contains("  fix: chmod go-w ");
+    assert!(is_named, "{}", ran.err);
+}
+
+/// Who can write the folder above puts another in the place of this one.
+#[test]
+fn a_folder_that_others_can_replace_is_refused() {
+    let lab = Lab::new("dial-replaced", 1);
+    for folder in ["above", "elsewhere"] {
+        let folder = lab.folder.join(folder);
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    std::os::unix::fs::symlink(lab.folder.join("elsewhere"), lab.folder.join("link")).unwrap();
+    for above in ["above", "link"] {
+        let list = format!(
+            "DGL_TOOLS_AGENT_DIR=$PWD/{above}/shared dgl-reap --list --connect 'dial ./engine \
+             {{agent}} n1' <hosts.jsonl"
+        );
+        can_be_changed(&lab.sh(&list), &format!("/{above}"));
+    }
+}
+
+/// Whoever can replace the agent that lies there runs what he likes on all hosts.
+#[test]
+fn a_folder_in_which_others_can_change_the_agent_is_refused() {
+    let lab = Lab::new("dial-shared", 1);
+    let shared = lab.folder.join("shared");
+    fs::create_dir(&shared).unwrap();
+    let list = "DGL_TOOLS_AGENT_DIR=$PWD/shared dgl-reap --list --connect \
+        'dial ./engine {agent} n1' <hosts.jsonl";
+    let with_mode = |mode: u32| {
+        fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        lab.sh(list)
+    };
+    let agent = || {
+        let agents = lab.sh("ls $PWD/shared/host-agent-*").out;
+        PathBuf::from(agents.trim())
+    };
+    for mode in [0o777, 0o775] {
+        can_be_changed(&with_mode(mode), "/shared");
+    }
+    // as /tmp, in which nobody removes what is another's
+    let ran = with_mode(0o1777);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    // what others could have written is written anew
+    fs::set_permissions(agent(), fs::Permissions::from_mode(0o777)).unwrap();
+    let ran = with_mode(0o1777);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let mode = fs::metadata(agent()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let stranger = Some(12345);
+    if chown(agent(), stranger, None).is_err() {
+        println!("skipped: only root can give a file away");
+        return;
+    }
+    let ran = with_mode(0o1777);
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err.contains(" belongs to another user")
+            && ran
+                .err
+                .contains("  fix: name a folder of your own that the hosts share in"),
+        "{}",
+        ran.err
+    );
+    fs::remove_file(agent()).unwrap();
+    chown(&shared, stranger, None).unwrap();
+    let ran = with_mode(0o755);
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err.contains("/shared belongs to another user"),
+        "{}",
+        ran.err
+    );
+}
+
+/// The kernel takes no word of 128 KiB.
+#[test]
+fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
+    let lab = Lab::new("dial-many", 1);
+    let of = 6000;
+    let record = |id: usize| {
+        format!(
+            "{{\"type\":\"host\",\"id\":{id},\"of\":{of},\"ip\":\"127.1.{}.{}\",\"port\":30050,\
+             \"name\":\"node-{id:05}.example.org\"}}\n",
+            id / 200,
+            id % 200 + 1
+        )
+    };
+    let records: String = (0..of).map(record).collect();
+    fs::write(lab.folder.join("hosts.jsonl"), records).unwrap();
+    executable(
+        &lab.folder.join("fails"),
+        "#!/bin/sh\necho it ran >&2; exit 9\n",
+    );
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {names} {agent}' <hosts.jsonl");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("of which the kernel takes 128 KiB at most")
+            && ran
+                .err
+                .contains("  fix: leave out {names}, {logins} and {ips}")
+            && !ran.err.contains("it ran"),
+        "{}",
+        ran.err
+    );
+    let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl");
+    assert!(ran.err.contains("it ran"), "{}", ran.err);
+}

@@ -1,0 +1,427 @@
+//! What a host says is text: it reaches a terminal as such, whatever it is, and stands in no
+//! command that people are told to paste.
+
+use support::{executable, scratch, sh, takes_seconds};
+
+/// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
+const EVIL: &str = r"\033]0;title\007\033]52;c;cm0gLXJm\007\033[2J";
+
+/// Nothing that a terminal would obey.
+fn is_text(text: &str) -> bool {
+    text.chars().all(|c| c == '\n' || !c.is_control())
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "it provokes one kind of text after another"
+)]
+#[test]
+fn what_hosts_say_is_shown_as_text() {
+    let folder = scratch("hostile-text");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    // the last words of what leads to a host
+    executable(
+        &folder.join("way"),
+        &format!("#!/bin/sh\nprintf '{EVIL}evil\\n  fix: paste this\\n' >&2\nexit 1\n"),
+    );
+    // an agent that fails, and words the cure
+    let failed = r#"{"event":"failed","problem":"evil\u001b[2J\n  fix: paste","fix":"paste that"}"#;
+    executable(
+        &folder.join("agent"),
+        &format!(
+            "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \
+             \"${{token%%;*}}\"\nprintf '%s\\n' '{failed}'\n\
+             while read -r _; do printf '%s\\n' '{failed}'; done\n"
+        ),
+    );
+    // an interpreter that names its version
+    executable(
+        &folder.join("python"),
+        &format!(
+            "#!/bin/sh\nprintf 'dgl-tools-fact python 3.11{EVIL}\\ndgl-tools-fact dgl \
+             1.0{EVIL}\\n'\n"
+        ),
+    );
+    // a job, and a file
+    let script = format!(
+        "ipconf-check ip.txt >hosts; mkdir -p ws; cd ws; : >\"$(printf 'a{EVIL}\\nb')\"; cd ..
+         token=0123456789abcdef0123456789abcdef; job=$(printf 'evil{EVIL}')
+         DGL_TOOLS_TOKEN=$token DGL_TOOLS_JOB=$job sleep 60 & p=$!
+         until tr '\\0' '\\n' </proc/$p/environ | grep -q DGL_TOOLS_JOB; do sleep 0.1; done
+         dgl-reap --connect local --list --format human <hosts >list
+         dgl-reap --connect local --list --format jsonl <hosts >list.jsonl
+         dgl-reap --connect local --job \"$job\" --format human <hosts >all; wait $p"
+    );
+    let made = sh(&folder, &script);
+    let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    assert!(
+        is_text(&text("list"))
+            && text("list").contains(r"job evil\x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2J: "),
+        "{}",
+        text("list")
+    );
+    assert!(
+        text("all").starts_with("  host  job               what was done\n     0  evil"),
+        "{}",
+        text("all")
+    );
+    assert!(
+        is_text(&text("all")) && text("all").contains(r"1 process ended"),
+        "{}{}",
+        text("all"),
+        made.err
+    );
+    // jobs of other tests run beside it
+    let jobs: Vec<serde_json::Value> = text("list.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["job"].take())
+        .collect();
+    let as_it_is = "evil\u{1b}]0;title\u{7}\u{1b}]52;c;cm0gLXJm\u{7}\u{1b}[2J";
+    assert!(
+        jobs.iter().any(|job| job == as_it_is),
+        "a record holds it as it is: {jobs:?}"
+    );
+
+    let table = [
+        (
+            "host-probe --connect './way {name}' <hosts",
+            r"./way: \x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2Jevil; fix: paste this",
+        ),
+        (
+            "dgl-reap --list --connect './way {name}' <hosts",
+            r"\x1b[2Jevil; fix: paste this",
+        ),
+        (
+            "host-probe --connect './agent {name}' <hosts",
+            r"evil\x1b[2J\n  fix: paste",
+        ),
+        (
+            "dgl-reap --list --connect './agent {name}' <hosts",
+            r"evil\x1b[2J\n  fix: paste",
+        ),
+        (
+            "host-probe --connect local --python ./python <hosts | dgl-env --role worker -- t | \
+             dgl-spawn --connect './agent {name}'",
+            r"evil [2J   fix: paste",
+        ),
+        (
+            "part-push --connect './agent {name}' <plan",
+            r"evil\x1b[2J\n  fix: paste",
+        ),
+        (
+            "host-probe --connect local --python ./python --format human <hosts",
+            r"1.0\x1b]0;title",
+        ),
+        (
+            "part-pull --connect local --workspace \"$PWD/ws\" --to got --dry-run '*' <hosts",
+            r"\x1b[2J\nb -> got/a\x1b]0;title",
+        ),
+        (
+            "host-probe --connect local --python ./python <hosts | dgl-env --role worker -- t | \
+             dgl-spawn --connect './way {name}'",
+            r"\x1b[2Jevil; fix: paste this",
+        ),
+        (
+            "part-push --connect './way {name}' <plan",
+            r"\x1b[2Jevil; fix: paste this",
+        ),
+    ];
+    let plan = sh(
+        &folder,
+        "part-map --extra ip.txt --workspace \"$PWD/there\" <hosts >plan",
+    );
+    assert_eq!(plan.status, 0, "{}", plan.err);
+    for (script, shown) in table {
+        let got = sh(&folder, script);
+        let all = format!("{}{}", got.out, got.err);
+        assert!(
+            is_text(&all.replace(r"\u001b", "")) && !all.contains("\n  fix: paste"),
+            "{script}: {}",
+            all.escape_debug()
+        );
+        assert!(all.contains(shown), "{script}: {all}");
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+/// A host that was taken over speaks in host-agent's place.
+#[test]
+fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-agent");
+    assert_eq!(
+        sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status,
+        0
+    );
+    let found = concat!(
+        r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"#,
+        r#""shm_bytes":1,"command":"c"}"#
+    );
+    let long = found.replace("\"c\"", &format!("\"{}\"", "c".repeat(90_000)));
+    let table = [
+        (
+            format!("exec yes '{found}'"),
+            "--list",
+            "it tells of more than 10000 processes",
+        ),
+        (
+            format!("exec yes '{long}'"),
+            "--list",
+            "it tells more than 16 MB",
+        ),
+        (
+            format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
+            "--stale-shm",
+            "it told what was not asked",
+        ),
+        (
+            "echo '{\"event\":\"removed_shm\",\"files\":1}'; exec sleep 9".to_owned(),
+            "--list",
+            "it told what was not asked",
+        ),
+        (
+            "echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(),
+            "--list",
+            "is not a message",
+        ),
+        (
+            "echo '{\"event\":\"done\",\"bytes\":99999999999}'; exec sleep 9".to_owned(),
+            "--list",
+            "a body of 99999999999 bytes",
+        ),
+        (
+            "exec tr '\\0' x </dev/zero".to_owned(),
+            "--list",
+            "a line of more than 1048576 bytes",
+        ),
+        (":".to_owned(), "--list", "the connection ended"),
+    ];
+    for (says, what, problem) in table {
+        let take_token =
+            "IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"";
+        executable(
+            &folder.join("way"),
+            &format!("#!/bin/sh\n{take_token}\n{says}\n"),
+        );
+        let got = sh(
+            &folder,
+            &format!("ulimit -v 2000000; dgl-reap {what} --connect './way {{name}}' <hosts"),
+        );
+        assert_eq!(got.status, 74, "{says}: {}", got.err);
+        assert!(
+            got.err.contains("host 0 (10.99.0.1): ") && got.err.contains(problem),
+            "{says}: {}",
+            got.err
+        );
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+/// Whatever it sends, a tool keeps a bounded part of it.
+#[test]
+fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-memory");
+    let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"10.99.0.1\",\
+        \"role\":\"worker\",\"rank\":0,\"argv\":[\"t\"]}";
+    let made = sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts");
+    assert_eq!(made.status, 0, "{}", made.err);
+    let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
+    std::fs::write(folder.join("job"), format!("{hosts}{process}\n")).unwrap();
+    let ready = "echo '{\"event\":\"file\",\"told\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
+    let found = |names: usize, length: usize| {
+        let meta = "{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}";
+        let name = "n".repeat(length);
+        let entry = format!("{{\"path\":\"./{name}\",\"meta\":{meta}}}");
+        let entries = vec![entry; names].join(",");
+        format!("{{\"event\":\"file\",\"told\":\"found\",\"entries\":[{entries}],\"last\":false}}")
+    };
+    let long = "x".repeat(500_000);
+    let record = process.replace("[\"t\"]", &format!("[\"{long}\"]"));
+    let record = serde_json::json!({"event": "record", "record": record}).to_string();
+    let by = serde_json::json!({"job": long, "age_ms": 1, "confirmed": true});
+    let taken = serde_json::json!({"event": "taken", "what": "name", "by": by});
+    let pull = "part-pull --workspace /w --to got '*' <hosts";
+    let spawn = "dgl-spawn --job j <job";
+    let attach = "dgl-spawn --attach j <hosts";
+    let table = [
+        (ready, found(1, 900_000), pull, "a path of more than 4096"),
+        (ready, found(100, 4000), pull, "64 MB of names"),
+        ("", record, attach, "more than 16 MB of them"),
+        (
+            "",
+            taken.to_string(),
+            spawn,
+            "more than 8 MB before the job starts",
+        ),
+        (
+            "",
+            "{\"event\":\"removed_shm\",\"files\":1}".to_owned(),
+            "host-probe <hosts",
+            "more than 8 MiB",
+        ),
+    ];
+    let peak = "import resource, subprocess, sys\n\
+        ran = subprocess.run(sys.argv[2:])\n\
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n\
+        open(sys.argv[1], 'w').write(str(peak >> 10))\nsys.exit(ran.returncode)\n";
+    std::fs::write(folder.join("peak.py"), peak).unwrap();
+    for (first, endless, tool, problem) in table {
+        let lines = format!("{endless}\n").repeat(500_000 / endless.len() + 1);
+        std::fs::write(folder.join("lines"), lines).unwrap();
+        executable(
+            &folder.join("way"),
+            &format!(
+                "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}
+                 printf '\\n%s runs\\n' \"${{token%%;*}}\"
+                 {first}while cat lines; do :; done\n"
+            ),
+        );
+        let got = sh(
+            &folder,
+            &format!(
+                "ulimit -v 3000000; export DGL_TOOLS_CONNECT='./way {{name}}'
+                 python3 peak.py peak {tool}"
+            ),
+        );
+        let peak: u64 = std::fs::read_to_string(folder.join("peak"))
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(
+            got.status == 74 && got.err.contains(problem) && peak < 200,
+            "{tool}: {}, {peak} MB: {:.2000}",
+            got.status,
+            got.err
+        );
+    }
+}
+
+/// Why a job that was left has ended is the first host's to say.
+#[test]
+fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {
+    let folder = scratch("hostile-ending");
+    assert_eq!(
+        sh(
+            &folder,
+            "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check >hosts"
+        )
+        .status,
+        0
+    );
+    let agent = "#!/bin/sh
+IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"
+IFS= read -r follow
+record='{\\\"type\\\":\\\"process\\\",\\\"id\\\":ID,\\\"of\\\":2,\\\"host\\\":ID,'
+record=$record'\\\"ip\\\":\\\"10.99.0.1\\\",\\\"role\\\":\\\"worker\\\",\\\"rank\\\":ID,'
+record=$record'\\\"argv\\\":[\\\"t\\\"]}'
+past() { printf '{\"event\":\"past\",\"time_ms\":1,\"what\":{\"event\":%s}}\\n' \"$1\"; }
+printf '{\"event\":\"record\",\"record\":\"%s\"}\\n{\"event\":\"ready\"}\\n' \"$(echo \"$record\" \
+    | sed s/ID/$1/g)\"
+IFS= read -r start
+[ $1 = 1 ] || sleep 2
+past '\"started\",\"index\":0,\"pid\":1'
+past '\"exited\",\"index\":0,\"code\":'$((3 - $1 * 3))',\"cpu_s\":0,\"max_rss_bytes\":1'
+reason='\"reason\":{\"ended\":{\"status\":{\"code\":3}}}'
+failure=',\"cause\":\"process\",\"failure\":{\"host\":0,\"index\":0,'$reason'}'
+[ $1 = 0 ] || failure=
+past '\"ending\"'\"$failure\"
+past '\"over\",\"survivors\":0'
+exec cat >/dev/null
+";
+    executable(&folder.join("way"), agent);
+    let ran = sh(
+        &folder,
+        "dgl-spawn --attach lied --connect './way {id}' <hosts",
+    );
+    assert!(
+        ran.status == 3 && ran.err.contains("worker 0 exited with status 3"),
+        "{} {}{}",
+        ran.status,
+        ran.out,
+        ran.err
+    );
+}
+
+/// The second host runs, and answers nothing.
+#[test]
+fn a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-hangs");
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\n[ $1 = 1 ] || exec sh\nIFS= read -r script; token=${script#token=}
+printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
+    );
+    let host = |id: u32, of: u32| {
+        format!(
+            "{{\"type\":\"host\",\"id\":{id},\"of\":{of},\"ip\":\"127.0.0.{}\",\"port\":30050}}\n",
+            id + 1
+        )
+    };
+    let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"127.0.0.1\",\
+        \"role\":\"worker\",\"rank\":0,\"argv\":[\"sleep\",\"100\"]}\n";
+    std::fs::write(folder.join("job"), host(0, 1) + process).unwrap();
+    std::fs::write(folder.join("hosts"), host(0, 2) + &host(1, 2)).unwrap();
+    let ran = sh(
+        &folder,
+        "dgl-spawn --connect local --no-preflight --job hung <job >run & p=$!
+         until grep -q started run; do sleep 0.1; done
+         dgl-reap --connect './way {id}' --job hung <hosts >ended; echo $?; wait $p; echo $?",
+    );
+    assert_eq!(ran.out, "74\n143\n", "{}", ran.err);
+    let ended = std::fs::read_to_string(folder.join("ended")).unwrap();
+    assert!(ended.contains("\"processes\":1"), "{ended}");
+    assert!(
+        ran.err.contains("no end of its answer within 15 s"),
+        "{}",
+        ran.err
+    );
+}
+
+/// Each time is another copy of it on its way.
+#[test]
+fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-needs");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let start = "#!/bin/sh\nIFS= read -r s; s=${s#token=}; token=${s%%;*}\n\
+        need() { echo \"$token need $(uname -m) plain\"; }\n";
+    let table = [
+        (
+            "greedy",
+            "need; need; need; sleep 30",
+            "before it has taken",
+        ),
+        (
+            "insatiable",
+            "while need; do while read -r length && [ \"$length\" -gt 0 ]; do\n\
+                head -c \"$length\" >/dev/null; echo \"$token took\"; done; done",
+            "more than 8 times",
+        ),
+    ];
+    for (name, text, said) in table {
+        executable(&folder.join(name), &format!("{start}{text}\n"));
+        let ran = sh(
+            &folder,
+            &format!(
+                "ipconf-check ip.txt | timeout -s KILL 60 dgl-reap --list --connect \
+                 './{name} {{name}}' --connect-timeout 5s"
+            ),
+        );
+        assert_eq!(ran.status, 74, "{name}: {}", ran.err);
+        assert!(
+            ran.err.contains("it asks for host-agent ") && ran.err.contains(said),
+            "{name}: {}",
+            ran.err
+        );
+    }
+}

@@ -1,0 +1,504 @@
+//! A real Slurm on real hosts: jobs by sbatch, what ends them, what Slurm refuses.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use support::{Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh, soon};
+
+const SRUN: &str = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {name}'; ";
+
+/// One step for all hosts.
+const DIAL: &str = "export DGL_TOOLS_CONNECT='dial srun --overlap -N{count} -w {names} \
+    --ntasks-per-node=1'; ";
+
+/// Hosts with Slurm.
+struct Slurm(Cluster);
+
+impl Slurm {
+    /// Where there is none, a test is skipped, except in continuous integration.
+    fn up(name: &str, hosts: u32) -> Option<Slurm> {
+        let cluster = Cluster::up(name, hosts);
+        let up = cluster.call_script("tests/cluster/slurm.sh", &["up"]);
+        if up.status == 69 && std::env::var_os("CI").is_none() {
+            println!("skipped: {}", up.err);
+            return None;
+        }
+        assert_eq!(up.status, 0, "Slurm did not start: {}", up.err);
+        Some(Slurm(cluster))
+    }
+
+    fn sh(&self, folder: &Path, script: &str) -> Ran {
+        self.0.sh(folder, script)
+    }
+
+    /// A script in plain sh in an allocation of the first two hosts.
+    fn within(&self, folder: &Path, script: &str) -> Ran {
+        std::fs::write(folder.join("within.sh"), script).unwrap();
+        self.sh(folder, "salloc -Q -N2 -w h1,h2 sh within.sh")
+    }
+
+    /// Until Slurm has no job any more, and then nothing else is left either.
+    fn assert_clean(&self) {
+        soon("Slurm has no job", || {
+            self.0.call(&["exec", "1", "squeue", "-h"]).out.is_empty()
+        });
+        assert_eq!(
+            self.0.call(&["exec", "1", "squeue", "-h", "-s"]).out,
+            "",
+            "a step without a job"
+        );
+        let mut left = self.0.call_script("tests/cluster/slurm.sh", &["left"]);
+        for _ in 0..240 {
+            if left.status == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(250));
+            left = self.0.call_script("tests/cluster/slurm.sh", &["left"]);
+        }
+        panic!("left on the hosts:\n{}", left.out);
+    }
+
+    /// `FAILED 1:0`: its state, its exit status and the signal that ended it.
+    fn state(&self, job: &str) -> String {
+        let shown = self
+            .0
+            .call(&["exec", "1", "scontrol", "-o", "show", "job", job])
+            .out;
+        let word = |name: &str| {
+            shown
+                .split(' ')
+                .find_map(|word| word.strip_prefix(name))
+                .unwrap_or_else(|| panic!("{shown}"))
+                .to_owned()
+        };
+        format!("{} {}", word("JobState="), word("ExitCode="))
+    }
+}
+
+/// The lines of the manual are those of the file, which the next test runs.
+#[test]
+fn the_manual_shows_the_example() {
+    let manual = std::fs::read_to_string(root().join("man/dgl-tools-clusters.7")).unwrap();
+    let recipe = manual
+        .split_once("\n.Ss A Slurm job\n")
+        .unwrap()
+        .1
+        .split_once("\n.Bd -literal -offset indent\n")
+        .unwrap()
+        .1;
+    let shown = recipe
+        .split_once("\n.Ed")
+        .unwrap()
+        .0
+        .replace("\\e", "\\")
+        .replace("\\(dq", "\"");
+    let file = std::fs::read_to_string(root().join("tests/example/train.sbatch")).unwrap();
+    assert_eq!(shown.trim_end(), file.trim_end());
+}
+
+#[test]
+fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("sbatch");
+    let Some(slurm) = Slurm::up("sbatch", 2) else {
+        return;
+    };
+    // the script says python3
+    let wrapper = format!(
+        "mkdir bin; printf '#!/bin/sh\\nexec %s \"$@\"\\n' '{python}' >bin/python3; chmod +x \
+         bin/python3"
+    );
+    let made = format!(
+        "cp -rL '{0}/tests/example/.' .; {wrapper}; make -I '{0}' PYTHON=bin/python3 2>&1",
+        root().display()
+    );
+    let made = sh(&folder, &made);
+    assert_eq!(made.status, 0, "{}", made.out);
+
+    let trained = slurm.sh(
+        &folder,
+        "PATH=$PWD/bin:$PATH; sbatch --wait train.sbatch --num-epochs \
+        3; s=$?; cat slurm-1.out; exit $s",
+    );
+    assert!(
+        trained.status == 0 && trained.out.contains("loss fell from"),
+        "{}{}",
+        trained.out,
+        trained.err
+    );
+    assert!(
+        folder.join("run-1/logs/trainer-3.log").is_file()
+            && folder.join("run-1/model.pt").is_file(),
+        "{}",
+        trained.out
+    );
+    assert_eq!(slurm.state("1"), "COMPLETED 0:0");
+    slurm.assert_clean();
+
+    let begun = slurm.sh(
+        &folder,
+        "PATH=$PWD/bin:$PATH; sbatch --parsable train.sbatch --num-epochs 100000",
+    );
+    assert_eq!((begun.status, begun.out.trim()), (0, "2"), "{}", begun.err);
+    let output = || std::fs::read_to_string(folder.join("slurm-2.out")).unwrap_or_default();
+    soon("the job trains", || {
+        output().contains("trainer 3] epoch 2 ")
+    });
+    let cancelled = Instant::now();
+    assert_eq!(slurm.0.call(&["exec", "1", "scancel", "2"]).status, 0);
+    slurm.assert_clean();
+    println!(
+        "real DGL: scancel: all clean after {:.1} s",
+        cancelled.elapsed().as_secs_f64()
+    );
+    assert!(
+        slurm.state("2").starts_with("CANCELLED "),
+        "{}: {}",
+        slurm.state("2"),
+        output()
+    );
+}
+
+/// What ends a job, what Slurm says of it then, and what dgl-spawn said, if it could.
+const ENDS: [(&str, &str, &str); 6] = [
+    ("scancel", "CANCELLED 143:0", "ended by SIGTERM"),
+    (
+        "steps signalled",
+        "FAILED 143:0",
+        " ended by SIGTERM; it wrote no output",
+    ),
+    ("INT", "FAILED 130:0", "was ended by SIGINT"),
+    ("TERM", "FAILED 143:0", "was ended by SIGTERM"),
+    ("KILL", "FAILED 0:9", ""),
+    (
+        "trainer exits 1",
+        "FAILED 1:0",
+        "host 1 (h2, 10.77.0.2): trainer 1 exited with status 1; its last lines:\n    the last \
+         words of",
+    ),
+];
+
+#[test]
+fn real_hosts_under_slurm_whatever_ends_a_job_nothing_is_left() {
+    let folder = scratch("slurm-ends");
+    let Some(slurm) = Slurm::up("slurm-ends", 2) else {
+        return;
+    };
+    let jobs: Vec<Job> = (0..)
+        .zip(ENDS)
+        .map(|(nth, (end, ..))| Job::submit(&slurm, &folder, end, 31000 + 10 * nth))
+        .collect();
+    for job in &jobs {
+        soon(&format!("{} runs", job.name), || {
+            job.output().matches(r#""type":"listening""#).count() == 2
+        });
+    }
+    let list = format!(
+        "{SRUN} printf 'h1\\nh2\\n' | ipconf-check --resolve - | dgl-reap --list >found.jsonl"
+    );
+    let listed = slurm.within(&folder, &list);
+    let found = std::fs::read_to_string(folder.join("found.jsonl")).unwrap();
+    assert_eq!(listed.status, 0, "{}", listed.err);
+    // a server, a trainer and its daemon on each of two hosts
+    assert_eq!(
+        found.matches(r#""type":"found""#).count(),
+        6 * jobs.len(),
+        "{found}"
+    );
+
+    let begun = Instant::now();
+    for (job, (end, ..)) in jobs.iter().zip(ENDS) {
+        let happens = match end {
+            "scancel" => slurm.sh(&folder, &format!("scancel {}", job.id)),
+            "steps signalled" => slurm.sh(&folder, &format!("scancel --signal=TERM {}", job.id)),
+            "trainer exits 1" => {
+                slurm
+                    .0
+                    .call(&["exec", "2", "touch", &format!("/srv/{}-trainer", job.name)])
+            }
+            signal => slurm.sh(&folder, &format!("kill -{signal} $(cat {}.pid)", job.name)),
+        };
+        assert_eq!(happens.status, 0, "{end}: {}", happens.err);
+    }
+    slurm.assert_clean();
+    println!("all clean after {:.1} s", begun.elapsed().as_secs_f64());
+    for (job, (end, state, said)) in jobs.iter().zip(ENDS) {
+        assert_eq!(slurm.state(&job.id), state, "{end}: {}", job.output());
+        assert!(job.output().contains(said), "{end}: {}", job.output());
+    }
+}
+
+/// A job whose trainers have daemons that ignore TERM.
+struct Job {
+    name: String,
+    id: String,
+    out: PathBuf,
+}
+
+impl Job {
+    fn submit(slurm: &Slurm, folder: &Path, end: &str, port: u16) -> Job {
+        let name = end.replace(' ', "-");
+        let script = root().join("tests/tree.py");
+        let mut records = String::new();
+        for k in 0..2 {
+            records += &format!(
+                "{{\"type\":\"host\",\"id\":{k},\"of\":2,\"ip\":\"10.77.0.{0}\",\
+                     \"port\":{port},\"name\":\"h{0}\"}}\n",
+                k + 1
+            );
+        }
+        for id in 0..4 {
+            let (k, role) = (id / 2, ["server", "trainer"][id % 2]);
+            let port = if role == "server" {
+                format!(r#","port":{port},"env":{{"PORT":"{port}"}}"#)
+            } else {
+                String::new()
+            };
+            records += &format!(
+                "{{\"type\":\"process\",\"id\":{id},\"of\":4,\"host\":{k},\
+                     \"ip\":\"10.77.0.{}\",\"role\":\"{role}\",\"rank\":{k}{port},\
+                     \"cwd\":\"/srv\",\"argv\":[\"{}\",\"{role}\",\"daemon\",\"{name}\",\
+                     \"/srv\"]}}",
+                k + 1,
+                script.display()
+            );
+            records.push('\n');
+        }
+        std::fs::write(folder.join(format!("{name}.jsonl")), records).unwrap();
+        let launch = format!(
+            "#!/bin/sh\n{SRUN}echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s \
+             <{name}.jsonl\n"
+        );
+        std::fs::write(folder.join(format!("{name}.sbatch")), launch).unwrap();
+        let submitted = slurm.sh(
+            folder,
+            &format!("sbatch --parsable -N2 -o {name}.out -e {name}.err {name}.sbatch"),
+        );
+        assert_eq!(submitted.status, 0, "{}", submitted.err);
+        Job {
+            id: submitted.out.trim().to_owned(),
+            out: folder.join(format!("{name}.out")),
+            name,
+        }
+    }
+
+    /// Its records, and behind them what it said.
+    fn output(&self) -> String {
+        ["out", "err"]
+            .map(|end| std::fs::read_to_string(self.out.with_extension(end)).unwrap_or_default())
+            .concat()
+    }
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one Slurm serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn real_hosts_copies_through_slurm_and_what_it_refuses() {
+    let folder = scratch("slurm-copy");
+    let Some(slurm) = Slurm::up("slurm-copy", 3) else {
+        return;
+    };
+    partition(&folder, 2);
+    ip_config(&folder, 2);
+    let random = "head -c 20000000 /dev/urandom >code/large; for k in 1 2 3 4 5; do echo $k \
+        >code/small$k; done";
+    assert_eq!(sh(&folder, random).status, 0);
+    let copy = format!(
+        "{SRUN} scontrol show hostnames \"$SLURM_JOB_NODELIST\" | ipconf-check --resolve - | \
+         host-probe --workspace /srv/job |
+         part-map --part-config out/g.json --workspace /srv/job --script-folder code | part-push \
+             --verify >pushed.jsonl &&
+         part-pull --workspace /srv/job --to got code/large 'code/small*' <pushed.jsonl \
+             >pulled.jsonl &&
+         for k in 0 1; do cmp code/large got/h$k/code/large && cmp code/small3 \
+             got/h$k/code/small3 || exit; done
+         dgl-env --role worker -- sh -c 'echo $RANK on $(hostname)' <pushed.jsonl | dgl-spawn \
+             --format human | sort"
+    );
+    let copied = slurm.within(&folder, &copy);
+    assert_eq!(
+        (copied.status, copied.out.as_str()),
+        (0, "[h1 worker 0] 0 on h1\n[h2 worker 1] 1 on h2\n"),
+        "{}",
+        copied.err
+    );
+
+    // Debian's line for a machine's own name: DGL would take the address for every host; each host
+    // can be asked for its own
+    let hosts = slurm.0.0.join("hosts");
+    let text = std::fs::read_to_string(&hosts).unwrap();
+    std::fs::write(&hosts, text.replace("10.77.0.1 h1", "127.0.1.1 h1")).unwrap();
+    let loopback = slurm.within(
+        &folder,
+        "scontrol show hostnames | ipconf-check --resolve -",
+    );
+    assert_eq!(
+        (loopback.status, loopback.out.as_str()),
+        (65, ""),
+        "{}",
+        loopback.err
+    );
+    assert!(
+        loopback.err.contains("h1 resolves to 127.0.1.1 here"),
+        "{}",
+        loopback.err
+    );
+    let asked = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {login}'
+        srun sh -c 'echo $(ip -4 -o addr show dev eth0) $SLURMD_NODENAME' |
+          sed -E 's/.* inet ([0-9.]+).* /\\1 /' | sort -k2 > nodes.txt
+        cut -d' ' -f1 nodes.txt | ipconf-check --login nodes.txt - | host-probe | jq -r '.login + \
+            \" \" + .ip + \" \" + .iface'";
+    let asked = slurm.within(&folder, asked);
+    assert_eq!(
+        (asked.status, asked.out.as_str()),
+        (0, "h1 10.77.0.1 eth0\nh2 10.77.0.2 eth0\n"),
+        "{}",
+        asked.err
+    );
+    std::fs::write(&hosts, text).unwrap();
+
+    // each as Slurm itself says it, with the host in front of it
+    let host = |k: u32| {
+        format!(
+            "echo '{{\"type\":\"host\",\"id\":0,\"of\":1,\"ip\":\"10.77.0.{k}\",\
+                 \"port\":30050,\"name\":\"h{k}\"}}'"
+        )
+    };
+    let refused = |got: Ran, said: &str| {
+        assert!(
+            got.status == 74 && got.err.contains(said),
+            "{}: {}",
+            got.status,
+            got.err
+        );
+    };
+    let no_such = slurm.within(&folder, &format!("{SRUN} {} | host-probe", host(9)));
+    refused(
+        no_such,
+        "host-probe: host 0 (h9, 10.77.0.9): srun: error: Unable to create step for job ",
+    );
+    let outside = slurm.within(&folder, &format!("{SRUN} {} | dgl-reap --list", host(3)));
+    refused(
+        outside,
+        "dgl-reap: host 0 (h3, 10.77.0.3): srun: error: Unable to create step for job ",
+    );
+    let missing = format!(
+        "mkdir bin; ln -s /bin/sh bin; {SRUN} {} | PATH=${{PATH%%:*}}:bin host-probe",
+        host(1)
+    );
+    refused(
+        slurm.within(&folder, &missing),
+        "host-probe: host 0 (h1, 10.77.0.1): sh: 1: exec: srun: not found",
+    );
+
+    // without an allocation srun waits for one, but no longer than --connect-timeout, and leaves no
+    // job in the queue
+    slurm.sh(
+        &folder,
+        "scontrol update nodename=h3 state=drain reason=test",
+    );
+    let queued = slurm.sh(
+        &folder,
+        &format!("{SRUN} {} | host-probe --connect-timeout 2s", host(3)),
+    );
+    refused(
+        queued,
+        "host-probe: host 0 (h3, 10.77.0.3): no answer within 2 s: srun: ",
+    );
+    soon("the queue is empty", || {
+        slurm.sh(&folder, "squeue -h").out.is_empty()
+    });
+
+    // a host without power: srun waits for longer than we do
+    let script = format!(
+        "{SRUN} : >allocated; while [ -e allocated ]; do sleep 0.1; done; {} | host-probe \
+         --connect-timeout 3s",
+        host(2)
+    );
+    let dark = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| slurm.within(&folder, &script));
+        soon("there is an allocation", || {
+            folder.join("allocated").exists()
+        });
+        slurm.0.call(&["stop", "2"]);
+        let begun = Instant::now();
+        std::fs::remove_file(folder.join("allocated")).unwrap();
+        let ran = waiting.join().unwrap();
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{:?}",
+            begun.elapsed()
+        );
+        ran
+    });
+    refused(dark, "host-probe: host 0 (h2, 10.77.0.2): ");
+
+    slurm.sh(&folder, "kill $(cat /srv/slurm/munged.pid)");
+    let unknown = slurm.sh(&folder, &format!("{SRUN} {} | host-probe", host(1)));
+    refused(unknown, "host-probe: host 0 (h1, 10.77.0.1): srun: error: ");
+}
+
+#[test]
+fn real_hosts_dial_in_from_one_step_of_slurm() {
+    let folder = scratch("slurm-dial");
+    let Some(slurm) = Slurm::up("slurm-dial", 4) else {
+        return;
+    };
+    partition(&folder, 4);
+    let within = |script: &str| {
+        fs::write(folder.join("within.sh"), format!("{DIAL} {script}")).unwrap();
+        slurm.sh(&folder, "salloc -Q -N4 sh within.sh")
+    };
+    let ran = within(
+        "scontrol show hostnames | ipconf-check --resolve - | host-probe --workspace /srv/job |
+         part-map --part-config out/g.json --workspace /srv/job --script-folder code |
+         part-push --verify >pushed.jsonl &&
+         dgl-env --role worker -- sh -c 'tail -n 1 \"data/part$RANK/graph.dgl\"; echo' \
+             <pushed.jsonl | dgl-spawn --format human | sort",
+    );
+    let lines = (0..4).map(|k| format!("[h{} worker {k}] graph of part {k}\n", k + 1));
+    assert_eq!(
+        (ran.status, ran.out),
+        (0, lines.collect::<String>()),
+        "{}",
+        ran.err
+    );
+    slurm.assert_clean();
+
+    // what a step leaves behind goes with it
+    let left = within(
+        "dgl-env --role worker -- sleep 60 <pushed.jsonl | dgl-spawn --detach --no-preflight",
+    );
+    assert!(
+        left.status == 2 && left.err.contains("Slurm ends what a step leaves behind"),
+        "{}",
+        left.err
+    );
+    slurm.assert_clean();
+
+    // a home that the nodes do not share: the agent by sbcast, the ticket by srun's stdin
+    let sent = within(
+        "sbcast -f \"$(command -v host-agent)\" /tmp/host-agent-$SLURM_JOB_ID || exit
+         export DGL_TOOLS_CONNECT=\"dial srun --overlap -N{count} -w {names} --ntasks-per-node=1 \
+             /tmp/host-agent-$SLURM_JOB_ID dial {stdin}\"
+         scontrol show hostnames | ipconf-check --resolve - | dgl-reap --list",
+    );
+    assert_eq!(sent.status, 0, "{}", sent.err);
+
+    // a process that fails, and a step that is ended from outside
+    let failed = within(
+        "dgl-env --role worker -- sh -c '[ $RANK != 2 ] || exit 7; sleep 60' <pushed.jsonl | \
+         dgl-spawn --no-preflight --grace 1s",
+    );
+    assert_eq!(failed.status, 7, "{}", failed.err);
+    let ended = within(
+        "dgl-env --role worker -- sh -c 'sleep 3; scancel $SLURM_JOB_ID.0; sleep 60' \
+         <pushed.jsonl | dgl-spawn --no-preflight --grace 1s --host-timeout 10s",
+    );
+    assert_ne!(ended.status, 0, "{}", ended.err);
+    slurm.assert_clean();
+}

@@ -1,0 +1,472 @@
+//! Large files for several hosts: they leave this machine once, and whatever happens to one of the
+//! hosts, the others have them.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use support::{Cluster, Ran, executable, noise, scratch, soon, tools};
+
+const LARGE: usize = 48 << 20;
+
+/// This machine is host 1; hosts 2, 3 and 4 get a file, in this order.
+struct Lab {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+impl Lab {
+    fn up(name: &str, rate: &str) -> Lab {
+        let folder = scratch(name);
+        let cluster = Cluster::up_shaped(name, 4, rate);
+        fs::create_dir_all(folder.join("src")).unwrap();
+        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
+        fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
+        fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n10.77.0.4\n").unwrap();
+        let lab = Lab { cluster, folder };
+        lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+        // every host has the agent already
+        lab.run("part-push --dry-run <plan.jsonl");
+        lab
+    }
+
+    fn sh(&self, script: &str) -> Ran {
+        self.cluster.sh(&self.folder, script)
+    }
+
+    fn run(&self, script: &str) -> Ran {
+        self.cluster.run(&self.folder, script)
+    }
+
+    /// On a host, with the right to change its network and its processes.
+    fn on(&self, host: u32, command: &str) {
+        fs::write(self.folder.join("command"), command).unwrap();
+        let run = "ssh h{} 'PATH=$PATH:/usr/sbin:/sbin; sh -s' <command";
+        self.run(&run.replace("{}", &host.to_string()));
+    }
+
+    fn push(&self, options: &str) -> Ran {
+        self.sh(&format!(
+            "echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"
+        ))
+    }
+
+    fn ws(&self, host: u32) -> PathBuf {
+        self.cluster.0.join(format!("h{host}/srv/ws"))
+    }
+
+    fn has(&self, host: u32) -> bool {
+        let there = fs::read(self.ws(host).join("src/large")).unwrap_or_default();
+        there == fs::read(self.folder.join("src/large")).unwrap()
+    }
+
+    /// The agent of a host lies from here on: a line of Python changes `said`, a request to it, or
+    /// an event of it, on the way.
+    fn take_over(&self, host: u32, lie: &str) {
+        let agent = tools().join("host-agent").display().to_string();
+        let hash = self.run(&format!("'{agent}' hash")).out;
+        let liar = LIAR.replace("AGENT", &agent).replace("LIE", lie);
+        let place = format!("taken/host-agent-{}", hash.trim());
+        executable(&self.folder.join(place), &liar);
+        let taken = self.folder.join("taken");
+        let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools";
+        self.on(
+            host,
+            &format!("mount --bind '{}' \"{cache}\"", taken.display()),
+        );
+    }
+
+    /// A host has this in the place of the large file.
+    fn put(&self, host: u32, content: &[u8]) {
+        fs::create_dir_all(self.ws(host).join("src")).unwrap();
+        fs::write(self.ws(host).join("src/large"), content).unwrap();
+    }
+
+    /// How much of the large file a host has that is not whole there.
+    fn arrived(&self, host: u32) -> u64 {
+        let stages = fs::read_dir(self.ws(host)).into_iter().flatten().flatten();
+        let files =
+            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        let parts = files.filter(|file| file.file_name().to_string_lossy().starts_with("part."));
+        parts
+            .filter_map(|part| Some(part.metadata().ok()?.len()))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Pushes, and disturbs when host 4 has some of the large file.
+    fn disturb(&self, disturbance: impl FnOnce()) -> Ran {
+        std::thread::scope(|scope| {
+            let push = scope.spawn(|| self.push(""));
+            soon("the large file is on its way to the last host", || {
+                push.is_finished() || self.arrived(4) > 4 << 20
+            });
+            assert!(!push.is_finished(), "{}", push.join().unwrap().err);
+            disturbance();
+            push.join().unwrap()
+        })
+    }
+
+    /// What left this machine of the large file for each host; and whether each has its record.
+    fn large(ran: &Ran) -> Vec<(bool, u64)> {
+        let records = ran.out.lines().filter_map(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            let is_large = record["type"] == "pushed" && record["bytes"] == LARGE as u64;
+            is_large.then(|| {
+                let host = record["host"].as_u64().unwrap();
+                (
+                    host,
+                    record["ok"] == true,
+                    record["sent_bytes"].as_u64().unwrap(),
+                )
+            })
+        });
+        let mut records: Vec<_> = records.collect();
+        records.sort_unstable();
+        records
+            .into_iter()
+            .map(|(_, ok, sent)| (ok, sent))
+            .collect()
+    }
+}
+
+/// The process that receives on a host, by what it has in its environment.
+const RECEIVER: &str = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && \
+    grep -qs ^host-agent $p/cmdline && r=${p#/proc/}; done; test -n \"$r\" || exit 7;";
+
+const ALL: u64 = LARGE as u64;
+
+/// Stands in for host-agent, and is between it and its login.
+const LIAR: &str = "#!/usr/bin/env python3
+import json, os, subprocess, sys, threading
+if sys.argv[1:] == ['hash']: os.execv('AGENT', ['host-agent', 'hash'])
+agent = subprocess.Popen(['AGENT'] + sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def relay(here, there):
+    for line in iter(here.readline, b''):
+        if line.startswith(b'{'):
+            said = json.loads(line)
+            body = here.read(said.get('bytes', 0))
+            LIE
+            line = json.dumps(said).encode() + b'\\n' + body
+        there.write(line)
+        there.flush()
+    there.close()
+threading.Thread(target=relay, args=(agent.stdout, sys.stdout.buffer), daemon=True).start()
+relay(sys.stdin.buffer, agent.stdin)
+agent.wait()
+";
+
+#[test]
+fn a_file_for_three_real_hosts_leaves_this_machine_once() {
+    let lab = Lab::up("chain", "");
+    let ran = lab.push("");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(
+        Lab::large(&ran),
+        [(true, ALL), (true, 0), (true, 0)],
+        "{}",
+        ran.err
+    );
+    assert!((2..=4).all(|host| lab.has(host)));
+    assert!(ran.err.contains(" through a chain"), "{}", ran.err);
+    lab.cluster.assert_clean();
+
+    // once again to those that have it no longer; --relay asks for nothing more
+    for host in [2, 4] {
+        fs::remove_dir_all(lab.ws(host)).unwrap();
+    }
+    let ran = lab.push("--relay");
+    assert_eq!(
+        Lab::large(&ran),
+        [(true, ALL), (true, 0), (true, 0)],
+        "{}",
+        ran.err
+    );
+    assert!((2..=4).all(|host| lab.has(host)));
+    assert!(
+        ran.err.contains("--relay is no longer needed"),
+        "{}",
+        ran.err
+    );
+
+    // each from here
+    for host in 2..=4 {
+        fs::remove_dir_all(lab.ws(host)).unwrap();
+    }
+    let ran = lab.push("--wire ssh");
+    assert_eq!(Lab::large(&ran), [(true, ALL); 3], "{}", ran.err);
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn a_host_in_the_middle_that_is_killed_harms_no_other_real_hosts() {
+    let lab = Lab::up("chain-kill", "60mbit");
+    let ran = lab.disturb(|| lab.on(3, &format!("{RECEIVER} kill -9 $r")));
+    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    let large = Lab::large(&ran);
+    assert!(
+        large[0].0 && !large[1].0 && large[2].0,
+        "{large:?} {}",
+        ran.err
+    );
+    assert!(lab.has(2) && lab.has(4) && !lab.ws(3).join("src/large").exists());
+    // the last one got the rest from the first
+    assert_eq!(large[2].1, 0, "{}", ran.err);
+    let again = lab.push("");
+    let sent = Lab::large(&again)[1].1;
+    assert!(
+        again.status == 0 && lab.has(3) && sent < ALL,
+        "{sent} {}",
+        again.err
+    );
+    lab.cluster.assert_clean();
+}
+
+/// As on a disk that is full in the middle of a file, in spite of the room that was taken.
+#[test]
+fn a_host_in_the_middle_that_cannot_write_harms_no_other_real_hosts() {
+    let lab = Lab::up("chain-full", "60mbit");
+    let limit = format!("{RECEIVER} prlimit --pid $r --fsize=12000000");
+    let ran = lab.disturb(|| lab.on(3, &limit));
+    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    let large = Lab::large(&ran);
+    assert!(
+        large[0].0 && !large[1].0 && large[2].0,
+        "{large:?} {}",
+        ran.err
+    );
+    assert!(ran.err.contains("ulimit -f"), "{}", ran.err);
+    assert!(lab.has(2) && lab.has(4) && !lab.ws(3).join("src/large").exists());
+    let again = lab.push("");
+    assert!(again.status == 0 && lab.has(3), "{}", again.err);
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_hosts() {
+    let lab = Lab::up("chain-stop", "60mbit");
+    let ran = lab.disturb(|| {
+        lab.on(3, &format!("{RECEIVER} kill -STOP $r"));
+        let begun = Instant::now();
+        soon("the others have it", || lab.has(2) && lab.has(4));
+        assert!(
+            begun.elapsed() < Duration::from_secs(50),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert!(!lab.ws(3).join("src/large").exists());
+        lab.on(3, &format!("{RECEIVER} kill -CONT $r"));
+    });
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    let large = Lab::large(&ran);
+    assert!(
+        large.iter().all(|(ok, _)| *ok) && lab.has(3),
+        "{large:?} {}",
+        ran.err
+    );
+    // from here, but only what it lacked
+    assert!(
+        (1..ALL).contains(&large[1].1) && large[2].1 == 0,
+        "{large:?}"
+    );
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
+    let lab = Lab::up("chain-liar", "");
+    // two blocks change places, each with its own sum; to be seen here, blocks have to come over
+    // the login
+    lab.take_over(
+        2,
+        "if said.get('told') == 'listening': said['port'] = 1
+            if said.get('step') == 'block' and said['at'] < 2 << 20: said['at'] ^= 1 << 20",
+    );
+    let ran = lab.push("--compress never");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert!(!lab.has(2) && lab.has(3) && lab.has(4), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("host 1 (10.77.0.3): refused what host 0 (10.77.0.2) handed on of ")
+            && !ran.err.contains("host 2 (10.77.0.4): refused"),
+        "{}",
+        ran.err
+    );
+    // the next one has it from here, and hands it on
+    let large = Lab::large(&ran);
+    assert!(
+        (1..=ALL).contains(&large[1].1) && large[2] == (true, 0),
+        "{large:?} {}",
+        ran.err
+    );
+    lab.cluster.assert_clean();
+}
+
+/// What it had before is not what it has said.
+#[test]
+fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() {
+    let lab = Lab::up("chain-liar-middle", "");
+    let large = fs::read(lab.folder.join("src/large")).unwrap();
+    let earlier = |same: usize| [&large[..same], &noise(7, LARGE - same)].concat();
+    lab.put(2, &earlier(LARGE - (1 << 20)));
+    lab.put(3, &earlier(LARGE - (20 << 20)));
+    // after what is the same was copied, and before that is handed on
+    lab.take_over(
+        3,
+        "if said.get('step') == 'move':
+                def change():
+                    import glob, time
+                    while True:
+                        for name in glob.glob('/srv/ws/.part-push.*/part.*'):
+                            with open(name, 'r+b') as part:
+                                if part.seek(0, 2) >= 28 << 20:
+                                    part.seek(27 << 20)
+                                    return part.write(b'something else')
+                        time.sleep(0.001)
+                threading.Thread(target=change, daemon=True).start()",
+    );
+    let ran = lab.push("");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert!(lab.has(2) && !lab.has(3) && lab.has(4), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("host 2 (10.77.0.4): refused what host 1 (10.77.0.3) handed on of "),
+        "{}",
+        ran.err
+    );
+    // it has all from the first one, to which only what it lacked went
+    let sent: Vec<u64> = Lab::large(&ran).iter().map(|(_, sent)| *sent).collect();
+    assert!(sent[0] <= 2 << 20 && sent[1..] == [0, 0], "{sent:?}");
+    lab.cluster.assert_clean();
+}
+
+/// What counts as the same is so by pieces of 64 KB, what is sent goes in blocks of 1 MB: where
+/// both meet, hosts read back what they have.
+#[test]
+fn holes_and_what_real_hosts_had_before_are_handed_on() {
+    let lab = Lab::up("chain-holes", "");
+    let (hole, large) = (14 << 20, lab.folder.join("src/large"));
+    let data = noise(1, LARGE);
+    fs::remove_file(&large).unwrap();
+    let file = fs::File::create(&large).unwrap();
+    file.set_len(ALL).unwrap();
+    file.write_all_at(&data[..hole], 0).unwrap();
+    file.write_all_at(&data[..hole - 5], (2 * hole + 5) as u64)
+        .unwrap();
+    lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+    let ran = lab.push("");
+    let expected = [(true, 2 * hole as u64), (true, 0), (true, 0)];
+    assert!(
+        ran.status == 0 && (2..=4).all(|host| lab.has(host)),
+        "{}",
+        ran.err
+    );
+    let sent = Lab::large(&ran);
+    assert!(
+        sent[0].1 <= expected[0].1 + (2 << 20) && sent[1..] == expected[1..],
+        "{sent:?} {}",
+        ran.err
+    );
+
+    // what is not the same any more, under the time that it had
+    for (host, places) in [
+        (2, vec![3 << 20]),
+        (4, vec![(1 << 20) + 100, hole + 9, LARGE - 9]),
+    ] {
+        let path = lab.ws(host).join("src/large");
+        let there = fs::File::options().write(true).open(path).unwrap();
+        let time = there.metadata().unwrap().modified().unwrap();
+        for place in places {
+            there.write_all_at(b"else", place as u64).unwrap();
+        }
+        there.set_modified(time).unwrap();
+    }
+    fs::remove_dir_all(lab.ws(3)).unwrap();
+    let ran = lab.push("--verify");
+    assert!(
+        ran.status == 0 && (2..=4).all(|host| lab.has(host)),
+        "{}",
+        ran.err
+    );
+    let sent: Vec<u64> = Lab::large(&ran).iter().map(|(_, sent)| *sent).collect();
+    assert!(
+        sent[0] <= 64 << 10 && sent[1..] == [0, 0],
+        "{sent:?} {}",
+        ran.err
+    );
+    assert!(!ran.err.contains("refused"), "{}", ran.err);
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
+    let lab = Lab::up("chain-firewall", "");
+    // nothing answers where they look for one another; this machine is reached
+    for host in 2..=4 {
+        let others: Vec<u32> = (2..=4).filter(|other| *other != host).collect();
+        for other in others {
+            lab.on(
+                host,
+                &format!(
+                    "ip route replace 10.77.0.{other} dev eth0 && ip neigh replace 10.77.0.{other} \
+                     lladdr 02:00:00:00:00:99 nud permanent dev eth0"
+                ),
+            );
+        }
+    }
+    let ran = lab.push("");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(Lab::large(&ran), [(true, ALL); 3], "{}", ran.err);
+    assert!((2..=4).all(|host| lab.has(host)));
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn the_first_of_real_hosts_is_lost_and_the_next_one_takes_its_place() {
+    let lab = Lab::up("chain-first", "60mbit");
+    let ran = lab.disturb(|| lab.on(2, &format!("{RECEIVER} kill -9 $r")));
+    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    let large = Lab::large(&ran);
+    assert!(
+        !large[0].0 && large[1].0 && large[2].0,
+        "{large:?} {}",
+        ran.err
+    );
+    assert!(lab.has(3) && lab.has(4) && !lab.ws(2).join("src/large").exists());
+    // this machine sends on from where that one stood
+    assert!(
+        (1..ALL).contains(&large[1].1) && large[2].1 == 0,
+        "{large:?}"
+    );
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn what_real_hosts_had_when_the_tool_was_killed_is_not_sent_again() {
+    let lab = Lab::up("chain-cut", "60mbit");
+    let ran = lab.disturb(|| {
+        let pid = fs::read_to_string(lab.folder.join("pid")).unwrap();
+        lab.run(&format!("kill -9 {}", pid.trim()));
+    });
+    assert_ne!(ran.status, 0);
+    soon("the hosts have put away what they have", || {
+        (2..=4).all(|host| {
+            let ours = fs::read_dir(lab.ws(host)).into_iter().flatten().flatten();
+            let mut ours = ours.filter(|entry| {
+                let name = entry.file_name();
+                name.to_string_lossy().starts_with(".part-push") && name != ".part-push.kept"
+            });
+            ours.next().is_none()
+        })
+    });
+    assert!((2..=4).all(|host| !lab.ws(host).join("src/large").exists()));
+    let again = lab.push("");
+    let sent: u64 = Lab::large(&again).iter().map(|(_, sent)| sent).sum();
+    assert!(
+        again.status == 0 && (1..ALL).contains(&sent),
+        "{sent}: {}",
+        again.err
+    );
+    assert!((2..=4).all(|host| lab.has(host)));
+    lab.cluster.assert_clean();
+}

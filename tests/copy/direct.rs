@@ -1,0 +1,413 @@
+//! Direct connections beside the logins: that files go over them, and what happens where they
+//! cannot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Cluster, Ran, noise, scratch, soon, tools};
+
+const LARGE: usize = 40 << 20;
+/// An address that host 2 has and that leads wherever host 1 is told: its logins go to host 2.
+const CLUSTER_ADDRESS: &str = "10.77.0.50";
+const PORT: u16 = 7001;
+const SETTINGS: &str = "DGL_TOOLS_SSH_CONFIG=ssh_config DGL_TOOLS_DATA_PORT=7001";
+
+struct Lab {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+impl Lab {
+    /// Three hosts; the second one is known by an address of its own.
+    fn up(name: &str, rate: &str) -> Lab {
+        let folder = scratch(name);
+        let cluster = Cluster::up_shaped(name, 3, rate);
+        fs::create_dir_all(folder.join("src")).unwrap();
+        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
+        fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
+        fs::write(folder.join("ip.txt"), format!("{CLUSTER_ADDRESS}\n")).unwrap();
+        let lab = Lab { cluster, folder };
+        let config = format!(
+            "Host {CLUSTER_ADDRESS}\n HostName 10.77.0.2\n HostKeyAlias h2\nInclude ~/.ssh/config\n"
+        );
+        fs::write(lab.folder.join("ssh_config"), config).unwrap();
+        for host in [2, 3] {
+            lab.root(host, &format!("ip addr add {CLUSTER_ADDRESS}/32 dev lo"));
+        }
+        lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+        lab.lead_to("h2");
+        lab
+    }
+
+    fn sh(&self, script: &str) -> Ran {
+        self.cluster.sh(&self.folder, script)
+    }
+
+    fn run(&self, script: &str) -> Ran {
+        self.cluster.run(&self.folder, script)
+    }
+
+    /// On a host, with the right to change its network.
+    fn root(&self, host: u32, command: &str) {
+        self.run(&format!(
+            "ssh h{host} 'PATH=$PATH:/usr/sbin:/sbin; {command}'"
+        ));
+    }
+
+    /// The address leads to this host, or to none.
+    fn lead_to(&self, host: &str) {
+        let script = format!(
+            "PATH=$PATH:/usr/sbin:/sbin; mac=$(ssh {host} cat /sys/class/net/eth0/address) || \
+             mac=02:00:00:00:00:99; ssh h1 \"PATH=\\$PATH:/usr/sbin:/sbin; \
+             ip route replace {CLUSTER_ADDRESS} dev eth0 && \
+             ip neigh replace {CLUSTER_ADDRESS} lladdr $mac nud permanent dev eth0\""
+        );
+        self.run(&script);
+    }
+
+    fn ws(&self) -> PathBuf {
+        self.cluster.0.join("h2/srv/ws")
+    }
+
+    fn push(&self, options: &str) -> Ran {
+        self.sh(&format!("{SETTINGS} part-push {options} <plan.jsonl"))
+    }
+
+    /// Brings back what is there.
+    fn pull(&self, options: &str) -> Ran {
+        let _ = fs::remove_dir_all(self.folder.join("back"));
+        self.sh(&format!(
+            "ipconf-check ip.txt | {SETTINGS} part-pull {options} \
+             --workspace /srv/ws --to back src"
+        ))
+    }
+
+    fn has_brought_all(&self) -> bool {
+        let brought = self.folder.join("back/src");
+        ["large", "small"]
+            .iter()
+            .all(|name| same(&brought.join(name), &self.folder.join("src").join(name)))
+    }
+
+    fn has_all(&self) -> bool {
+        ["large", "small"].iter().all(|name| {
+            same(
+                &self.ws().join("src").join(name),
+                &self.folder.join("src").join(name),
+            )
+        })
+    }
+
+    fn forget(&self) {
+        let _ = fs::remove_dir_all(self.ws());
+    }
+
+    /// A part of the large file is here.
+    fn is_being_brought(&self) -> bool {
+        let files = fs::read_dir(self.folder.join("back/src"));
+        files.into_iter().flatten().flatten().any(|file| {
+            file.metadata()
+                .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
+        })
+    }
+
+    /// A part of the large file is there.
+    fn has_begun(&self) -> bool {
+        let stages = fs::read_dir(self.ws()).into_iter().flatten().flatten();
+        let mut files =
+            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        files.any(|file| {
+            file.file_name().to_string_lossy().starts_with("part.")
+                && file
+                    .metadata()
+                    .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
+        })
+    }
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    matches!((fs::read(a), fs::read(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Something on a host, in the background, that listens on the port; ended by the test.
+struct Listener<'a> {
+    lab: &'a Lab,
+    pid: String,
+}
+
+impl<'a> Listener<'a> {
+    fn begin(lab: &'a Lab, command: &str) -> Listener<'a> {
+        fs::write(lab.folder.join("listen.sh"), command).unwrap();
+        let folder = lab.folder.display();
+        let ran = lab.run(&format!(
+            "ssh h3 'cd {folder} && {{ sh listen.sh >listen.out 2>&1 </dev/null & }} && echo $!'"
+        ));
+        let hex = format!(":{PORT:04X} ");
+        soon("it listens on host 3", || {
+            let listening = lab.sh("ssh h3 cat /proc/net/tcp");
+            listening.out.lines().any(|line| {
+                line.split_whitespace()
+                    .nth(1)
+                    .is_some_and(|local| format!("{local} ").ends_with(&hex))
+                    && line.split_whitespace().nth(3) == Some("0A")
+            })
+        });
+        Listener {
+            lab,
+            pid: ran.out.trim().to_owned(),
+        }
+    }
+}
+
+impl Drop for Listener<'_> {
+    fn drop(&mut self) {
+        let kill = format!("ssh h3 'pkill -KILL -P {0}; kill -KILL {0}'", self.pid);
+        self.lab.sh(&kill);
+    }
+}
+
+fn python(body: &str) -> String {
+    format!(
+        "exec python3 -c '
+import socket, struct, time
+s = socket.create_server((\"{CLUSTER_ADDRESS}\", {PORT}))
+kept = []
+while True:
+    c, _ = s.accept()
+    {body}
+'"
+    )
+}
+
+#[test]
+fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
+    let lab = Lab::up("wire", "");
+    for options in [
+        "--wire direct",
+        "--wire direct --streams 3 --compress never",
+        "--wire auto",
+        "--wire ssh",
+    ] {
+        lab.forget();
+        let ran = lab.push(options);
+        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        assert!(lab.has_all(), "{options}");
+        let way = match options {
+            "--wire ssh" => ", through its login",
+            _ => ", directly",
+        };
+        assert!(ran.err.contains(way), "{options}: {}", ran.err);
+        let connect = format!(
+            "python3 -c 'import socket; socket.create_connection((\"{CLUSTER_ADDRESS}\", {PORT}))'"
+        );
+        let closed = lab.sh(&connect);
+        assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
+
+        let pulled = lab.pull(&options.replace("--compress never", ""));
+        assert_eq!(pulled.status, 0, "{options}: {}", pulled.err);
+        assert!(
+            lab.has_brought_all() && pulled.err.contains(way),
+            "{options}: {}",
+            pulled.err
+        );
+        let closed = lab.sh(&connect);
+        assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
+    }
+    // the machine on which the tool runs: how it is reached decides, not its address
+    for (login, way) in [
+        (".login = env.USER + \"@10.77.0.1\"", ", directly"),
+        (".", ", through its login"),
+    ] {
+        let own = format!(
+            "rm -rf back /srv/own; echo 10.77.0.1 | ipconf-check - >one && \
+             USER=$(id -un) jq -c '{login}' one >own && \
+             part-map --workspace /srv/own --extra src/large <own | part-push && \
+             part-pull --workspace /srv/own --to back large <own"
+        );
+        let ran = lab.run(&own);
+        assert_eq!(ran.err.matches(way).count(), 2, "{login}: {}", ran.err);
+        let back = lab.folder.join("back/large");
+        assert!(same(&back, &lab.folder.join("src/large")), "{login}");
+    }
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn all_connections_to_real_hosts_together_keep_to_a_limit() {
+    let lab = Lab::up("wire-limit", "");
+    fs::write(lab.folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+    lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+    let takes = |files: f64| std::time::Duration::from_secs_f64(files * LARGE as f64 / 20e6 - 1.0);
+    // what leaves this machine counts: what one host hands on to the other does not
+    for (options, least) in [
+        ("--limit 20MB/s", takes(1.0)),
+        ("--limit 20MB/s --wire ssh --compress never", takes(2.0)),
+    ] {
+        for host in [2, 3] {
+            let _ = fs::remove_dir_all(lab.cluster.0.join(format!("h{host}/srv/ws")));
+        }
+        let begun = std::time::Instant::now();
+        let ran = lab.push(options);
+        assert!(
+            ran.status == 0 && lab.has_all() && begun.elapsed() > least,
+            "{options}: {:?} {}",
+            begun.elapsed(),
+            ran.err
+        );
+    }
+    let begun = std::time::Instant::now();
+    let pulled = lab.pull("--limit 20MB/s");
+    assert!(
+        pulled.status == 0 && begun.elapsed() > takes(2.0),
+        "{:?} {}",
+        begun.elapsed(),
+        pulled.err
+    );
+    let wrong = lab.push("--limit fast");
+    assert!(
+        wrong.status == 2 && wrong.err.contains("write it as 50MB/s"),
+        "{}",
+        wrong.err
+    );
+    lab.cluster.assert_clean();
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
+    let lab = Lab::up("wire-closed", "");
+    let agent = tools().join("host-agent");
+    let key = "00".repeat(32);
+    let impostor = format!(
+        "(echo '{{\"do\":\"file\",\"step\":\"give\",\"base\":\"/srv\"}}'; echo \
+         '{{\"do\":\"file\",\"step\":\"listen\",\"address\":\"{CLUSTER_ADDRESS}\",\"port\":{PORT},\
+         \"key\":\"{key}\"}}'; while sleep 5; do echo '{{\"do\":\"alive\"}}'; done) | '{}'",
+        agent.display()
+    );
+    // what is there | how that is done | what is said of it, if anything
+    let table: [(&str, Option<String>, Option<&str>); 5] = [
+        ("a firewall that drops", None, None),
+        (
+            "a port that accepts and says nothing",
+            Some(python("kept.append(c)")),
+            None,
+        ),
+        (
+            "a port that resets",
+            Some(python(
+                "c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(\"ii\", 1, 0)); \
+                 c.close()",
+            )),
+            None,
+        ),
+        (
+            "somebody who speaks another language",
+            Some(python(
+                "c.sendall(b\"220 hello\\r\\n\" * 1000); kept.append(c)",
+            )),
+            None,
+        ),
+        (
+            "somebody else in the middle",
+            Some(impostor),
+            Some("who answers there has another key than the host told"),
+        ),
+    ];
+    for (case, command, said) in table {
+        let _listener = command
+            .as_ref()
+            .map(|command| Listener::begin(&lab, command));
+        lab.lead_to(if command.is_some() { "h3" } else { "nowhere" });
+        lab.forget();
+        let ran = lab.push("");
+        assert!(ran.status == 0 && lab.has_all(), "{case}: {}", ran.err);
+        assert_eq!(
+            ran.err.contains("another key"),
+            said.is_some(),
+            "{case}: {}",
+            ran.err
+        );
+        let pulled = lab.pull("");
+        assert!(
+            pulled.status == 0 && lab.has_brought_all(),
+            "{case}: {}",
+            pulled.err
+        );
+        assert_eq!(
+            pulled.err.contains("another key"),
+            said.is_some(),
+            "{case}: {}",
+            pulled.err
+        );
+        let refused = lab.pull("--wire direct --connect-timeout 5s");
+        assert!(
+            refused.status == 74 && refused.err.contains("DGL_TOOLS_DATA_PORT"),
+            "{case}: {} {}",
+            refused.status,
+            refused.err
+        );
+        lab.forget();
+        let refused = lab.push("--wire direct --connect-timeout 5s");
+        assert!(
+            refused.status == 74
+                && !lab.ws().join("src/large").exists()
+                && refused.err.contains("there is no direct way to it")
+                && refused.err.contains("DGL_TOOLS_DATA_PORT")
+                && said.is_none_or(|said| refused.err.contains(said)),
+            "{case}: {} {}",
+            refused.status,
+            refused.err
+        );
+    }
+    lab.cluster.assert_clean();
+}
+
+#[test]
+fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
+    let lab = Lab::up("wire-break", "30mbit");
+    let ran = std::thread::scope(|scope| {
+        let push = scope.spawn(|| lab.push(""));
+        soon("the large file is on its way", || {
+            push.is_finished() || lab.has_begun()
+        });
+        assert!(!push.is_finished(), "{}", push.join().unwrap().err);
+        // host 3 knows nothing of such a connection and says so
+        lab.lead_to("h3");
+        push.join().unwrap()
+    });
+    assert!(ran.status == 0 && lab.has_all(), "{}{}", ran.out, ran.err);
+    assert!(
+        ran.err
+            .contains("its direct connection broke; its login is used instead"),
+        "{}",
+        ran.err
+    );
+    let failed = ran.out.lines().filter(|line| line.contains("\"ok\":false"));
+    assert_eq!(failed.count(), 0, "{}", ran.out);
+
+    lab.lead_to("h2");
+    let ran = std::thread::scope(|scope| {
+        let pull = scope.spawn(|| lab.pull(""));
+        soon("the large file is on its way", || {
+            pull.is_finished() || lab.is_being_brought()
+        });
+        assert!(!pull.is_finished(), "{}", pull.join().unwrap().err);
+        lab.lead_to("h3");
+        pull.join().unwrap()
+    });
+    assert!(
+        ran.status == 0 && lab.has_brought_all(),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert!(
+        ran.err
+            .contains("its direct connection broke; its login is used instead"),
+        "{}",
+        ran.err
+    );
+    lab.cluster.assert_clean();
+}

@@ -1,0 +1,933 @@
+//! part-pull: what it brings back, and from where.
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use support::{Cluster, OpenFolder, Ran, executable, scratch, sh, takes_seconds};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push(entry.path().strip_prefix(folder).unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn pull(folder: &Path, options: &str) -> Ran {
+    sh(
+        folder,
+        &format!(
+            "ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to got \
+             {options}"
+        ),
+    )
+}
+
+/// What host-agent says to requests that are typed by hand: the lines, and the content behind them.
+fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
+    fs::write(folder.join("requests"), requests).unwrap();
+    let ran = sh(folder, "host-agent <requests >events");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let events = fs::read(folder.join("events")).unwrap();
+    let (mut rest, mut heard) = (events.as_slice(), Vec::new());
+    while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        let line: Value = serde_json::from_slice(&rest[..end]).unwrap();
+        let length = line["bytes"].as_u64().unwrap_or(0) as usize;
+        heard.push((line, rest[end + 1..end + 1 + length].to_vec()));
+        rest = &rest[end + 1 + length..];
+    }
+    heard
+}
+
+/// A part of a file is as long as was asked for, or it is said that it is not.
+#[test]
+fn a_host_gives_exactly_what_was_asked_for() {
+    let folder = scratch("pull-rest");
+    let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    let read = |file: &str, at: u64, length: u64| {
+        let give = r#"{"do":"file","step":"give","base":"."}"#;
+        let read = format!(
+            "{{\"do\":\"file\",\"step\":\"read\",\"file\":{{\"id\":7,\
+                 \"path\":\"{file}\"}},\"at\":{at},\"length\":{length}}}"
+        );
+        let mut heard = ask_agent(&folder, &format!("{give}\n{read}\n"));
+        let (last, _) = heard.pop().unwrap();
+        assert_eq!(
+            (last["told"].as_str(), last["id"].as_u64()),
+            (Some("read"), Some(7)),
+            "{last}"
+        );
+        let bytes: Vec<u8> = heard.iter().flat_map(|(_, body)| body.clone()).collect();
+        assert_eq!(last["size"].as_u64(), Some(bytes.len() as u64));
+        (bytes, last["fault"].as_str().map(str::to_owned))
+    };
+    // where, how much, the size of the file by then
+    let parts = [
+        (0, 2_500_000, 2_500_000),
+        (65_536, 1_131_072, 3_000_000),
+        (0, 65_536, 65_536),
+        (0, 1, 1),
+        (65_536, 1, 100_000),
+        (5, 0, 9),
+    ];
+    let shrunk = [
+        (0, 2_000_000, 1_000_000),
+        (65_536, 200_000, 70_000),
+        (131_072, 50_000, 1000),
+        (0, 9, 0),
+    ];
+    for (at, length, size) in parts.into_iter().chain(shrunk) {
+        fs::write(folder.join("file"), &content[..size]).unwrap();
+        let expected: Vec<u8> = content[..size]
+            .get(at..)
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .take(length)
+            .collect();
+        let fault = (expected.len() < length).then(|| "not_whole".to_owned());
+        assert!(
+            read("file", at as u64, length as u64) == (expected, fault),
+            "{at} {length} {size}"
+        );
+    }
+    assert!(
+        matches!(read("missing", 0, 65_541).1, Some(_) | None)
+            && read("missing", 0, 5).0.is_empty()
+    );
+    assert_eq!(
+        sh(&folder, "truncate -s 5000000000 far; printf end >>far").status,
+        0
+    );
+    assert_eq!(read("far", 4_999_999_997, 6), (b"\0\0\0end".to_vec(), None));
+    fs::remove_file(folder.join("far")).unwrap();
+}
+
+/// What a host cannot read does not come as zeros.
+#[test]
+fn files_that_cannot_be_read_are_told() {
+    let OpenFolder(folder) = &OpenFolder::new("unreadable");
+    fs::create_dir_all(folder.join("ws/deep")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/large"), vec![7; 17 << 20]).unwrap();
+    fs::write(folder.join("ws/middle"), vec![7; 2 << 20]).unwrap();
+    fs::write(folder.join("ws/small"), "small").unwrap();
+    fs::write(folder.join("ws/deep/other"), "other").unwrap();
+    fs::hard_link(folder.join("ws/deep/other"), folder.join("ws/same")).unwrap();
+    sh(
+        folder,
+        "chmod 000 ws/large ws/middle ws/small; chmod a+rx ws ws/deep",
+    );
+    // root may read everything, so this host is another user's
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
+    let way = if sh(folder, &format!("{other} true")).status == 0 {
+        other
+    } else {
+        "env A=b"
+    };
+    let ran = sh(
+        folder,
+        &format!(
+            "ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"
+        ),
+    );
+    assert_eq!(ran.status, 1, "{}", ran.err);
+    assert_eq!(
+        files(&folder.join("got")),
+        ["deep/other", "same"].map(PathBuf::from),
+        "{}",
+        ran.err
+    );
+    for (name, ok) in [
+        ("large", false),
+        ("middle", false),
+        ("small", false),
+        ("deep/other", true),
+        ("same", true),
+    ] {
+        assert!(
+            ran.out.contains(&format!(
+                "\"src\":\"{name}\",\"dst\":\"got/{name}\",\"ok\":{ok}"
+            )),
+            "{name}: {}",
+            ran.out
+        );
+        assert_eq!(folder.join("got").join(name).exists(), ok, "{name}");
+    }
+    assert_eq!(
+        ran.err.matches("could not be read whole there").count(),
+        3,
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        fs::read_to_string(folder.join("got/same")).unwrap(),
+        "other"
+    );
+}
+
+/// A folder whose names cannot be read is not an empty one, and the files of a folder that may be
+/// listed but not entered are not missing.
+#[test]
+fn folders_that_cannot_be_read_are_told() {
+    let OpenFolder(folder) = &OpenFolder::new("unreadable-folders");
+    for name in ["closed", "listed", "open", "lost+found"] {
+        fs::create_dir_all(folder.join("ws/logs").join(name)).unwrap();
+        fs::write(folder.join("ws/logs").join(name).join("a.log"), name).unwrap();
+    }
+    fs::create_dir_all(folder.join("ws/lost+found")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    sh(
+        folder,
+        "chmod a+rx ws ws/logs ws/logs/open; chmod a+r ws/logs/open/a.log; \
+         chmod 700 ws/logs/closed ws/lost+found; chmod 744 ws/logs/listed",
+    );
+    // root may read everything, so this host is another user's
+    let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
+    if sh(folder, &format!("{other} true")).status != 0 {
+        return println!("skipped: no right to be another user");
+    }
+    let pull = |options: &str| {
+        let script = format!(
+            "ipconf-check ip.txt | part-pull --connect '{other}' --workspace \"$PWD/ws\" --to got \
+             {options}"
+        );
+        sh(folder, &script)
+    };
+    let dry = pull("--dry-run logs");
+    assert!(
+        dry.status == 1
+            && dry
+                .err
+                .contains("./logs/closed: what is there cannot be read"),
+        "{}",
+        dry.err
+    );
+    let ran = pull("logs");
+    assert_eq!(ran.status, 1, "{}", ran.err);
+    for (name, ok) in [
+        ("closed", false),
+        ("listed/a.log", false),
+        ("open/a.log", true),
+    ] {
+        let record = format!("\"src\":\"logs/{name}\",\"dst\":\"got/logs/{name}\",\"ok\":{ok}");
+        assert!(ran.out.contains(&record), "{name}: {}", ran.out);
+        assert_eq!(folder.join("got/logs").join(name).exists(), ok, "{name}");
+        let told = format!("./logs/{name}: what is there cannot be read: Permission denied");
+        assert_eq!(ran.err.contains(&told), !ok, "{name}: {}", ran.err);
+    }
+    // a folder in which nothing is wanted does no harm
+    let ran = pull("logs/open '*.pt' logs/open/a.log");
+    assert!(ran.status == 0, "{}", ran.err);
+    let ran = pull("missing");
+    assert!(
+        ran.status == 1 && ran.err.contains("no host has a file that matches"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
+    let folder = scratch("pull-empty");
+    fs::create_dir_all(folder.join("ws/out/empty/deep")).unwrap();
+    fs::create_dir_all(folder.join("ws/out/.part-push.kept")).unwrap();
+    fs::create_dir_all(folder.join("ws/out/.part-push.0123.4")).unwrap();
+    fs::create_dir_all(folder.join("ws/out/.part-pushed")).unwrap();
+    fs::write(folder.join("ws/out/.part-pushed/a"), "a").unwrap();
+    fs::write(folder.join("ws/out/.part-push.lock"), "of the user's").unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let got = pull(&folder, "out");
+    assert_eq!(got.status, 0, "{}", got.err);
+    assert!(folder.join("got/out/empty/deep").is_dir());
+    assert_eq!(
+        files(&folder.join("got/out")),
+        [".part-push.lock", ".part-pushed/a"].map(PathBuf::from)
+    );
+    assert_eq!(
+        got.out.matches("\"type\":\"pulled\"").count(),
+        3,
+        "{}",
+        got.out
+    );
+    let again = pull(&folder, "out");
+    assert!(
+        again.status == 0 && again.out.matches("\"skipped\":true").count() == 3,
+        "{}{}",
+        again.out,
+        again.err
+    );
+}
+
+#[test]
+fn a_host_cannot_choose_hidden_names_modes_or_times() {
+    let folder = scratch("pull-hostile");
+    let ws = PathBuf::from(format!(
+        "/dev/shm/dgl-tools-test-pull-{}",
+        std::process::id()
+    ));
+    for name in [
+        ".git/hooks/post-checkout",
+        "deep/.git/config",
+        "open",
+        "late",
+    ] {
+        fs::create_dir_all(ws.join(name).parent().unwrap()).unwrap();
+        executable(&ws.join(name), "#!/bin/sh\n");
+    }
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    // beyond what a file system or a calendar has
+    let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(9_000_000_000_000_000_000);
+    let stamped = fs::File::options()
+        .write(true)
+        .open(ws.join("late"))
+        .unwrap()
+        .set_modified(late);
+    let pull = |pattern: &str| {
+        let script = format!(
+            "umask 077; ipconf-check ip.txt | part-pull --connect local --workspace '{}' --to got \
+             {pattern}",
+            ws.display()
+        );
+        sh(&folder, &script)
+    };
+    let all = pull("'*' '**'");
+    let found = files(&folder.join("got"));
+    let named = pull(".git");
+    let hook = folder.join("got/.git/hooks/post-checkout").exists();
+    fs::remove_dir_all(&ws).unwrap();
+    assert_eq!(all.status, 0, "{stamped:?}: {}", all.err);
+    assert_eq!(found, ["late", "open"].map(PathBuf::from));
+    assert_eq!(
+        fs::metadata(folder.join("got/open")).unwrap().mode() & 0o777,
+        0o700
+    );
+    assert!(
+        named.status == 0 && hook,
+        "what is named comes: {}",
+        named.err
+    );
+}
+
+/// Nobody else may read a file of mode 0600 while it is on its way.
+#[test]
+fn what_is_secret_is_secret_on_its_way() {
+    let folder = scratch("pull-secret");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/secret"), vec![7; 20 << 20]).unwrap();
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep \
+         0.1; done; cat; }\n",
+    );
+    let script = "chmod 600 ws/secret; ipconf-check ip.txt | part-pull --connect './way env' \
+        --workspace \"$PWD/ws\" --to got secret >out & \
+        until [ -e half ] && [ -s got/.part-pull.[0-9a-f]* ]; do sleep 0.1; done; stat -c %a \
+        got/.part-pull.[0-9a-f]*; touch on; wait $!";
+    let ran = sh(&folder, script);
+    assert!(
+        ran.status == 0 && ran.out == "600\n",
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert_eq!(
+        fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777,
+        0o600
+    );
+}
+
+/// tmpfs gives a file with holes more space when they are read through a mapping.
+#[test]
+fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
+    let folder = scratch("pull-mapped");
+    let ws = PathBuf::from(format!(
+        "/dev/shm/dgl-tools-test-mapped-{}",
+        std::process::id()
+    ));
+    fs::create_dir_all(&ws).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let large = fs::File::create(ws.join("large")).unwrap();
+    std::io::Write::write_all(&mut &large, &[7; 4 << 20]).unwrap();
+    large.set_len(6 << 20).unwrap();
+    let script = format!(
+        "ipconf-check ip.txt | part-pull --connect local --limit 4MB/s --workspace {0} --to got \
+         large & for try in $(seq 1000); do ls got/.part-pull.*[0-9a-f] 2>/dev/null && break; \
+         sleep 0.02; done; python3 -c 'import mmap, sys; file = open(sys.argv[1], \"r+b\"); \
+         sum(mmap.mmap(file.fileno(), 0)[::4096])' {0}/large; wait $!",
+        ws.display()
+    );
+    let ran = sh(&folder, &script);
+    let now = fs::metadata(ws.join("large")).unwrap().blocks();
+    fs::remove_dir_all(&ws).unwrap();
+    assert_eq!(ran.status, 0, "{now}: {}", ran.err);
+    assert_eq!(
+        fs::metadata(folder.join("got/large")).unwrap().len(),
+        6 << 20
+    );
+}
+
+/// They would take room for ever: nobody continues them.
+#[test]
+fn what_came_of_another_version_is_removed_when_a_file_is_here() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-versions");
+    fs::create_dir_all(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/large"), vec![7; 20 << 20]).unwrap();
+    fs::write(folder.join("ws/other"), vec![7; 20 << 20]).unwrap();
+    let killed = "ipconf-check ip.txt >hosts.jsonl; part-pull --connect local --limit 8MB/s \
+        --workspace \"$PWD/ws\" --to got FILE <hosts.jsonl & for try in $(seq 1000); do \
+        [ \"$(ls got/.part-pull.*.???????????????? 2>/dev/null | wc -l)\" -ge COUNT ] && break; \
+        sleep 0.02; done; sleep 0.5; kill -KILL $!";
+    sh(
+        &folder,
+        &killed.replace("FILE", "other").replace("COUNT", "1"),
+    );
+    sh(
+        &folder,
+        &killed.replace("FILE", "large").replace("COUNT", "2"),
+    );
+    let left = |folder: &Path| {
+        let names = files(folder).into_iter();
+        let names = names.filter(|name| name.to_string_lossy().starts_with(".part-pull."));
+        names
+            .filter(|name| !name.ends_with(".part-pull.lock"))
+            .collect::<Vec<_>>()
+    };
+    let got = folder.join("got");
+    let before = left(&got);
+    assert!(
+        before.len() >= 2 && !got.join("large").exists(),
+        "{before:?}"
+    );
+    fs::write(folder.join("ws/large"), vec![8; 20 << 20]).unwrap();
+    let ran = pull(&folder, "large");
+    assert!(ran.status == 0, "{}", ran.err);
+    assert!(fs::read(got.join("large")).unwrap() == vec![8; 20 << 20]);
+    // the other file is still to be continued, without the room for its rest
+    let after = left(&got);
+    assert!(
+        !after.is_empty() && after.len() < before.len(),
+        "{before:?} {after:?}"
+    );
+    for name in after {
+        let meta = fs::metadata(got.join(name)).unwrap();
+        assert!(
+            meta.blocks() * 512 < meta.len() + (1 << 20),
+            "{}",
+            meta.blocks()
+        );
+    }
+    let ran = pull(&folder, "other");
+    assert!(
+        ran.status == 0 && left(&got).is_empty(),
+        "{}{:?}",
+        ran.err,
+        left(&got)
+    );
+}
+
+/// Whatever a host sends: it costs no more than a few megabytes, and is given up at once.
+#[test]
+fn a_host_that_lies_is_given_up() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-lies");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ws/a"), "a").unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    // the host has the agent already
+    let primed = sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --connect 'env A=b' --workspace \"$PWD/ws\" --to got \
+         --dry-run a",
+    );
+    assert_eq!(primed.status, 0, "{}", primed.err);
+    let sum = "0".repeat(64);
+    let lies = [
+        (
+            concat!(
+                r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","#,
+                r#""bytes":1099511627776}"#
+            ),
+            "1099511627776 bytes",
+        ),
+        (
+            r#"{"event":"file","told":"there","entries":[null]}"#,
+            "it told of no files",
+        ),
+        ("no event", "is not a message"),
+    ];
+    for (lie, why) in lies {
+        let lie = lie.replace("SUM", &sum);
+        let way = format!("#!/bin/sh\n\"$@\" | {{ sed -u '/\"ready\"/q'; exec yes '{lie}'; }}\n");
+        executable(&folder.join("way"), &way);
+        // what it takes more memory than this, it does not get
+        let script = "ulimit -v 4000000; ipconf-check ip.txt | timeout 60 part-pull --connect \
+            './way env' --workspace \"$PWD/ws\" --to got a";
+        let ran = sh(&folder, script);
+        assert!(
+            ran.status == 74 && ran.err.contains(why),
+            "{lie}: {} {}",
+            ran.status,
+            ran.err
+        );
+        assert!(!folder.join("got/a").exists(), "{lie}");
+    }
+}
+
+/// What another user puts into the folder on either side leads to no file of the user's.
+#[test]
+fn what_another_user_puts_into_a_folder_leads_nowhere() {
+    if sh(Path::new("/"), "id -u").out != "0\n" {
+        return println!("skipped: only root can act as another user");
+    }
+    const OF_OTHER: &str = "is reached by a symbolic link that belongs to another user";
+    let table = [
+        ("ln -s ../home/new got/.part-pull.lock", 1, "symbolic links"),
+        ("mkfifo -m 666 got/.part-pull.lock", 1, "got: "),
+        (
+            "mkdir -m 777 got/logs; mkfifo -m 666 got/logs/.part-pull.0",
+            0,
+            "",
+        ),
+        ("ln -s ../home got/logs", 1, OF_OTHER),
+        // and on the host
+        ("rm -r ws/logs; ln -s ../home ws/logs", 1, OF_OTHER),
+    ];
+    for (lays, status, message) in table {
+        let folder = scratch("pull-stranger");
+        let laid = sh(
+            &folder,
+            &format!(
+                "echo 127.0.0.1 >ip.txt; mkdir -m 777 got ws ws/logs; echo a >ws/logs/a; \
+                 mkdir -m 700 home; echo secret >home/a
+                 setpriv --reuid 65534 --regid 65534 --clear-groups sh -ec '{lays}'"
+            ),
+        );
+        assert_eq!(laid.status, 0, "{lays}: {}", laid.err);
+        let ran = sh(
+            &folder,
+            "ipconf-check ip.txt | timeout 30 part-pull --connect local --workspace \"$PWD/ws\" \
+             --to got logs/a",
+        );
+        assert_eq!(ran.status, status, "{lays}: {}", ran.err);
+        let all = format!("{}{}", ran.out, ran.err);
+        assert!(all.contains(message), "{lays}: {all}");
+        assert_eq!(files(&folder.join("home")), [PathBuf::from("a")], "{lays}");
+        assert_eq!(
+            fs::read(folder.join("home/a")).unwrap(),
+            b"secret\n",
+            "{lays}"
+        );
+        assert!(
+            !sh(&folder, "cat $(find got -type f) </dev/null")
+                .out
+                .contains("secret"),
+            "{lays}"
+        );
+    }
+}
+
+#[test]
+fn results_come_back_as_they_are() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull");
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let ws = folder.join("ws");
+    fs::create_dir_all(ws.join("logs/deep")).unwrap();
+    let odd = OsStr::from_bytes(b"two  words\n$(touch pwned) it's \xff");
+    for (name, content) in [
+        ("logs/a.log", "a"),
+        ("logs/deep/b.log", ""),
+        ("logs/-c.log", "c"),
+        ("secret", "s"),
+    ] {
+        fs::write(ws.join(name), content).unwrap();
+    }
+    fs::write(ws.join("logs").join(odd), "odd").unwrap();
+    let large: Vec<u8> = (0..20_000_000u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take(40 << 20)
+        .collect();
+    fs::write(ws.join("model.pt"), &large).unwrap();
+    symlink("/etc/passwd", ws.join("logs/link.log")).unwrap();
+    sh(
+        &folder,
+        "chmod 640 ws/logs/a.log; touch -d '2001-02-03 04:05:06.123456789' ws/logs/a.log",
+    );
+
+    let dry = pull(&folder, "--dry-run 'logs/*.log'");
+    assert!(
+        dry.status == 0 && dry.out.contains("logs/a.log") && !folder.join("got").exists(),
+        "{}{}",
+        dry.out,
+        dry.err
+    );
+    let got = pull(&folder, "'logs/*.log'");
+    assert_eq!(got.status, 0, "{}", got.err);
+    assert_eq!(
+        files(&folder.join("got")),
+        ["logs/-c.log", "logs/a.log"].map(PathBuf::from)
+    );
+    let (there, here) = (
+        fs::metadata(ws.join("logs/a.log")).unwrap(),
+        fs::metadata(folder.join("got/logs/a.log")).unwrap(),
+    );
+    assert_eq!(
+        (there.mode(), there.mtime(), there.mtime_nsec()),
+        (here.mode(), here.mtime(), here.mtime_nsec())
+    );
+
+    let all = pull(&folder, "logs model.pt");
+    assert_eq!(all.status, 0, "{}", all.err);
+    let expected = ["logs/-c.log", "logs/a.log", "logs/deep/b.log"]
+        .map(PathBuf::from)
+        .into_iter();
+    let expected: Vec<PathBuf> = expected
+        .chain([Path::new("logs").join(odd), "model.pt".into()])
+        .collect();
+    assert_eq!(
+        files(&folder.join("got")),
+        expected,
+        "no link is followed, nothing else is brought"
+    );
+    assert!(
+        fs::read(folder.join("got/model.pt")).unwrap() == large
+            && fs::read(folder.join("got/logs").join(odd)).unwrap() == b"odd"
+    );
+    assert!(!folder.join("pwned").exists() && !ws.join("pwned").exists());
+    let again = pull(&folder, "logs model.pt");
+    assert!(
+        again.status == 0 && again.out.matches("\"skipped\":true").count() == 5,
+        "{}{}",
+        again.out,
+        again.err
+    );
+
+    // a large file that broke off goes on there at a whole block; what is here and differs comes
+    // again
+    let rest = (40 << 20) - 5_000_000 / 65_536 * 65_536;
+    for (flip, received) in [(0u8, rest), (1, rest + 65_536)] {
+        let fault = sh(
+            &folder,
+            "rm got/model.pt; ulimit -f 10000; ipconf-check ip.txt | part-pull --connect local \
+             --workspace \"$PWD/ws\" --to got model.pt",
+        );
+        assert_ne!(fault.status, 0);
+        // one that was killed leaves its lock too, which nobody holds
+        let ours = |name: &PathBuf| {
+            name.to_string_lossy().starts_with(".part-pull") && name != Path::new(".part-pull.lock")
+        };
+        let begun: Vec<_> = files(&folder.join("got"))
+            .into_iter()
+            .filter(ours)
+            .collect();
+        assert_eq!(begun.len(), 1, "{}", fault.err);
+        let begun = folder.join("got").join(&begun[0]);
+        let mut content = large[..5_000_000].to_vec();
+        content[77] ^= flip;
+        fs::write(&begun, content).unwrap();
+        let rest = pull(&folder, "model.pt");
+        assert!(
+            rest.status == 0 && rest.out.contains(&format!("\"received_bytes\":{received}")),
+            "{}{}",
+            rest.out,
+            rest.err
+        );
+        assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && !begun.exists());
+    }
+
+    for (options, status, why) in [
+        ("nothing", 1, "no host has a file that matches nothing"),
+        ("../x", 2, "is not a path below the workspace"),
+        (
+            "--workspace /no/such/folder x",
+            2,
+            "cannot be used multiple times",
+        ),
+    ] {
+        let bad = pull(&folder, options);
+        assert!(
+            bad.status == status && bad.err.contains(why),
+            "{options}: {} {}",
+            bad.status,
+            bad.err
+        );
+    }
+    let nowhere = sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x",
+    );
+    assert!(
+        nowhere.status == 74
+            && nowhere.err.contains("there is no folder")
+            && nowhere.out.contains("\"ok\":false"),
+        "{}",
+        nowhere.err
+    );
+}
+
+#[test]
+fn only_what_differs_comes() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-differs");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let mut content: Vec<u8> = (0..5_000_000u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    let there = folder.join("ws/model.pt");
+    fs::write(&there, &content).unwrap();
+    assert_eq!(pull(&folder, "model.pt").status, 0);
+    // where something changes, and how much comes
+    for (at, received) in [(7 << 20, 65_536), ((9 << 20) - 5, 131_072)] {
+        content[at..at + 10].fill(1);
+        fs::write(&there, &content).unwrap();
+        let again = pull(&folder, "model.pt");
+        let expected = format!("\"received_bytes\":{received}");
+        assert!(
+            again.status == 0 && again.out.contains(&expected),
+            "{}{}",
+            again.out,
+            again.err
+        );
+        assert!(fs::read(folder.join("got/model.pt")).unwrap() == content);
+        assert_eq!(files(&folder.join("got")), [PathBuf::from("model.pt")]);
+    }
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "each pull goes on from what the one before it has brought"
+)]
+#[test]
+fn a_large_file_comes_over_several_connections() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-streams");
+    fs::create_dir(folder.join("ws")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let large: Vec<u8> = (0..20_000_000u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take((40 << 20) + 12_345)
+        .collect();
+    fs::write(folder.join("ws/model.pt"), &large).unwrap();
+    fs::write(folder.join("ws/first"), "small").unwrap();
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n",
+    );
+    // the third connection breaks off
+    executable(
+        &folder.join("cut"),
+        "#!/bin/sh\n./way true\n[ $(wc -l <way.log) = 3 ] || exec \"$@\"\n\"$@\" 2>&- | { dd \
+         bs=4096 count=500; kill $$; }\n",
+    );
+    let pull = |way: &str, options: &str| {
+        let _ = fs::remove_file(folder.join("way.log"));
+        // the home of the host
+        let ran = format!(
+            "ipconf-check ip.txt | HOME=$PWD part-pull --connect './{way} env' --workspace '~/ws' \
+             --to got {options} model.pt"
+        );
+        let ran = sh(&folder, &ran);
+        (
+            ran,
+            fs::read_to_string(folder.join("way.log"))
+                .unwrap()
+                .lines()
+                .count(),
+        )
+    };
+    for (options, connections) in [
+        ("", 1),
+        ("--streams 1", 1),
+        ("--streams 3", 3),
+        ("--streams 8", 8),
+    ] {
+        let _ = fs::remove_dir_all(folder.join("got"));
+        let (ran, made) = pull("way", options);
+        assert_eq!(
+            (ran.status, made),
+            (0, connections),
+            "{options}: {}",
+            ran.err
+        );
+        assert!(
+            fs::read(folder.join("got/model.pt")).unwrap() == large,
+            "{options}: other bytes came"
+        );
+        assert_eq!(
+            files(&folder.join("got")),
+            [PathBuf::from("model.pt")],
+            "{options}"
+        );
+    }
+
+    let begun = || {
+        let names = files(&folder.join("got"))
+            .into_iter()
+            .map(|name| name.into_os_string().into_string().unwrap());
+        names
+            .filter(|name| name.starts_with(".part-pull."))
+            .collect::<Vec<_>>()
+    };
+    let _ = fs::remove_file(folder.join("got/model.pt"));
+    let (broken, _) = pull("cut", "--streams 3 first");
+    assert!(
+        broken.out.contains("\"dst\":\"got/first\",\"ok\":true")
+            && folder.join("got/first").exists(),
+        "{}",
+        broken.out
+    );
+    assert!(
+        broken.status == 74
+            && broken.out.contains("\"ok\":false")
+            && broken.err.contains("connection lost"),
+        "{}",
+        broken.err
+    );
+    assert!(
+        !folder.join("got/model.pt").exists() && begun().len() == 2,
+        "{:?}",
+        files(&folder.join("got"))
+    );
+    // as one that was killed in its second round leaves it: what is whole, and behind that whatever
+    // there is
+    let [part, good] = begun().try_into().unwrap();
+    let mut content = large.clone();
+    content[4_194_304..].fill(7);
+    fs::write(folder.join("got").join(part), content).unwrap();
+    fs::write(folder.join("got").join(good), "4194304").unwrap();
+    let (rest, _) = pull("way", "--streams 3");
+    let received = format!("\"received_bytes\":{}", large.len() - 4_194_304);
+    assert!(
+        rest.status == 0 && rest.out.contains(&received),
+        "{}{}",
+        rest.out,
+        rest.err
+    );
+    assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && begun().is_empty());
+}
+
+#[test]
+fn two_that_bring_files_to_one_folder_take_turns() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("pull-turns");
+    fs::create_dir_all(folder.join("ws")).unwrap();
+    fs::create_dir_all(folder.join("got")).unwrap();
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    fs::write(folder.join("ws/a"), "a").unwrap();
+    // one that is ended while it waits touches nothing; without --foreground the signal comes
+    // twice, and the second one ends it at once
+    let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; \
+        until [ -e held ]; do sleep 0.1; done
+        ipconf-check ip.txt | timeout --foreground -s TERM 5 part-pull --connect local \
+            --workspace \"$PWD/ws\" --to got a; echo $?; kill $holder";
+    let ran = sh(&folder, ended);
+    assert!(
+        ran.out.contains("\"ok\":false")
+            && ran.out.ends_with("\n124\n")
+            && ran.err.contains("waiting for its end"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 5; [ ! -e got/a ] && echo alone \
+        >&2' | { read _;";
+    let ran = sh(
+        &folder,
+        &format!(
+            "{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to \
+             got a; }}"
+        ),
+    );
+    assert!(
+        ran.status == 0 && ran.err.contains("waiting for its end") && ran.err.contains("alone"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(files(&folder.join("got")), [PathBuf::from("a")]);
+}
+
+#[test]
+fn real_hosts_give_back_what_they_have() {
+    let folder = scratch("pull-hosts");
+    let cluster = Cluster::up("pull", 3);
+    fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+    for host in [2, 3] {
+        let ws = cluster.0.join(format!("h{host}/srv/ws/out"));
+        fs::create_dir_all(&ws).unwrap();
+        for k in 0..1500 {
+            fs::write(ws.join(format!("{k}.log")), format!("{host} {k}")).unwrap();
+        }
+    }
+    let got = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | part-pull --workspace /srv/ws --to got out",
+    );
+    assert_eq!(got.status, 0, "{}", got.err);
+    assert!(
+        got.out.matches("\"type\":\"pulled\"").count() == 3000 && !got.out.contains("\"ok\":false")
+    );
+    for (host, id) in [(2, 0), (3, 1)] {
+        assert_eq!(files(&folder.join(format!("got/h{id}"))).len(), 1500);
+        assert_eq!(
+            fs::read_to_string(folder.join(format!("got/h{id}/out/1499.log"))).unwrap(),
+            format!("{host} 1499")
+        );
+    }
+    // one host down: the other's files come, and the stream says so
+    cluster.call(&["stop", "3"]);
+    let down = cluster.sh(
+        &folder,
+        "rm -rf got; ipconf-check ip.txt | part-pull --connect-timeout \
+        5s --workspace /srv/ws --to got out",
+    );
+    assert!(
+        down.status == 74 && down.err.contains("host 1 (10.77.0.3)"),
+        "{} {}",
+        down.status,
+        down.err
+    );
+    assert!(
+        files(&folder.join("got/h0")).len() == 1500
+            && down.out.matches("\"ok\":false").count() == 1
+    );
+    let one = cluster.sh(
+        &folder,
+        "rm -rf got; ipconf-check ip.txt | part-pull --host 0 \
+        --workspace /srv/ws --to got 'out/1*.log'",
+    );
+    assert!(
+        one.status == 0
+            && folder.join("got/out/1.log").exists()
+            && !folder.join("got/out/2.log").exists(),
+        "{}",
+        one.err
+    );
+    cluster.assert_clean();
+}

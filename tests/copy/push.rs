@@ -1,0 +1,2389 @@
+//! part-push: what it puts where, and what happens when it is disturbed.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+use support::{
+    Cluster, OpenFolder, Ran, executable, noise, path, ran, scratch, sh, shells, takes_seconds,
+};
+
+/// Every file below a folder, by its relative name; a link by where it leads.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
+            let kind = entry.file_type().unwrap();
+            let name = entry.path().strip_prefix(folder).unwrap().to_owned();
+            match (kind.is_dir(), kind.is_symlink()) {
+                (true, _) => folders.push(entry.path()),
+                (_, true) => drop(
+                    found.insert(
+                        name,
+                        fs::read_link(entry.path())
+                            .unwrap()
+                            .into_os_string()
+                            .into_vec(),
+                    ),
+                ),
+                _ => drop(found.insert(name, fs::read(entry.path()).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+/// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
+fn plan(name: &str, files: &[(&str, Vec<u8>)]) -> PathBuf {
+    let folder = scratch(name);
+    plan_in(&folder, files);
+    folder
+}
+
+fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
+    fs::create_dir_all(folder.join("src")).unwrap();
+    for (file, content) in files {
+        fs::write(folder.join("src").join(file), content).unwrap();
+    }
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    map(folder);
+}
+
+fn map(folder: &Path) {
+    let mapped = sh(
+        folder,
+        "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra src >plan.jsonl",
+    );
+    assert_eq!(mapped.status, 0, "{}", mapped.err);
+}
+
+fn push(folder: &Path, options: &str) -> Ran {
+    sh(
+        folder,
+        &format!("DGL_TOOLS_CONNECT=local part-push {options} <plan.jsonl"),
+    )
+}
+
+/// What the records say of each delivery: ok, bytes sent, error.
+fn pushed(out: &str) -> Vec<(bool, u64, String)> {
+    let record = |line: &str| {
+        let field = |name: &str| {
+            line.split_once(&format!("\"{name}\":"))
+                .map(|(_, rest)| rest.split([',', '}']).next().unwrap().to_owned())
+        };
+        let error = line
+            .split_once("\"error\":\"")
+            .map_or("", |(_, rest)| rest.trim_end_matches("\"}"))
+            .to_owned();
+        (
+            field("ok").unwrap() == "true",
+            field("sent_bytes").unwrap().parse().unwrap(),
+            error,
+        )
+    };
+    pushed_lines(out).map(record).collect()
+}
+
+fn pushed_lines(out: &str) -> impl Iterator<Item = &str> {
+    out.lines()
+        .filter(|line| line.starts_with("{\"type\":\"pushed\""))
+}
+
+/// A folder of links to busybox in the place of every tool of a host, but for those named.
+fn busybox(folder: &Path, without: &[&str]) -> String {
+    let bin = folder.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let made = sh(folder, "busybox --install -s bin");
+    assert_eq!(made.status, 0, "{}", made.err);
+    without
+        .iter()
+        .for_each(|tool| fs::remove_file(bin.join(tool)).unwrap());
+    format!("--connect 'env PATH={}'", bin.display())
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "the same odd names go to three kinds of hosts, and are compared"
+)]
+#[test]
+fn odd_names_arrive_as_they_are_and_are_never_run() {
+    if takes_seconds() {
+        return;
+    }
+    let long = "l".repeat(240);
+    let names: Vec<OsString> = [
+        "two  words",
+        "it's",
+        "\"q\"",
+        "new\nline",
+        "ends\n",
+        "-rf",
+        "--",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "a;b",
+        "*",
+        "back\\slash",
+        "~",
+        "ä",
+        &long,
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .chain([OsString::from_vec(b"\xff\x81\x88\xfe".to_vec())])
+    .collect();
+    for host in ["", "busybox", "bare"] {
+        let folder = plan("odd", &[]);
+        for (at, name) in names.iter().enumerate() {
+            let below = folder.join("src").join(&names[(at + 1) % names.len()]);
+            fs::create_dir_all(&below).unwrap();
+            fs::write(below.join(name), noise(at as u64, 100 + at)).unwrap();
+        }
+        map(&folder);
+        let connect = match host {
+            "busybox" => busybox(&folder, &[]),
+            // all that a host must have
+            "bare" => {
+                let made = sh(
+                    &folder,
+                    "mkdir bin; for tool in sh cat chmod env head mkdir mv rm uname; do ln -s \
+                     \"$(command -v busybox)\" bin/$tool || exit; done",
+                );
+                assert_eq!(made.status, 0, "{}", made.err);
+                format!("--connect 'env PATH={}/bin'", folder.display())
+            }
+            _ => String::new(),
+        };
+        let ran = push(&folder, &connect);
+        assert_eq!(ran.status, 0, "{host}: {}", ran.err);
+        assert_eq!(
+            tree(&folder.join("ws/src")),
+            tree(&folder.join("src")),
+            "{host}"
+        );
+        assert!(!folder.join("pwned").exists() && !folder.join("ws/pwned").exists());
+        assert_eq!(
+            fs::read_dir(folder.join("ws")).unwrap().count(),
+            2,
+            "nothing of ours stays"
+        );
+        for again in ["", "--verify"] {
+            let again = push(&folder, &format!("{again} {connect}"));
+            let records = pushed(&again.out);
+            assert!(
+                again.status == 0 && records.iter().all(|(ok, sent, _)| *ok && *sent == 0),
+                "{host}: {}{}",
+                again.out,
+                again.err
+            );
+        }
+    }
+}
+
+#[test]
+fn a_path_cannot_leave_the_workspace() {
+    let folder = plan("out", &[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
+    let (ws, outside) = (folder.join("ws"), folder.join("outside"));
+    fs::create_dir_all(&ws).unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    symlink(&outside, ws.join("src")).unwrap();
+    let led_out = push(&folder, "");
+    assert_eq!(led_out.status, 1, "{}", led_out.err);
+    assert!(
+        led_out.err.contains("leads out of") && tree(&outside).is_empty(),
+        "{}",
+        led_out.err
+    );
+    assert!(ws.join("ip_config.txt").exists(), "the others arrive");
+
+    // a link that stays inside is followed, one in the place of a file is replaced, a folder in its
+    // place stays
+    fs::remove_file(ws.join("src")).unwrap();
+    fs::create_dir_all(ws.join("real/b")).unwrap();
+    symlink("real", ws.join("src")).unwrap();
+    symlink(&outside, ws.join("real/a")).unwrap();
+    let inside = push(&folder, "");
+    assert!(
+        inside.status == 1 && inside.err.contains("directory"),
+        "{}",
+        inside.err
+    );
+    assert!(
+        fs::read(ws.join("real/a")).unwrap() == b"new"
+            && tree(&outside).is_empty()
+            && ws.join("real/b").is_dir()
+    );
+
+    // where not even root can write
+    for dst in ["/proc/x", "ws/../../x", "x"] {
+        let bad = sh(
+            &folder,
+            &format!(
+                "jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl | \
+                 part-push --connect local"
+            ),
+        );
+        assert_eq!(
+            bad.status,
+            if dst == "/proc/x" { 1 } else { 65 },
+            "{dst}: {}",
+            bad.err
+        );
+        let graph = concat!(
+            r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"#,
+            r#""workspace":"/w","part_config":"g.json","ip_config":"i"}"#
+        );
+        let bad = sh(
+            &folder,
+            &format!(
+                "(echo '{graph}'; jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' \
+                 plan.jsonl) | part-push --connect local"
+            ),
+        );
+        assert_eq!(bad.status, 65, "{dst}: {}", bad.err);
+    }
+}
+
+/// A workspace in which everybody can write, and what another user has put there before a push.
+#[test]
+fn what_another_user_puts_into_a_workspace_leads_nowhere() {
+    let is_root = sh(Path::new("/"), "id -u").out == "0\n";
+    if !is_root {
+        return println!("skipped: only root can act as another user");
+    }
+    const OF_OTHER: &str = "is reached by a symbolic link that belongs to another user";
+    // of a push that is dead, as it seems
+    let old = "touch -h -d '2001-01-01' .part-push.evil.1";
+    let table = [
+        // old files in a folder of the user's are not taken for parts that were kept
+        ("ln -s ../home .part-push.kept", 0, ""),
+        // and files there are not moved as parts of a stage
+        (&format!("ln -s ../home .part-push.evil.1; {old}"), 0, ""),
+        (
+            &format!(
+                "mkdir .part-push.evil.1; ln -s ../../home/part.1 .part-push.evil.1/owner; {old}"
+            ),
+            0,
+            "",
+        ),
+        (
+            &format!("mkdir .part-push.evil.1; mkfifo .part-push.evil.1/owner; {old}"),
+            0,
+            "",
+        ),
+        // what seems to be kept stays the other user's
+        (
+            "mkdir -m 777 .part-push.kept; cp ../src/large \
+             .part-push.kept/0123456789abcdef.0123456789abcdef; touch -d 2001-01-01 \
+             .part-push.kept/*",
+            0,
+            "",
+        ),
+        // its destination
+        ("mkdir -m 777 src; mkfifo -m 666 src/large src/small", 0, ""),
+        ("ln -s ../home src", 1, OF_OTHER),
+        ("mkdir -m 777 elsewhere; ln -s elsewhere src", 1, OF_OTHER),
+        // a file there is not taken for the one that was to come, although it is the same
+        ("ln -s ../src src", 1, OF_OTHER),
+    ];
+    for (lays, status, message) in table {
+        let folder = plan(
+            "stranger",
+            &[("large", noise(1, 3 << 20)), ("small", noise(2, 9))],
+        );
+        let made = sh(
+            &folder,
+            "mkdir -m 777 ws; mkdir -m 700 home; head -c 2M src/large >home/part.1; \
+             touch -d 2001-01-01 home/part.1 home",
+        );
+        assert_eq!(made.status, 0, "{}", made.err);
+        let home = tree(&folder.join("home"));
+        fs::write(folder.join("lays"), lays).unwrap();
+        let laid = sh(
+            &folder,
+            "cd ws && setpriv --reuid 65534 --regid 65534 --clear-groups sh -e ../lays",
+        );
+        assert_eq!(laid.status, 0, "{lays}: {}", laid.err);
+        let theirs = "find ws -user 65534 ! -type p ! -type d | sort";
+        let before = sh(&folder, theirs).out;
+
+        let ran = sh(
+            &folder,
+            "DGL_TOOLS_CONNECT=local timeout 30 part-push <plan.jsonl",
+        );
+        assert_eq!(ran.status, status, "{lays}: {}", ran.err);
+        assert!(ran.err.contains(message), "{lays}: {}", ran.err);
+        let warning = format!("other users can write to {}", folder.join("ws").display());
+        assert!(ran.err.contains(&warning), "{lays}: {}", ran.err);
+        assert_eq!(tree(&folder.join("home")), home, "{lays}");
+        assert_eq!(sh(&folder, theirs).out, before, "{lays}");
+        if status == 0 {
+            let (ours, there) = (folder.join("src"), folder.join("ws/src"));
+            assert_eq!(tree(&ours), tree(&there), "{lays}");
+        }
+        let left = "cd ws; ls -d elsewhere/* .part-push.lock .part-push.[0-9a-d]* 2>/dev/null";
+        assert_eq!(sh(&folder, left).out, "", "{lays}");
+    }
+}
+
+/// Links of the user's own lead to the workspace, and from one of its folders to another.
+#[test]
+fn links_of_the_users_own_are_followed() {
+    let folder = plan("own-links", &[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
+    let made = sh(
+        &folder,
+        "mkdir -p disk/real; ln -s disk ws; ln -s \"$PWD/ws/real\" disk/src",
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let ran = push(&folder, "");
+    assert!(
+        ran.status == 0 && !ran.err.contains("other users"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(tree(&folder.join("src")), tree(&folder.join("disk/real")));
+    // what is there already may lie behind a link that leads out of the workspace
+    let moved = sh(
+        &folder,
+        "rm disk/src; mv disk/real .; ln -s ../real disk/src",
+    );
+    assert_eq!(moved.status, 0, "{}", moved.err);
+    for options in ["", "--verify"] {
+        let again = push(&folder, options);
+        assert!(
+            again.status == 0 && again.err.contains("3 there already"),
+            "{}",
+            again.err
+        );
+    }
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "each push goes on from what the one before it has left"
+)]
+#[test]
+fn sizes_times_and_modes_and_what_was_there() {
+    let folder = plan(
+        "whole",
+        &[
+            ("empty", vec![]),
+            ("one", noise(1, 1)),
+            ("block", noise(2, 512)),
+            ("large", noise(3, 17 << 20)),
+        ],
+    );
+    sh(
+        &folder,
+        "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large",
+    );
+    map(&folder);
+    let dry = push(&folder, "--dry-run");
+    assert!(
+        dry.status == 0
+            && dry.out.contains("5 files to send, 18 MB")
+            && !folder.join("ws").exists(),
+        "{}{}",
+        dry.out,
+        dry.err
+    );
+    assert_eq!(push(&folder, "--progress never").err, "");
+    let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
+    assert_eq!(tree(&ours), tree(&theirs));
+    for name in ["empty", "one", "block", "large"] {
+        let about = |folder: &Path| {
+            fs::metadata(folder.join(name))
+                .map(|meta| (meta.mode(), meta.mtime(), meta.mtime_nsec()))
+                .unwrap()
+        };
+        assert_eq!(about(&ours), about(&theirs), "{name}");
+    }
+    // same size and time, another content: only a checksum tells
+    sh(
+        &folder,
+        "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large \
+         ws/src/large",
+    );
+    assert!(
+        push(&folder, "")
+            .err
+            .contains("0 files, 0 B; 5 there already")
+    );
+    let verified = push(&folder, "--verify");
+    assert!(
+        verified.status == 0 && verified.err.contains("1 file, 18 MB; 4 there already"),
+        "{}",
+        verified.err
+    );
+    assert_eq!(tree(&ours), tree(&theirs));
+
+    // a source that changed is an error for that file, and what stood there stays
+    fs::write(ours.join("one"), "changed").unwrap();
+    fs::remove_file(ours.join("block")).unwrap();
+    fs::remove_dir_all(folder.join("ws/src")).unwrap();
+    fs::create_dir(folder.join("ws/src")).unwrap();
+    fs::write(theirs.join("one"), "as it was").unwrap();
+    let changed = push(&folder, "");
+    let faults: Vec<_> = pushed(&changed.out)
+        .into_iter()
+        .filter(|(ok, ..)| !ok)
+        .map(|(.., error)| error)
+        .collect();
+    assert!(changed.status == 1 && faults.len() == 2, "{}", changed.err);
+    assert!(
+        faults[0].contains("No such file") && faults[1].contains("changed since"),
+        "{faults:?}"
+    );
+    assert_eq!(fs::read(theirs.join("one")).unwrap(), b"as it was");
+    assert!(theirs.join("large").exists() && !theirs.join("block").exists());
+}
+
+#[test]
+fn the_script_runs_in_every_shell_of_a_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan(
+        "push-shells",
+        &[
+            ("large", noise(1, 17 << 20)),
+            ("small", noise(2, 100)),
+            ("it's\none", b"x".repeat(3 << 20)),
+        ],
+    );
+    fs::create_dir(folder.join("bin")).unwrap();
+    for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
+        assert_eq!(
+            sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status,
+            0,
+            "{shell}"
+        );
+        let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
+        for options in ["", "--compress always --verify", "--streams 3"] {
+            let _ = fs::remove_dir_all(folder.join("ws"));
+            for sent in [4, 0] {
+                let ran = push(&folder, &format!("{connect} {options}"));
+                assert_eq!(ran.status, 0, "{shell} {options}: {}", ran.err);
+                let count = pushed(&ran.out)
+                    .iter()
+                    .filter(|(_, bytes, _)| *bytes > 0)
+                    .count();
+                assert_eq!(
+                    (count, ran.err.contains("; 4 there already")),
+                    (sent, sent == 0),
+                    "{shell} {options}: {}",
+                    ran.err
+                );
+            }
+            assert!(
+                tree(&folder.join("ws/src")) == tree(&folder.join("src"))
+                    && ours(&folder.join("ws")).is_empty(),
+                "{shell} {options}"
+            );
+        }
+    }
+}
+
+/// What is asked of a host stands on lines that can be typed by hand; a file of more than 2^32
+/// bytes.
+#[test]
+fn offsets_beyond_32_bits() {
+    let folder = scratch("push-far");
+    let ws = folder.join("ws").display().to_string();
+    let key = "0123456789abcdef.0123456789abcdef";
+    let steps = [
+        format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0}}"#),
+        format!(
+            "{{\"do\":\"file\",\"step\":\"begin\",\"id\":3,\"dst\":\"{ws}/far\",\
+             \"size\":5242880005,\"mode\":420,\"key\":\"{key}\"}}"
+        ),
+        r#"{"do":"file","step":"scatter","id":3}"#.to_owned(),
+        // the sum of `hello`
+        concat!(
+            r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"#,
+            r#""sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f""#,
+            r#","bytes":5}"#
+        )
+        .to_owned(),
+        concat!(
+            r#"hello{"do":"file","step":"block","id":3,"at":5242880001,"length":5,"#,
+            r#""sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f""#,
+            r#","bytes":5}"#
+        )
+        .to_owned(),
+        r#"hello{"do":"file","step":"sync","number":9}"#.to_owned(),
+    ];
+    fs::write(folder.join("steps"), steps.join("\n") + "\n").unwrap();
+    let ran = sh(
+        &folder,
+        &format!(
+            "mkfifo in; host-agent <in & exec 3>in; cat steps >&3; until [ -e \
+             ws/.part-push.r.0/good.{key} ]; do sleep 0.1; done
+        stat -c %s ws/.part-push.r.0/part.{key}; tail -c 6 ws/.part-push.r.0/part.{key} | od -An \
+            -c; exec 3>&-; wait $!"
+        ),
+    );
+    assert!(
+        ran.out.contains("5242880005\n  \\0   h   e   l   l   o\n"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    // what lies behind the end of the file is refused, and what came before stays
+    assert!(
+        ran.out.contains(r#""failed":[[3,"out_of_order"]]"#)
+            && ran.out.contains(r#""told":"synced","number":9"#),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ours(&folder.join("ws")).is_empty(),
+        "what is not worth keeping goes with the agent"
+    );
+}
+
+#[test]
+fn only_what_differs_is_sent() {
+    if takes_seconds() {
+        return;
+    }
+    const CHANGED: usize = 64 << 10;
+    let folder = plan("differs", &[("large", noise(1, 20 << 20))]);
+    assert_eq!(push(&folder, "").status, 0);
+    let (source, there) = (folder.join("src/large"), folder.join("ws/src/large"));
+    let sent = |options: &str| {
+        let ran = push(&folder, options);
+        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        assert!(
+            fs::read(&source).unwrap() == fs::read(&there).unwrap(),
+            "{options}"
+        );
+        assert!(ours(&folder.join("ws")).is_empty());
+        pushed(&ran.out)
+            .iter()
+            .map(|(_, sent, _)| sent)
+            .max()
+            .copied()
+            .unwrap()
+    };
+    let change = |at: usize| {
+        let mut content = fs::read(&source).unwrap();
+        content[at..at + CHANGED].copy_from_slice(&noise(9, CHANGED));
+        fs::write(&source, content).unwrap();
+        map(&folder);
+    };
+    // within one piece, and over the border of two
+    change(7 << 20);
+    assert_eq!(sent(""), CHANGED as u64);
+    change((3 << 20) + 1000);
+    assert_eq!(sent(""), 2 * CHANGED as u64);
+    // it becomes longer, and shorter
+    let mut content = fs::read(&source).unwrap();
+    content.extend(noise(3, CHANGED));
+    fs::write(&source, &content).unwrap();
+    map(&folder);
+    assert_eq!(sent(""), CHANGED as u64);
+    fs::write(&source, &content[..10 << 20]).unwrap();
+    map(&folder);
+    assert_eq!(sent(""), 0);
+    // what is there is another file of the same time
+    let time = "touch -r src/large ws/src/large";
+    let flip = "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=5000000 2>/dev/null";
+    sh(&folder, &format!("{flip}; {time}"));
+    assert_eq!(sent("--verify"), CHANGED as u64);
+    assert_eq!(sent("--verify"), 0);
+    // only its time is another one
+    sh(&folder, "touch src/large");
+    map(&folder);
+    assert_eq!(sent(""), 0);
+}
+
+/// Otherwise a host would put together a file from parts that nobody has compared.
+#[test]
+fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
+    if takes_seconds() {
+        return;
+    }
+    let (first, second) = (noise(1, 6 << 20), noise(2, 4 << 20));
+    let folder = plan("earlier-changes", &[("a", first), ("b", second.clone())]);
+    let there = folder.join("ws/src/b");
+    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    fs::write(&there, &second).unwrap();
+    sh(&folder, "touch -d 2001-02-03 ws/src/b");
+    let disturbed = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| push(&folder, "--limit 2MB/s --streams 1"));
+        sh(
+            &folder,
+            "for try in $(seq 1000); do ls ws/.part-push.*/part.* 2>/dev/null && break; \
+             sleep 0.02; done; dd if=/dev/zero of=ws/src/b conv=notrunc bs=100 count=1 seek=9999",
+        );
+        ran.join().unwrap()
+    });
+    assert_eq!(disturbed.status, 1, "{}{}", disturbed.out, disturbed.err);
+    assert!(
+        disturbed
+            .err
+            .contains("ws/src/b: the file that is there changed while it was compared"),
+        "{}",
+        disturbed.err
+    );
+    assert!(fs::read(folder.join("ws/src/a")).is_ok());
+    let again = push(&folder, "");
+    assert_eq!(again.status, 0, "{}", again.err);
+    assert!(fs::read(&there).unwrap() == second);
+}
+
+/// What was reserved for the rest of it would be missing when that is to come.
+#[test]
+fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("kept-room", &[("large", noise(1, 40 << 20))]);
+    let script = r#"mkdir ws && mount -t tmpfs -o size=60m none ws || exit 99
+        export DGL_TOOLS_CONNECT=local
+        part-push --limit 8MB/s <plan.jsonl >first 2>&1 &
+        for try in $(seq 1000); do
+            [ "$(stat -c %s ws/.part-push.*/part.* 2>/dev/null || echo 0)" -ge 4000000 ] && break
+            sleep 0.02
+        done
+        kill -TERM $!
+        wait $!
+        for try in $(seq 500); do ls -d ws/.part-push.*.* >/dev/null 2>&1 || break; sleep 0.02; done
+        stat -c '%b %s' ws/.part-push.kept/*
+        part-push <plan.jsonl >second && cmp src/large ws/src/large"#;
+    fs::write(folder.join("script"), script).unwrap();
+    // without root there is no right to mount
+    let ran = sh(
+        &folder,
+        "unshare -m true && unshare -m sh script || exit $?",
+    );
+    if ran.status == 99 || ran.err.contains("unshare failed") {
+        return println!("skipped: no right to mount");
+    }
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    let kept: Vec<u64> = ran
+        .out
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    assert!(
+        kept[0] * 512 < kept[1] + (1 << 20) && kept[1] >= 4_000_000,
+        "{kept:?}"
+    );
+}
+
+/// A record's content may be as large as a record; hosts that share a folder find it there.
+#[test]
+fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
+    let folder = scratch("large-content");
+    fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    let content = "0123456789abcde\n".repeat(2 << 16);
+    let bytes = content.len();
+    let ws = folder.join("ws");
+    let record = serde_json::json!({
+        "type": "file", "id": 0, "of": 1, "kind": "extra", "content": content, "bytes": bytes,
+        "dst": ws.join("made"), "mode": 0o644,
+    });
+    fs::write(folder.join("record"), format!("{record}\n")).unwrap();
+    let map = "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra ip.txt | \
+               grep -v '\"type\":\"file\"' >plan.jsonl; cat record >>plan.jsonl";
+    assert_eq!(sh(&folder, map).status, 0);
+    for sends in [true, false] {
+        let ran = push(&folder, "--wire ssh");
+        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+        let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
+        assert_eq!(sent > 0, sends, "{}", ran.out.len());
+        assert_eq!(fs::read_to_string(ws.join("made")).unwrap(), content);
+    }
+}
+
+/// Whoever reads the records later must not take those that are there for all. A reader that goes
+/// away has seen what it needs.
+#[test]
+fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("stdout-full", &[("a", noise(1, 1000))]);
+    sh(
+        &folder,
+        "ipconf-check ip.txt >hosts.jsonl; mkdir ws; echo b >ws/b",
+    );
+    let tools = [
+        "part-push <plan.jsonl",
+        "part-push --format human --dry-run --host 0 <plan.jsonl",
+        "part-pull --workspace \"$PWD/ws\" --to got b <hosts.jsonl",
+        "part-pull --dry-run --workspace \"$PWD/ws\" --to other b <hosts.jsonl",
+        "host-probe <hosts.jsonl",
+        "dgl-reap --list <hosts.jsonl",
+        "link-probe <hosts.jsonl",
+    ];
+    for tool in tools {
+        let run = |to: &str| {
+            let script =
+                format!("export DGL_TOOLS_CONNECT=local; {{ {tool}; echo $? >status; }} {to}");
+            let ran = sh(&folder, &script);
+            let status = fs::read_to_string(folder.join("status")).unwrap();
+            (status.trim().to_owned(), ran.err)
+        };
+        let (usual, _) = run(">/dev/null");
+        let (full, said) = run(">/dev/full");
+        assert_eq!(full, "74", "{tool}: {said}");
+        assert!(
+            said.contains(": stdout: not all of it could be written"),
+            "{tool}: {said}"
+        );
+        let (closed, said) = run("| true");
+        assert_eq!(closed, usual, "{tool}: {said}");
+    }
+}
+
+/// An NFS client shows some time later what another host has written. Here the second host sees an
+/// empty folder until somebody takes away what is mounted over it there.
+#[test]
+fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("shared-late");
+    fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    fs::create_dir_all(folder.join("src")).unwrap();
+    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    fs::write(folder.join("src/a"), "a").unwrap();
+    map(&folder);
+    executable(
+        &folder.join("way"),
+        r#"#!/bin/sh
+        id=$1
+        shift
+        [ "$id" = 1 ] || exec "$@"
+        mount -t tmpfs none ws/src
+        { until [ -e there ]; do sleep 0.1; done; sleep 2; umount -l ws/src; } \
+            >&- 2>&- <&- &
+        exec "$@"
+        "#,
+    );
+    executable(
+        &folder.join("own"),
+        "#!/bin/sh\n[ \"$1\" = 1 ] && exec unshare -m ./way \"$@\"\nexec ./way \"$@\"\n",
+    );
+    if sh(&folder, "unshare -m mount -t tmpfs none ws/src").status != 0 {
+        return println!("skipped: no right to mount");
+    }
+    let ran = std::thread::scope(|scope| {
+        let ran = scope.spawn(|| push(&folder, "--wire ssh --connect './own {id} env'"));
+        sh(
+            &folder,
+            "for try in $(seq 500); do [ -e ws/src/a ] && break; sleep 0.1; done; touch there",
+        );
+        ran.join().unwrap()
+    });
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let took = ran.out.matches("\"skipped\":true").count();
+    assert!(took > 0, "{}", ran.out);
+}
+
+/// tar leaves half a file when it breaks off: that must not take the place of a whole one.
+#[test]
+fn an_archive_that_breaks_off_replaces_nothing() {
+    let folder = plan(
+        "half",
+        &[
+            ("a", noise(1, 100_000)),
+            ("b", noise(2, 3 << 20)),
+            ("c", noise(3, 1000)),
+        ],
+    );
+    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    fs::write(folder.join("ws/src/b"), "what was there").unwrap();
+    // no file may become larger than 1 MB, as on a disk that is full
+    executable(
+        &folder.join("full"),
+        "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n",
+    );
+    // host-agent itself is larger: the host has it already
+    assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
+    let full = push(&folder, "--connect './full env'");
+    assert_eq!(full.status, 1, "{}", full.err);
+    let told = pushed(&full.out);
+    assert!(
+        told.iter().any(|(ok, _, why)| !ok && why.contains("limit")),
+        "{told:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(folder.join("ws/src/b")).unwrap(),
+        "what was there"
+    );
+    assert!(
+        ours(&folder.join("ws"))
+            .iter()
+            .all(|name| name == ".part-push.kept"),
+        "{:?}",
+        ours(&folder.join("ws"))
+    );
+    // a tar that is killed; the files come one by one
+    executable(
+        &folder.join("bin/tar"),
+        "#!/bin/sh\nhead -c 2000000 | /bin/tar \"$@\"\ncat >/dev/null\nexit 137\n",
+    );
+    let _ = fs::remove_dir_all(folder.join("ws"));
+    for options in ["", "--verify"] {
+        let ran = push(
+            &folder,
+            &format!("--connect \"env PATH=$PWD/bin:$PATH\" {options}"),
+        );
+        assert!(
+            ran.status == 0 && pushed(&ran.out).len() == 4,
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+        assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+        let _ = fs::remove_dir_all(folder.join("ws"));
+    }
+}
+
+/// Nothing is left to send of a file: an empty one that goes alone, for its name, and one that
+/// arrived whole before.
+#[test]
+fn nothing_to_compress() {
+    let folder = plan("empty", &[(&"n".repeat(100), Vec::new())]);
+    let ran = push(&folder, "--compress always");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+}
+
+/// A host that is done long before another is none that says nothing.
+#[test]
+fn a_host_waits_for_a_slow_one() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan(
+        "patience",
+        &[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))],
+    );
+    let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
+        elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | \
+            endswith(\"quick\")) then .host = 1 else . end";
+    assert_eq!(
+        sh(
+            &folder,
+            &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")
+        )
+        .status,
+        0
+    );
+    // 64 KiB a second
+    let slow = "import os, time\nwhile data := os.read(0, 65536):\n    os.write(1, data)\n    \
+        time.sleep(len(data) / 65536)\n";
+    fs::write(folder.join("slow.py"), slow).unwrap();
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 1 ] || { python3 slow.py | \"$@\"; exit; }\nexec \
+         \"$@\"\n",
+    );
+    let begun = Instant::now();
+    let ran = push(&folder, "--connect './way {id} env' --compress never");
+    assert!(
+        begun.elapsed() > Duration::from_secs(65),
+        "it was not slow enough to show anything"
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+}
+
+#[test]
+fn what_else_is_there_stays() {
+    let folder = plan("stays", &[]);
+    for file in ["new/a", "new/deep/a", "old/a", "old/deep/new/a"] {
+        let file = folder.join("src").join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "ours").unwrap();
+    }
+    let ws = folder.join("ws/src");
+    fs::create_dir_all(ws.join("old/deep")).unwrap();
+    fs::write(ws.join("old/deep/mine"), "theirs").unwrap();
+    fs::write(ws.join("old/a"), "theirs").unwrap();
+    map(&folder);
+    assert_eq!(push(&folder, "").status, 0);
+    let mut expected = tree(&folder.join("src"));
+    expected.insert("old/deep/mine".into(), b"theirs".to_vec());
+    assert_eq!(tree(&ws), expected);
+    let mode = |folder: &str| fs::metadata(ws.join(folder)).unwrap().mode() & 0o7777;
+    assert_eq!(
+        (mode("new"), mode("new/deep"), mode("old/deep/new")),
+        (0o755, 0o755, 0o755)
+    );
+    assert!(ours(&folder.join("ws")).is_empty());
+}
+
+#[test]
+fn fsync_flushes_every_file_and_folder() {
+    let folder = plan(
+        "fsync",
+        &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))],
+    );
+    if sh(&folder, "strace -o /dev/null true").status != 0 {
+        println!("skipped: no strace here");
+        return;
+    }
+    let run = |options: &str| {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        let ran = sh(
+            &folder,
+            &format!(
+                "strace -f -y -e trace=fsync,/^rename -o trace part-push --connect local {options} \
+                 <plan.jsonl"
+            ),
+        );
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let trace = fs::read_to_string(folder.join("trace")).unwrap();
+        trace
+            .lines()
+            .filter(|line| line.contains("fsync(") || line.contains("rename"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert!(!run("").iter().any(|line| line.contains("fsync(")));
+    let synced = run("--fsync");
+    let at = |what: &str| {
+        synced
+            .iter()
+            .position(|line| line.contains(what))
+            .unwrap_or_else(|| panic!("no {what} in {synced:#?}"))
+    };
+    let ws = folder.join("ws").display().to_string();
+    // each file before it gets its name, its folder after that
+    assert!(
+        at("/one>)") < at("/ws/src>, \"small\"") && at("/part.") < at("/ws/src>, \"large\""),
+        "{synced:#?}"
+    );
+    assert_eq!(
+        synced
+            .iter()
+            .filter(|line| line.contains("fsync(") && line.contains(&format!("<{ws}/src>)")))
+            .count(),
+        2,
+        "{synced:#?}"
+    );
+}
+
+#[test]
+fn compressed_or_not_the_bytes_are_the_same() {
+    if takes_seconds() {
+        return;
+    }
+    let text = b"0 1 2 3 4 5 6 7\n".repeat(3 << 20);
+    let folder = plan(
+        "zstd",
+        &[
+            ("text", text),
+            ("noise", noise(5, 20 << 20)),
+            ("small", b"a b c\n".repeat(2000)),
+        ],
+    );
+    for (options, least, most) in [
+        ("--compress always", 0, 25 << 20),
+        ("--compress never", 68 << 20, 80 << 20),
+    ] {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        let ran = push(&folder, options);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+        let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
+        assert!((least..most).contains(&sent), "{options}: {sent}");
+    }
+    let _ = fs::remove_dir_all(folder.join("ws"));
+    let without = push(
+        &folder,
+        &format!("--compress always {}", busybox(&folder, &[])),
+    );
+    assert_eq!(without.status, 0, "a host without zstd: {}", without.err);
+    assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+}
+
+/// Room on the disk that a file takes.
+fn room(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn zeros_are_not_sent_and_holes_stay_holes() {
+    if takes_seconds() {
+        return;
+    }
+    // zeros at the beginning, in between and at the end
+    let folder = plan("holes", &[("small", noise(2, 5000))]);
+    let large = fs::File::create(folder.join("src/large")).unwrap();
+    for (at, seed) in [(20 << 20, 3), ((40 << 20) + 777, 4)] {
+        std::os::unix::fs::FileExt::write_all_at(&large, &noise(seed, 1 << 20), at).unwrap();
+    }
+    large.set_len((64 << 20) + 5).unwrap();
+    drop(large);
+    map(&folder);
+    for options in [
+        "",
+        "--compress always",
+        "--compress never --streams 3 --connect 'env A=b'",
+    ] {
+        let _ = fs::remove_dir_all(folder.join("ws"));
+        let ran = push(&folder, options);
+        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        assert!(
+            tree(&folder.join("ws/src")) == tree(&folder.join("src")),
+            "{options}: other bytes arrived"
+        );
+        let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
+        assert!(sent < 5 << 20, "{options}: {sent}");
+        // of several connections each takes room ahead, where another one may have left a hole
+        let there = room(&folder.join("ws/src/large"));
+        assert!(
+            there < 8 << 20 || options.contains("--streams"),
+            "{options}: {there}"
+        );
+    }
+    let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
+                back src";
+    let pulled = sh(&folder, pull);
+    assert_eq!(pulled.status, 0, "{}", pulled.err);
+    assert!(tree(&folder.join("back/src")) == tree(&folder.join("src")));
+    let here = room(&folder.join("back/src/large"));
+    assert!(here < 8 << 20, "{here}");
+}
+
+/// No room is taken for what is a hole, and none is asked for.
+#[test]
+fn a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("sparse", &[("small", noise(2, 5000))]);
+    let free = sh(&folder, "echo $(($(stat -f -c '%f * %S' .)))").out;
+    let length = free.trim().parse::<u64>().unwrap() + (1 << 30);
+    let large = fs::File::create(folder.join("src/large")).unwrap();
+    let end = noise(3, 100_000);
+    std::os::unix::fs::FileExt::write_all_at(&large, &end, length - 100_000).unwrap();
+    drop(large);
+    map(&folder);
+    let pushed = push(&folder, "");
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
+                back src";
+    let pulled = sh(&folder, pull);
+    assert_eq!(pulled.status, 0, "{}", pulled.err);
+    for place in ["ws/src/large", "back/src/large"] {
+        let path = folder.join(place);
+        assert!(room(&path) < 8 << 20, "{place}: {}", room(&path));
+        let arrived = fs::File::open(&path).unwrap();
+        assert_eq!(arrived.metadata().unwrap().len(), length, "{place}");
+        let mut tail = vec![0; end.len()];
+        let at = length - end.len() as u64;
+        std::os::unix::fs::FileExt::read_exact_at(&arrived, &mut tail, at).unwrap();
+        assert!(tail == end, "{place}: other bytes arrived");
+    }
+}
+
+#[test]
+fn a_large_file_goes_over_several_connections() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan(
+        "streams",
+        &[
+            ("large", noise(1, (40 << 20) + 12345)),
+            ("small", noise(2, 5000)),
+        ],
+    );
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n",
+    );
+    // the first connection is the slowest: what is called first for each line takes a while
+    let slow = "#!/bin/bash\n[ ! -e way.log ] || exec ./way \"$@\"\ntrue() { sleep 0.3; }\nexport \
+        -f true\necho x >>way.log\nexec bash \"${@:3}\"\n";
+    executable(&folder.join("slow"), slow);
+    let without_gnu = busybox(&folder, &[]).replace("--connect 'env", "--connect './way env");
+    let ways = [
+        ("--connect './way env'", "", 1),
+        (
+            "--connect './slow env'",
+            "--streams 3 --compress never --verify",
+            3,
+        ),
+        (&without_gnu, "--streams 8", 8),
+    ];
+    for (connect, options, connections) in ways {
+        let _ = (
+            fs::remove_dir_all(folder.join("ws")),
+            fs::remove_file(folder.join("way.log")),
+        );
+        let ran = push(&folder, &format!("{connect} {options}"));
+        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        assert!(
+            tree(&folder.join("ws/src")) == tree(&folder.join("src")),
+            "{options}: other bytes arrived"
+        );
+        assert_eq!(ours(&folder.join("ws")), [""; 0], "{options}");
+        assert_eq!(
+            fs::read_to_string(folder.join("way.log"))
+                .unwrap()
+                .lines()
+                .count(),
+            connections,
+            "{options}"
+        );
+        assert_eq!(
+            pushed(&ran.out).iter().map(|(_, sent, _)| sent).max(),
+            Some(&((40 << 20) + 12345))
+        );
+    }
+}
+
+/// A push that goes on while the test does something; it writes its pid where its shell stands.
+fn begin(folder: &Path, options: &str) -> Child {
+    begin_with(folder, "", options)
+}
+
+fn begin_with(folder: &Path, variables: &str, options: &str) -> Child {
+    let script =
+        format!("DGL_TOOLS_CONNECT=local {variables} exec part-push {options} <plan.jsonl");
+    let mut sh = Command::new("sh");
+    sh.args(["-c", &script])
+        .current_dir(folder)
+        .env("PATH", path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    sh.spawn().unwrap()
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{what} did not come true"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What is ours in a workspace.
+fn ours(ws: &Path) -> Vec<String> {
+    let names = fs::read_dir(ws)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().into_string().unwrap());
+    let mut names: Vec<String> = names
+        .filter(|name| name.starts_with(".part-push"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "each push goes on from what the one before it has left"
+)]
+#[test]
+fn two_pushes_into_one_workspace_do_not_mix() {
+    if takes_seconds() {
+        return;
+    }
+    let first = plan(
+        "two-a",
+        &[
+            ("a", noise(1, 60 << 20)),
+            ("b", noise(2, 1000)),
+            ("c", noise(3, 60 << 20)),
+        ],
+    );
+    let second = plan(
+        "two-b",
+        &[
+            ("a", noise(4, 60 << 20)),
+            ("b", noise(5, 1000)),
+            ("c", noise(6, 60 << 20)),
+        ],
+    );
+    let ws = first.join("ws");
+    sh(
+        &second,
+        &format!(
+            "sed -i 's,{}/ws,{},' plan.jsonl",
+            second.display(),
+            ws.display()
+        ),
+    );
+    let one = begin(&first, "");
+    until("the first is at work", || {
+        ours(&ws).contains(&".part-push.lock".to_owned())
+    });
+    let two = begin(&second, "");
+    for push in [one, two] {
+        let ran = ran(push.wait_with_output().unwrap());
+        assert_eq!(ran.status, 0, "{}", ran.err);
+    }
+    assert!(
+        tree(&ws.join("src")) == tree(&second.join("src")),
+        "the second waits for the first, and is the last"
+    );
+
+    // one that does not end is not waited for
+    let one = begin(&first, "");
+    until("the first is at work again", || {
+        ours(&ws).contains(&".part-push.lock".to_owned())
+    });
+    let signal = |name: &str| {
+        assert!(
+            Command::new("kill")
+                .args([name, &one.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    signal("-STOP");
+    let refused = push(&second, "");
+    signal("-CONT");
+    assert!(
+        refused.status == 1 && refused.err.contains("another push is at work"),
+        "{} {}",
+        refused.status,
+        refused.err
+    );
+    assert!(
+        pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok),
+        "{}",
+        refused.out
+    );
+    let finished = ran(one.wait_with_output().unwrap());
+    assert!(
+        finished.status == 0
+            && tree(&ws.join("src")) == tree(&first.join("src"))
+            && ours(&ws).is_empty(),
+        "{}",
+        finished.err
+    );
+}
+
+/// Leads to hosts 10.77.0.1 and so on, which are all this machine, but have workspaces of their
+/// own, `ws1` and so on; what the first says goes through a filter. `false` where there is no right
+/// to mount.
+fn with_own_workspaces(folder: &Path, hosts: u32, filter: &str) -> bool {
+    for name in (1..=hosts)
+        .map(|host| host.to_string())
+        .chain([String::new()])
+    {
+        fs::create_dir_all(folder.join(format!("ws{name}"))).unwrap();
+    }
+    let mount = "mount --bind \"ws$0\" ws && exec \"$@\"";
+    let own = format!(
+        "#!/bin/sh\nhost=${{1##*.}}; shift\nin_own() {{ unshare -m sh -c '{mount}' \"$host\" \
+         \"$@\"; }}\n[ \"$host\" = 1 ] || in_own \"$@\"\n[ \"$host\" != 1 ] || in_own \"$@\" | \
+         {filter}\n"
+    );
+    executable(&folder.join("own"), &own);
+    let lines: String = (1..=hosts)
+        .map(|host| format!("10.77.0.{host}\n"))
+        .collect();
+    fs::write(folder.join("ip.txt"), lines).unwrap();
+    map(folder);
+    sh(folder, "unshare -m mount --bind ws1 ws").status == 0
+}
+
+/// Both wait for a third: each could hold some hosts and keep out the other.
+#[test]
+fn pushes_that_wait_for_the_same_hosts_take_turns() {
+    if takes_seconds() {
+        return;
+    }
+    const HOSTS: u32 = 6;
+    let folder = plan("turns", &[("a", noise(1, 1 << 20))]);
+    if !with_own_workspaces(&folder, HOSTS, "cat") {
+        return println!("skipped: no right to mount");
+    }
+    let pushes = sh(
+        &folder,
+        "tac ip.txt | ipconf-check - | part-map --workspace \"$PWD/ws\" --extra src >down
+         part-push --limit 2MB/s --connect './own {ip} env' <plan.jsonl >third 2>&1 & third=$!
+         until [ -L ws6/.part-push.lock ]; do sleep 0.05; done
+         part-push --connect './own {ip} env' <plan.jsonl >one 2>&1 & one=$!
+         part-push --connect './own {ip} env' <down >two 2>&1 & two=$!
+         for push in $third $one $two; do wait $push; echo $?; done; cat third one two >&2",
+    );
+    assert_eq!(pushes.out, "0\n0\n0\n", "{}", pushes.err);
+    for host in 1..=HOSTS {
+        let ws = folder.join(format!("ws{host}"));
+        assert!(tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
+    }
+}
+
+/// It would be the one that gets the file for all.
+#[test]
+fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("claims-others", &[("a", noise(1, 1000))]);
+    let lie = r#"sed -u 's/\("told":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
+    if !with_own_workspaces(&folder, 3, lie) {
+        return println!("skipped: no right to mount");
+    }
+    let ran = push(&folder, "--wire ssh --connect './own {ip} env'");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for host in 1..=3 {
+        let ws = folder.join(format!("ws{host}"));
+        assert!(tree(&ws.join("src")) == tree(&folder.join("src")), "{host}");
+    }
+}
+
+/// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is
+/// a file `on`; the connection of that number alone.
+fn slow_way(folder: &Path, number: u32, bytes: u32) {
+    let way = format!(
+        "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = {number} ] || exec \"$@\"\n\
+         {{ dd bs=1000 count={} 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }} | \
+         \"$@\"\n",
+        bytes / 1000
+    );
+    executable(&folder.join("way"), &way);
+    // it has the agent already
+    assert_eq!(push(folder, "--dry-run --connect 'env A=b'").status, 0);
+}
+
+/// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
+#[test]
+fn what_is_secret_is_secret_on_its_way() {
+    let folder = plan("secret", &[("secret", noise(1, 20 << 20))]);
+    sh(&folder, "chmod 600 src/secret");
+    map(&folder);
+    slow_way(&folder, 1, 9 << 20);
+    let mut one = begin(&folder, "--connect './way env'");
+    until("half of it is there", || folder.join("half").exists());
+    let modes = || {
+        let found = sh(
+            &folder,
+            "find ws -mindepth 1 ! -type l ! -name ip_config.txt ! -path \
+            ws/src -printf '%m %y %f\\n'",
+        )
+        .out;
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    until("a part of it is there", || {
+        modes().iter().any(|line| line.contains("part."))
+    });
+    for line in modes() {
+        let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
+        assert_eq!(open, 0, "{line}");
+    }
+    let stage = ours(&folder.join("ws"))
+        .into_iter()
+        .find(|name| name.contains(".0"))
+        .unwrap();
+    assert_eq!(
+        fs::metadata(folder.join("ws").join(&stage)).unwrap().mode() & 0o777,
+        0o700
+    );
+    one.kill().unwrap();
+    one.wait().unwrap();
+    fs::write(folder.join("on"), "").unwrap();
+    until("it has gone", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
+    for line in modes() {
+        let open = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap() & 0o077;
+        assert_eq!(open, 0, "{line}");
+    }
+    let again = push(&folder, "");
+    let there = fs::metadata(folder.join("ws/src/secret")).unwrap();
+    assert!(
+        again.status == 0 && there.mode() & 0o777 == 0o600,
+        "{}",
+        again.err
+    );
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one push is begun, stopped, continued and repeated"
+)]
+/// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
+/// next time.
+#[test]
+fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan(
+        "stopped",
+        &[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))],
+    );
+    let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
+        elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif \
+            (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
+    assert_eq!(
+        sh(
+            &folder,
+            &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")
+        )
+        .status,
+        0
+    );
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 0 ] || exec \"$@\"\n\
+         { dd bs=1000 count=20000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; } | \
+         \"$@\"\n",
+    );
+    assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
+    let one = begin(&folder, "--connect './way {id} env'");
+    until("half of it is there", || {
+        folder.join("half").exists() && folder.join("ws/src/quick").exists()
+    });
+    let signal = |name: &str| {
+        assert!(
+            Command::new("kill")
+                .args([name, &one.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    signal("-STOP");
+    // a minute after its last word
+    std::thread::sleep(Duration::from_secs(62));
+    until("the hosts have given it up", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
+    signal("-CONT");
+    fs::write(folder.join("on"), "").unwrap();
+    let ended = ran(one.wait_with_output().unwrap());
+    let records = pushed(&ended.out);
+    assert!(
+        ended.status == 74 && records.iter().filter(|(ok, ..)| !ok).count() == 1,
+        "{} {}{}",
+        ended.status,
+        ended.out,
+        ended.err
+    );
+    assert!(
+        ended.err.contains("host 0 (127.0.0.1): connection lost")
+            && !ended.err.contains("correct the workspace"),
+        "{}",
+        ended.err
+    );
+    assert!(
+        !ended.err.contains("host 1 (127.0.0.2): connection lost"),
+        "{}",
+        ended.err
+    );
+    let again = push(&folder, "");
+    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
+    assert!(
+        again.status == 0 && sent < 40 << 20,
+        "{sent}: {}",
+        again.err
+    );
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+}
+
+/// Loaded before the C library. A call takes 75 s, as where memory is short or a file server does
+/// not answer, if the path contains what the environment has: the third read, the third write, or
+/// the setting of a time. Or each read takes 100 ms.
+const SLOW_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int reads, writes;
+static int is_meant(const char *path, const char *variable) {
+    const char *text = getenv(variable);
+    return text && strstr(path, text);
+}
+static const char *path_of(int fd) {
+    static __thread char path[4096];
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    return path;
+}
+static void before_read(int fd) {
+    const char *path = path_of(fd);
+    if (is_meant(path, "SLOW_READS"))
+        usleep(100000);
+    if (is_meant(path, "HANGING_READ") && __sync_add_and_fetch(&reads, 1) == 3)
+        sleep(75);
+}
+ssize_t pread64(int fd, void *to, size_t count, off_t at) {
+    ssize_t (*next)(int, void *, size_t, off_t) = dlsym(RTLD_NEXT, "pread64");
+    before_read(fd);
+    return next(fd, to, count, at);
+}
+ssize_t read(int fd, void *to, size_t count) {
+    ssize_t (*next)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    before_read(fd);
+    return next(fd, to, count);
+}
+ssize_t pwrite64(int fd, const void *from, size_t count, off_t at) {
+    ssize_t (*next)(int, const void *, size_t, off_t) = dlsym(RTLD_NEXT, "pwrite64");
+    if (is_meant(path_of(fd), "HANGING_WRITE") && __sync_add_and_fetch(&writes, 1) == 3)
+        sleep(75);
+    return next(fd, from, count, at);
+}
+int utimensat(int fd, const char *path, const struct timespec times[2], int flags) {
+    int (*next)(int, const char *, const struct timespec[2], int) =
+        dlsym(RTLD_NEXT, "utimensat");
+    if (path && is_meant(path, "HANGING_TIME"))
+        sleep(75);
+    return next(fd, path, times, flags);
+}
+"#;
+
+fn slow_disk(folder: &Path) {
+    fs::write(folder.join("slow.c"), SLOW_DISK).unwrap();
+    let built = sh(folder, "cc -shared -fPIC -o slow.so slow.c -ldl");
+    assert_eq!(built.status, 0, "{}", built.err);
+}
+
+/// Each side hears from the other meanwhile.
+#[test]
+fn a_disk_that_hangs_for_more_than_a_minute_loses_no_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("held");
+    slow_disk(&folder);
+    let read = "HANGING_READ=$PWD/src/held";
+    let (direct, login) = (
+        "part-push --wire direct <plan.jsonl",
+        "part-push --wire ssh <plan.jsonl",
+    );
+    let back = "cp -r src there; rm -r src
+        ipconf-check ip.txt | part-pull --wire direct --workspace \"$PWD/there\" --to src '*'";
+    let back_by_login = back.replace("direct", "ssh");
+    let ways = [
+        ("direct", read, direct),
+        ("login", read, login),
+        (
+            "there",
+            "HANGING_WRITE=/.part-push. HANGING_TIME=/.part-push.",
+            direct,
+        ),
+        ("back", "HANGING_READ=$PWD/there/held", &*back_by_login),
+        ("back-here", "HANGING_WRITE=/.part-pull.", back),
+    ];
+    std::thread::scope(|scope| {
+        for (name, hangs, script) in ways {
+            let folder = folder.join(name);
+            scope.spawn(move || {
+                plan_in(
+                    &folder,
+                    &[("held", noise(1, 40 << 20)), ("other", noise(2, 10))],
+                );
+                let sums = tree(&folder.join("src"));
+                let script = format!(
+                    "export DGL_TOOLS_CONNECT=local {hangs} LD_PRELOAD=\"$PWD/../slow.so\"
+                    {script}"
+                );
+                let begun = Instant::now();
+                let ran = sh(&folder, &script);
+                let took = begun.elapsed().as_secs();
+                assert!(
+                    ran.status == 0 && took >= 75,
+                    "{name}: {took} s: {}",
+                    ran.err
+                );
+                let is_back = name.starts_with("back");
+                let arrived = if is_back { "src" } else { "ws/src" };
+                assert!(tree(&folder.join(arrived)) == sums, "{name}");
+            });
+        }
+    });
+}
+
+/// The host is kept busy meanwhile, so that nothing but the interrupt ends it.
+#[test]
+fn an_interrupt_ends_the_comparison_of_a_large_file() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("compared", &[("large", noise(1, 40 << 20))]);
+    slow_disk(&folder);
+    assert_eq!(push(&folder, "").status, 0);
+    // a minute in all
+    let slow = "LD_PRELOAD=$PWD/slow.so SLOW_READS=$PWD/src/large";
+    let one = begin_with(&folder, slow, "--verify");
+    until("it compares", || !ours(&folder.join("ws")).is_empty());
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    let pid = nix::unistd::Pid::from_raw(one.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    let ended = ran(one.wait_with_output().unwrap());
+    let took = begun.elapsed().as_secs();
+    assert!(
+        ended.status == 130 && took < 30,
+        "{} after {took} s: {}",
+        ended.status,
+        ended.err
+    );
+}
+
+/// One that ends before it has asked for what was kept must not remove what it has come back for.
+#[test]
+fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
+    let folder = plan("old-parts", &[("one", noise(1, 100))]);
+    assert_eq!(push(&folder, "").status, 0);
+    let old = folder.join("ws/.part-push.kept/0123456789abcdef.0123456789abcdef");
+    fs::create_dir(old.parent().unwrap()).unwrap();
+    let time = SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
+    let file = fs::File::create(&old).unwrap();
+    file.set_modified(time).unwrap();
+    assert_eq!(push(&folder, "").status, 0);
+    assert!(old.exists(), "all was there, and nothing was asked for");
+    fs::write(folder.join("src/one"), noise(2, 100)).unwrap();
+    map(&folder);
+    assert_eq!(push(&folder, "").status, 0);
+    assert!(ours(&folder.join("ws")).is_empty());
+}
+
+/// The agent waits at its end for those that were let in, and for nobody else.
+#[test]
+fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("knock", &[("slow", noise(1, 12 << 20))]);
+    // below those that the kernel gives to others meanwhile
+    let port = (28_000..32_000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok());
+    let port: u16 = port.unwrap();
+    let mut push = begin_with(
+        &folder,
+        &format!("DGL_TOOLS_DATA_PORT={port}"),
+        "--wire direct --limit 4M",
+    );
+    let mut silent = Vec::new();
+    while push.try_wait().unwrap().is_none() {
+        silent.extend(TcpStream::connect(("127.0.0.1", port)).ok());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let ended = ran(push.wait_with_output().unwrap());
+    assert!(ended.status == 0 && !silent.is_empty(), "{}", ended.err);
+    until("nothing of it is left", || {
+        ours(&folder.join("ws")).is_empty()
+    });
+}
+
+/// As a batch system does with a job that it suspends: the network is up, and sshd answers.
+#[test]
+fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("frozen", &[("large", noise(1, 60 << 20))]);
+    executable(
+        &folder.join("way"),
+        "#!/bin/sh\nexec setsid sh -c 'echo $$ >group; exec \"$@\"' - \"$@\"\n",
+    );
+    let push = begin(
+        &folder,
+        "--wire ssh --streams 1 --limit 4M --connect './way env'",
+    );
+    until("some of it is there", || {
+        !ours(&folder.join("ws")).is_empty() && folder.join("group").exists()
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let agent = Group(fs::read_to_string(folder.join("group")).unwrap());
+    let begun = Instant::now();
+    assert!(agent.signal("-STOP"));
+    let ended = ran(push.wait_with_output().unwrap());
+    let took = begun.elapsed().as_secs();
+    assert!(
+        ended.status == 74 && ended.err.contains("nothing came from it for 60 s") && took < 120,
+        "{} after {took} s: {}",
+        ended.status,
+        ended.err
+    );
+}
+
+/// A process group, by its number; killed with the test.
+struct Group(String);
+
+impl Group {
+    fn signal(&self, name: &str) -> bool {
+        let group = format!("-{}", self.0.trim());
+        let kill = Command::new("kill").args([name, "--", &group]).status();
+        kill.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal("-KILL");
+    }
+}
+
+/// A host or container that was started anew has the same name, and somebody has the pid of the
+/// push of old.
+#[test]
+fn a_dead_push_is_known_whoever_has_its_pid() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("dead", &[("large", noise(1, 40 << 20))]);
+    slow_way(&folder, 1, 20_000_000);
+    let mut one = begin(&folder, "--connect './way env'");
+    until("half of it is there", || folder.join("half").exists());
+    let ws = folder.join("ws");
+    let stage = || {
+        ours(&ws)
+            .into_iter()
+            .find(|name| name.ends_with(".0"))
+            .map(|name| ws.join(name))
+    };
+    until("much of it has arrived", || {
+        let parts = stage()
+            .into_iter()
+            .flat_map(|stage| fs::read_dir(stage).into_iter().flatten().flatten());
+        parts
+            .filter_map(|part| part.metadata().ok())
+            .any(|meta| meta.len() > 15 << 20)
+    });
+    // its power goes: nobody there cleans up, and none sees that another has gone
+    let kill = "pids=; for p in /proc/[0-9]*; do case $(readlink $p/cwd) in \"$PWD\") \
+        [ ${p#/proc/} = $$ ] || pids=\"$pids ${p#/proc/}\" ;; esac; done
+        kill -STOP $pids; kill -KILL $pids";
+    sh(&folder, kill);
+    one.wait().unwrap();
+    let stage = stage().expect("what it left");
+    let owner = "echo \"$(cat /proc/sys/kernel/hostname) $(cat \
+        /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid) $PPID\"";
+    fs::write(stage.join("owner"), sh(&folder, owner).out).unwrap();
+    let begun = Instant::now();
+    let again = push(&folder, "");
+    assert!(
+        again.status == 0 && begun.elapsed() < Duration::from_secs(8),
+        "{:?}: {}",
+        begun.elapsed(),
+        again.err
+    );
+    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
+    assert!(sent < 30 << 20, "{sent} were sent again");
+    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
+}
+
+/// What several connections had brought when one of them broke is not sent again.
+#[test]
+fn an_interrupted_round_counts() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan("round", &[("large", noise(1, 40 << 20))]);
+    slow_way(&folder, 3, 6 << 20);
+    let mut one = begin(&folder, "--streams 3 --connect './way env'");
+    until("the third connection stands still", || {
+        folder.join("half").exists()
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    one.kill().unwrap();
+    one.wait().unwrap();
+    fs::write(folder.join("on"), "").unwrap();
+    until("it has gone", || {
+        ours(&folder.join("ws")) == [".part-push.kept"]
+    });
+    let again = push(&folder, "--streams 3");
+    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
+    assert!(
+        again.status == 0 && sent < 16 << 20,
+        "{sent} were sent again: {}",
+        again.err
+    );
+    assert!(
+        tree(&folder.join("ws/src")) == tree(&folder.join("src"))
+            && ours(&folder.join("ws")).is_empty()
+    );
+}
+
+#[test]
+fn where_nothing_may_be_written() {
+    let OpenFolder(folder) = &OpenFolder::new("denied");
+    plan_in(folder, &[("a", noise(1, 10))]);
+    fs::create_dir_all(folder.join("ws")).unwrap();
+    // as root everything may be written, so this host is another user's
+    let other = "--connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env'";
+    if sh(
+        folder,
+        "setpriv --reuid=65534 --regid=65534 --clear-groups true",
+    )
+    .status
+        != 0
+    {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    sh(folder, "chmod 755 ws");
+    let denied = push(folder, other);
+    assert!(
+        denied.status == 1 && denied.err.contains("Permission denied"),
+        "{} {}",
+        denied.status,
+        denied.err
+    );
+    let records = pushed(&denied.out);
+    assert!(
+        records.len() == 2
+            && records
+                .iter()
+                .all(|(ok, _, error)| !ok && error.contains("Permission denied")),
+        "{}",
+        denied.out
+    );
+    // only one folder is closed: the others arrive
+    sh(folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
+    let denied = push(folder, other);
+    assert!(
+        denied.status == 1 && pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1,
+        "{}{}",
+        denied.out,
+        denied.err
+    );
+    sh(folder, "chmod 777 ws/src");
+    assert_eq!(push(folder, other).status, 0);
+}
+
+/// A push from host 1 to hosts 2 and 3, over a link slow enough to be disturbed.
+struct Lab {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+/// How a push that was disturbed ended, and what it left.
+struct Disturbed {
+    ran: Ran,
+    took: Duration,
+    /// On host 3: ours in the workspace, a little later.
+    left: Vec<String>,
+}
+
+const LARGE: usize = 40 << 20;
+
+impl Lab {
+    fn up(name: &str) -> Lab {
+        Lab::with(name, "200mbit", &noise(1, LARGE))
+    }
+
+    fn with(name: &str, rate: &str, large: &[u8]) -> Lab {
+        let folder = scratch(name);
+        let cluster = Cluster::up_shaped(name, 3, rate);
+        fs::create_dir_all(folder.join("src")).unwrap();
+        fs::write(folder.join("src/large"), large).unwrap();
+        fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
+        fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+        let lab = Lab { cluster, folder };
+        lab.map();
+        lab
+    }
+
+    fn map(&self) {
+        let mapped = sh(
+            &self.folder,
+            "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl",
+        );
+        assert_eq!(mapped.status, 0, "{}", mapped.err);
+    }
+
+    /// The workspace of a host, as this machine sees it.
+    fn ws(&self, host: u32) -> PathBuf {
+        self.cluster.0.join(format!("h{host}/srv/ws"))
+    }
+
+    fn push(&self) -> Ran {
+        self.push_with("")
+    }
+
+    fn push_with(&self, options: &str) -> Ran {
+        self.cluster.sh(
+            &self.folder,
+            &format!("echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"),
+        )
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = fs::read_to_string(self.folder.join("pid")).unwrap();
+        assert_eq!(
+            self.cluster
+                .call(&["exec", "1", "kill", signal, pid.trim()])
+                .status,
+            0
+        );
+    }
+
+    /// Files of a push that is at work on a host, by how their names begin.
+    fn staged(&self, host: u32, beginning: &'static str) -> impl Iterator<Item = fs::DirEntry> {
+        let stages = fs::read_dir(self.ws(host)).into_iter().flatten().flatten();
+        let files =
+            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
+        files.filter(move |file| file.file_name().to_string_lossy().starts_with(beginning))
+    }
+
+    /// Host 3 has a tenth of the large file.
+    fn has_begun(&self) -> bool {
+        self.staged(3, "part.").any(|part| {
+            part.metadata()
+                .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
+        })
+    }
+
+    /// Several connections send the large file to it.
+    fn has_ranges(&self, host: u32) -> bool {
+        self.staged(host, "good.").next().is_some()
+    }
+
+    /// Begins anew and disturbs when host 3 has a tenth of the large file.
+    fn disturb(&self, disturbance: impl FnOnce()) -> Disturbed {
+        self.disturb_with("", disturbance)
+    }
+
+    fn disturb_with(&self, options: &str, disturbance: impl FnOnce()) -> Disturbed {
+        for host in [2, 3] {
+            let _ = fs::remove_dir_all(self.ws(host));
+        }
+        let (ran, took) = std::thread::scope(|scope| {
+            let push = scope.spawn(|| self.push_with(options));
+            until("the large file is on its way", || {
+                push.is_finished() || self.has_begun()
+            });
+            assert!(
+                !push.is_finished(),
+                "it ended before it was disturbed: {}",
+                push.join().unwrap().err
+            );
+            let begun = Instant::now();
+            disturbance();
+            (push.join().unwrap(), begun.elapsed())
+        });
+        Disturbed {
+            ran,
+            took,
+            left: self.left_within(5),
+        }
+    }
+
+    fn left_within(&self, seconds: u64) -> Vec<String> {
+        let begun = Instant::now();
+        while ours(&self.ws(3))
+            .iter()
+            .any(|name| name != ".part-push.kept")
+            && begun.elapsed() < Duration::from_secs(seconds)
+        {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        ours(&self.ws(3))
+    }
+
+    /// A second run completes; what it sent of the large file.
+    fn complete(&self) -> u64 {
+        let again = self.push();
+        assert_eq!(again.status, 0, "{}", again.err);
+        for host in [2, 3] {
+            assert!(
+                tree(&self.ws(host).join("src")) == tree(&self.folder.join("src")),
+                "host {host}"
+            );
+            assert!(
+                ours(&self.ws(host)).is_empty(),
+                "host {host}: {:?}",
+                ours(&self.ws(host))
+            );
+        }
+        self.cluster.assert_clean();
+        large_sent(&again.out)
+    }
+}
+
+/// What left this machine of the large file, for all hosts.
+fn large_sent(out: &str) -> u64 {
+    let records = pushed_lines(out).filter(|line| line.contains(&format!("\"bytes\":{LARGE},")));
+    records.map(|line| pushed(line)[0].1).sum()
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn real_hosts_and_every_fault() {
+    let lab = Lab::up("faults");
+    // fault | its status | how many of the six deliveries arrived | in how long | what is left |
+    // whether a second run goes on where it broke off
+    let check = |fault: &str,
+                 got: Disturbed,
+                 status: i32,
+                 arrived: std::ops::RangeInclusive<usize>,
+                 limit: u64,
+                 kept: bool| {
+        let records = pushed(&got.ran.out);
+        let there = records.iter().filter(|(ok, ..)| *ok).count();
+        println!(
+            "{fault}: status {}, {there} of {} arrived, {:.1} s, left: {:?}",
+            got.ran.status,
+            records.len(),
+            got.took.as_secs_f64(),
+            got.left
+        );
+        assert_eq!(got.ran.status, status, "{fault}: {}", got.ran.err);
+        assert!(
+            status == -1 || (records.len() == 6 && arrived.contains(&there)),
+            "{fault}: {}",
+            got.ran.out
+        );
+        assert!(
+            records.iter().all(|(ok, _, error)| *ok == error.is_empty()),
+            "{fault}: {}",
+            got.ran.out
+        );
+        assert!(
+            got.took < Duration::from_secs(limit),
+            "{fault}: took {:?}",
+            got.took
+        );
+        assert_eq!(
+            got.left,
+            if kept {
+                vec![".part-push.kept"]
+            } else {
+                vec![]
+            },
+            "{fault}"
+        );
+        let sent = lab.complete();
+        println!("{fault}: the second run sent {sent} of {LARGE}");
+        assert_eq!(
+            sent < LARGE as u64,
+            kept,
+            "{fault}: the second run sent {sent}"
+        );
+    };
+
+    check(
+        "SIGINT",
+        lab.disturb(|| lab.signal("-INT")),
+        130,
+        4..=4,
+        10,
+        true,
+    );
+    check(
+        "SIGTERM",
+        lab.disturb(|| lab.signal("-TERM")),
+        143,
+        4..=4,
+        10,
+        true,
+    );
+    check(
+        "SIGKILL",
+        lab.disturb(|| lab.signal("-KILL")),
+        -1,
+        0..=6,
+        10,
+        true,
+    );
+
+    // what was kept is checked before anything is put behind it
+    let killed = lab.disturb(|| lab.signal("-KILL"));
+    assert_eq!(killed.left, [".part-push.kept"]);
+    let kept = fs::read_dir(lab.ws(3).join(".part-push.kept"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_none_or(|notes| notes != "good"))
+        .unwrap();
+    let mut content = fs::read(&kept).unwrap();
+    content[1000] ^= 1;
+    fs::write(&kept, content).unwrap();
+    let sent = lab.complete();
+    assert!(
+        sent < LARGE as u64,
+        "only what differs is sent anew: {sent}"
+    );
+
+    let source = lab.folder.join("src/large");
+    let shrink = || {
+        fs::File::options()
+            .write(true)
+            .open(&source)
+            .unwrap()
+            .set_len(LARGE as u64 / 2)
+            .unwrap();
+    };
+    let got = lab.disturb(shrink);
+    assert!(
+        got.ran.err.matches("while it was read").count() == 2,
+        "{}",
+        got.ran.err
+    );
+    fs::write(&source, noise(1, LARGE)).unwrap();
+    lab.map();
+    check("the source shrinks", got, 1, 4..=4, 15, false);
+
+    let killed_there = || {
+        let kill = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && kill -9 \
+            ${p#/proc/}; done; true";
+        // by ssh: without it a user's shell may not look at what sshd has started
+        assert_eq!(
+            lab.cluster.call(&["exec", "3", "ssh", "h3", kill]).status,
+            0
+        );
+    };
+    check(
+        "what receives is killed there",
+        // slower than the link, so that the login for it is in time on a busy machine too
+        lab.disturb_with("--limit 8M", killed_there),
+        1,
+        5..=5,
+        15,
+        true,
+    );
+
+    let power = lab.disturb(|| assert_eq!(lab.cluster.call(&["stop", "3"]).status, 0));
+    lab.cluster.call(&["start", "3"]);
+    let down = Disturbed {
+        left: vec![".part-push.kept".to_owned()],
+        ..power
+    };
+    check("the power of a host goes", down, 74, 5..=5, 60, true);
+
+    let cut = lab.disturb(|| assert_eq!(lab.cluster.call(&["cut", "3"]).status, 0));
+    lab.cluster.call(&["mend", "3"]);
+    // nobody told it, so it ends when it has heard nothing for a minute
+    let cut = Disturbed {
+        left: lab.left_within(60),
+        ..cut
+    };
+    check("the cable of a host is pulled", cut, 74, 5..=5, 60, true);
+
+    for host in [2, 3] {
+        let _ = fs::remove_dir_all(lab.ws(host));
+    }
+    lab.cluster.call(&["stop", "3"]);
+    let begun = Instant::now();
+    let ran = lab.push();
+    let got = Disturbed {
+        ran,
+        took: begun.elapsed(),
+        left: vec![],
+    };
+    lab.cluster.call(&["start", "3"]);
+    check("a host is down from the start", got, 74, 3..=3, 60, false);
+
+    // without root a host has no right to mount
+    let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;
+    let _ = fs::remove_dir_all(lab.ws(3));
+    if mount("mkdir -p /srv/ws && mount -t tmpfs -o size=60m none /srv/ws") {
+        // once it has begun, the room is the push's own
+        let fill = || {
+            assert!(mount(
+                "until [ $(stat -c %b /srv/ws/.part-push.*/part.* || echo 0) -ge 81920 ]; do sleep \
+                 0.02; done; head -c 40m /dev/zero >/srv/ws/fill; true"
+            ));
+        };
+        let full = std::thread::scope(|scope| {
+            let push = scope.spawn(|| lab.push());
+            fill();
+            push.join().unwrap()
+        });
+        assert_eq!(full.status, 0, "{}", full.err);
+        // before the first byte
+        assert!(mount(
+            "rm -r /srv/ws/src /srv/ws/fill; head -c 40m /dev/zero >/srv/ws/fill"
+        ));
+        let before = lab.push();
+        assert!(
+            before.status == 1
+                && before.err.contains("no space left")
+                && pushed(&before.out).len() == 6,
+            "{}",
+            before.err
+        );
+        assert!(mount("rm /srv/ws/fill"));
+        let again = lab.push();
+        assert!(again.status == 0, "{}{}", again.out, again.err);
+        assert!(mount("umount /srv/ws"));
+    }
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+/// What has arrived over any of them is not sent again.
+#[test]
+fn real_hosts_when_one_of_several_connections_breaks() {
+    // to each host from here
+    const SEVERAL: &str = "--streams 3 --wire ssh --compress never";
+    let lab = Lab::up("streams-break");
+    let rest = LARGE as u64 - (4 << 20);
+    let large = |out: &str| {
+        pushed(out)
+            .into_iter()
+            .map(|(_, sent, _)| sent)
+            .filter(|sent| *sent > 5000)
+            .collect::<Vec<_>>()
+    };
+
+    // until then a connection may be one that is still being made, which is done without
+    let all_send = || {
+        until("ranges are on their way to both hosts", || {
+            [2, 3].into_iter().all(|host| lab.has_ranges(host))
+        });
+        // a direct connection holds less than ssh: let the hosts have more than is asked for below
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    // the youngest of those that have carried something
+    let kill_one = "for p in $(pgrep -x ssh); do \
+        awk -v p=\"$p\" '/^wchar/ && $2 > 1000000 { print p }' \"/proc/$p/io\"; \
+        done | tail -n 1 | xargs kill -9";
+    let kill = || {
+        all_send();
+        assert_eq!(
+            lab.cluster
+                .call(&["exec", "1", "sh", "-c", kill_one])
+                .status,
+            0
+        );
+    };
+    let got = lab.disturb_with(SEVERAL, kill);
+    let there = pushed(&got.ran.out).iter().filter(|(ok, ..)| *ok).count();
+    assert_eq!(
+        (got.ran.status, there),
+        (74, 5),
+        "{}{}",
+        got.ran.out,
+        got.ran.err
+    );
+    let again = lab.push_with(SEVERAL);
+    let sent = large(&again.out);
+    assert!(
+        again.status == 0 && sent.len() == 1 && sent[0] < rest,
+        "{}{}",
+        again.out,
+        again.err
+    );
+
+    let got = lab.disturb_with(SEVERAL, || {
+        all_send();
+        lab.signal("-KILL");
+    });
+    assert_eq!(
+        (got.ran.status, got.left),
+        (-1, vec![".part-push.kept".to_owned()])
+    );
+    let again = lab.push_with(SEVERAL);
+    let sent = large(&again.out);
+    assert!(
+        again.status == 0 && sent.len() == 2 && sent.iter().all(|sent| *sent < rest),
+        "{}{}",
+        again.out,
+        again.err
+    );
+    lab.complete();
+}
+
+#[test]
+fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
+    let lab = Lab::with("slow", "50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
+    let ran = lab.push();
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let sent = large_sent(&ran.out);
+    // the first 4 MiB show how slow it is
+    assert!((4 << 20..6 << 20).contains(&sent), "{sent}");
+    for host in [2, 3] {
+        assert!(
+            tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")),
+            "host {host}"
+        );
+    }
+}
+
+#[test]
+fn real_hosts_hand_a_file_on() {
+    let lab = Lab::up("relay");
+    for (options, sent) in [
+        ("--relay --wire ssh", [LARGE as u64, LARGE as u64]),
+        ("--relay", [LARGE as u64, 0]),
+    ] {
+        for host in [2, 3] {
+            let _ = fs::remove_dir_all(lab.ws(host));
+        }
+        let ran = lab.push_with(options);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let mut large: Vec<u64> = pushed(&ran.out)
+            .into_iter()
+            .map(|(_, sent, _)| sent)
+            .filter(|sent| *sent > 5000 || *sent == 0)
+            .collect();
+        large.sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(large, sent, "{options}");
+        for host in [2, 3] {
+            assert!(
+                tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src"))
+                    && ours(&lab.ws(host)).is_empty(),
+                "{options}: host {host}"
+            );
+        }
+        lab.cluster.assert_clean();
+    }
+}
+
+#[test]
+fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
+    let folder = scratch("throttled");
+    let cluster = Cluster::up("throttled", 2);
+    fs::create_dir_all(folder.join("src")).unwrap();
+    fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
+    // sixteen addresses of one host, whose sshd drops what comes beyond two logins at once
+    let ips: String = (101..117).map(|k| format!("10.77.0.{k}\n")).collect();
+    fs::write(folder.join("ip.txt"), ips).unwrap();
+    let more = format!(
+        "for k in $(seq 101 116); do ip addr add 10.77.0.$k/24 dev eth0 || exit 9; done; \
+         PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none \
+         -o MaxStartups=2:100:2",
+        cluster.0.display()
+    );
+    let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
+    assert_eq!(status, 0);
+    let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | \
+        DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2222 part-push --connect-timeout 30s";
+    let ran = cluster.sh(&folder, script);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let records = pushed(&ran.out);
+    assert!(
+        records.len() == 32 && records.iter().all(|(ok, ..)| *ok),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        records.iter().filter(|(_, sent, _)| *sent > 0).count(),
+        2,
+        "a file is sent once: {}",
+        ran.out
+    );
+    let ws = cluster.0.join("h2/srv/ws");
+    assert!(
+        tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty(),
+        "{:?}",
+        ours(&ws)
+    );
+}

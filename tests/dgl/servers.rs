@@ -1,0 +1,342 @@
+//! Graph servers that stay, with real DGL: started and left, used by one group of trainers after
+//! another and by two at once, refused where they do not fit, noticed when they have died, ended
+//! without a trace.
+
+use serde_json::json;
+use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon};
+
+const HOSTS: u32 = 4;
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "groups of trainers use the same graph servers one after another"
+)]
+#[test]
+fn servers_of_real_dgl_stay_for_many_trainers() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("servers");
+    let cluster = Cluster::up("servers", HOSTS);
+    ip_config(&folder, HOSTS);
+    let scripts = root().join("tests/dgl");
+    let made = sh(
+        &folder,
+        &format!(
+            "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts {HOSTS}",
+            scripts.display()
+        ),
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let push = format!(
+        "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
+         --script-folder '{}' | part-push >pushed.jsonl",
+        scripts.display()
+    );
+    let pushed = cluster.sh(&folder, &push);
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    let train = |flags: &str, spawn: &str, script: &str| {
+        format!(
+            "<pushed.jsonl dgl-env --num-trainers 1 --num-omp-threads 1 --server-name g {flags} \
+             -- '{python}' dgl/train.py --ip-config ip_config.txt \
+             --part-config data/g.json --num-epochs 1 {script} | dgl-spawn {spawn} --format human"
+        )
+    };
+    let list = || {
+        cluster
+            .sh(
+                &folder,
+                "ipconf-check ip.txt | dgl-reap --list --format human",
+            )
+            .out
+    };
+
+    // nobody to serve them
+    let none = cluster.sh(&folder, &train("--role trainer", "", ""));
+    assert!(
+        none.status == 74
+            && none
+                .err
+                .contains("graph servers g: there are none on these hosts\n  fix: start them: "),
+        "{}",
+        none.err
+    );
+    // without tensorpipe DGL's servers say so and end
+    let sockets = cluster.sh(
+        &folder,
+        &train("--role server --keep-alive", "--detach", ""),
+    );
+    assert!(
+        sockets.status == 1
+            && sockets.err.contains("net_type can only be 'tensorpipe'")
+            && sockets
+                .err
+                .contains("persistent servers need net_type='tensorpipe'"),
+        "{} {}",
+        sockets.status,
+        sockets.err
+    );
+    cluster.assert_clean();
+
+    // two that ask at the same moment: one starts the servers, both use them
+    let both = train("--keep-alive", "", "--net-type tensorpipe");
+    let twice = cluster.sh(
+        &folder,
+        &format!("{{ {both} >first; echo first $?; }} & {both} >second; echo second $?; wait"),
+    );
+    assert!(
+        twice.out.contains("first 0\n") && twice.out.contains("second 0\n"),
+        "{}{}",
+        twice.out,
+        twice.err
+    );
+    assert_eq!(
+        twice.err.matches("starting graph servers g: ").count(),
+        1,
+        "{}",
+        twice.err
+    );
+    assert!(
+        twice.err.contains("group 0 of graph servers g")
+            && twice.err.contains("group 1 of graph servers g"),
+        "{}",
+        twice.err
+    );
+    let after = list();
+    assert!(
+        after.contains("job g: ")
+            && after.contains("4 hosts, 4 servers")
+            && after.contains("2 groups served"),
+        "{after}"
+    );
+
+    // the next one, which goes on without its launcher
+    let third = cluster.sh(
+        &folder,
+        &train(
+            "--role trainer",
+            "--detach --job third",
+            "--net-type tensorpipe",
+        ),
+    );
+    assert!(
+        third.status == 0 && third.err.contains("group 2 of graph servers g"),
+        "{}",
+        third.err
+    );
+    let followed = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | dgl-spawn --attach third --format human",
+    );
+    assert!(
+        followed.status == 0 && followed.out.contains("loss fell from"),
+        "{}{}",
+        followed.out,
+        followed.err
+    );
+
+    // servers for something else are not used
+    let numbers = cluster.sh(&folder, &train("--role trainer --num-samplers 1", "", ""));
+    assert!(
+        numbers.status == 74
+            && numbers.err.contains(
+                "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8"
+            )
+    );
+    assert!(
+        numbers
+            .err
+            .contains("were started for 0 samplers a trainer, and this job has 1"),
+        "{}",
+        numbers.err
+    );
+    let config = cluster.0.join("h3/srv/job/data/g.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{text}\n")).unwrap();
+    let graph = cluster.sh(&folder, &train("--role trainer", "", ""));
+    assert!(
+        graph.status == 74
+            && graph
+                .err
+                .contains("partition config is not the one that its graph servers have loaded"),
+        "{}",
+        graph.err
+    );
+    std::fs::write(&config, text).unwrap();
+    let twin = cluster.sh(
+        &folder,
+        &train(
+            "--role server --keep-alive",
+            "--detach",
+            "--net-type tensorpipe",
+        ),
+    );
+    assert!(
+        twin.status == 74 && twin.err.contains("a job named g runs there"),
+        "{}",
+        twin.err
+    );
+
+    // a server dies: all end, the trainers that used them too, and the next ones hear of it
+    let long = train("--role trainer", "", "--net-type tensorpipe")
+        .replace("--num-epochs 1", "--num-epochs 5000");
+    let kill = "ssh h3 'kill -9 $(grep -l DGL_ROLE=server /proc/[0-9]*/environ | head -n 1 | cut \
+        -d / -f 3)'";
+    let killed = cluster.sh(
+        &folder,
+        &format!(
+            "{{ {long} >fourth; echo status $?; }} & until grep -q epoch \
+            fourth; do sleep 0.2; done; {kill}; wait"
+        ),
+    );
+    let status = killed.out.trim_start_matches("status ").trim();
+    assert!(
+        status != "0"
+            && killed.err.contains("graph servers")
+            && !killed.err.contains("lost: its graph servers"),
+        "{}{}",
+        killed.out,
+        killed.err
+    );
+    cluster.assert_clean();
+    let dead = cluster.sh(&folder, &train("--role trainer", "", ""));
+    assert!(dead.status == 74, "{}", dead.err);
+    // a server that answers a trainer which has died with the killed one aborts (TPSender::Send in
+    // DGL's src/rpc/tensorpipe), and may be heard of first
+    let first = [
+        "host 2 (10.77.0.3): one was ended by SIGKILL",
+        ": one was ended by SIGABRT",
+    ];
+    let ended = "graph servers g: they have ended: host ";
+    assert!(
+        dead.err.contains(ended) && first.iter().any(|end| dead.err.contains(end)),
+        "{}",
+        dead.err
+    );
+
+    // started anew, and ended without a trace
+    let again = cluster.sh(
+        &folder,
+        &train(
+            "--role server --keep-alive",
+            "--detach",
+            "--net-type tensorpipe",
+        ),
+    );
+    assert_eq!(again.status, 0, "{}", again.err);
+    let reaped = cluster.sh(&folder, "ipconf-check ip.txt | dgl-reap --server-name g");
+    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    cluster.assert_clean();
+    soon("their guards are gone", || !list().contains("job g"));
+}
+
+/// Three hosts of loopback; what stands for servers and trainers only waits.
+#[test]
+fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
+    let folder = scratch("servers-dead");
+    let (mut hosts, mut servers, mut trainers) = (String::new(), String::new(), String::new());
+    for id in 0..3 {
+        let ip = format!("127.0.0.{}", id + 1);
+        let host = json!({"type": "host", "id": id, "of": 3, "ip": ip, "port": 30050});
+        let process = |role: &str| {
+            json!({"type": "process", "id": id, "of": 3, "host": id, "ip": ip, "role": role,
+                "rank": id, "server_name": "dead", "cwd": folder,
+                "env": {"DGL_NUM_CLIENT": "3", "DGL_NUM_SERVER": "1", "DGL_NUM_SAMPLER": "0"},
+                "argv": ["sh", "-c", "echo up; exec sleep 600"]})
+        };
+        hosts += &format!("{host}\n");
+        servers += &format!("{}\n", process("server"));
+        trainers += &format!("{}\n", process("trainer"));
+    }
+    for (name, text) in [
+        ("hosts", &hosts),
+        ("servers", &servers),
+        ("trainers", &trainers),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let spawn = "dgl-spawn --no-preflight --connect local --grace 1s";
+    let kill = "kill -9 $(sed -n 's/.*\"pid\":\\([0-9]*\\).*/\\1/p' \
+        .local/state/dgl-tools/dead/127.0.0.3/journal)";
+    let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 3 ] || ! kill -0 $p; do sleep 0.1; \
+        done";
+    let start = format!("cat hosts servers | {spawn} --detach >/dev/null");
+    let attached = format!("cat hosts trainers | {spawn} --job uses >out.jsonl & p=$!; {wait}");
+    let detached = format!(
+        "cat hosts trainers | {spawn} --job uses --detach >/dev/null
+         {spawn} --attach uses <hosts >out.jsonl & p=$!; {wait}"
+    );
+    for begin in [attached, detached] {
+        let script = format!("export HOME=$PWD; {start}; {begin}; {kill}; wait $p");
+        let ran = sh(&folder, &script);
+        assert!(
+            ran.status == 74
+                && ran
+                    .err
+                    .contains("job uses was ended: the graph servers that it used have ended\n")
+                && ran
+                    .err
+                    .contains("host 2 (127.0.0.3): graph server ended by SIGKILL\n"),
+            "{} {}",
+            ran.status,
+            ran.err
+        );
+        let why = sh(&folder, "dgl-why out.jsonl").out;
+        let said = "The job failed: the graph servers that it used have ended, first on host 2 \
+            (127.0.0.3): ended by SIGKILL.\n";
+        assert!(why.starts_with(said), "{why}");
+        let swap = sh(&folder, "host-swap --run out.jsonl --spares hosts <hosts");
+        assert!(
+            swap.status == 65 && swap.err.contains("no host was lost"),
+            "{} {}",
+            swap.status,
+            swap.err
+        );
+    }
+}
+
+#[test]
+fn flags_that_do_not_go_with_them() {
+    let folder = scratch("servers-flags");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let env = "ipconf-check ip.txt | dgl-env --workspace /w --part-config g.json --num-trainers 1 \
+        --server-name g";
+    let table = [
+        (
+            format!("{env} -- python3 t.py"),
+            2,
+            "graph servers g are to be started, and would not stay",
+        ),
+        (
+            format!("{env} --role server --keep-alive -- python3 t.py | dgl-spawn"),
+            2,
+            "--detach: is missing: graph servers g are to stay",
+        ),
+        (
+            format!(
+                "{env} --role server --keep-alive -- python3 t.py | dgl-spawn --detach --job h"
+            ),
+            2,
+            "--server-name of dgl-env gave them: g",
+        ),
+        (
+            format!("{env} --role trainer -- python3 t.py | dgl-spawn --host 0"),
+            2,
+            "--host: graph servers g and their trainers need all hosts",
+        ),
+        (
+            format!("{env} --role trainer -- python3 t.py | dgl-spawn --private-shm"),
+            2,
+            "--private-shm: the trainers of graph servers g",
+        ),
+    ];
+    for (line, status, text) in table {
+        let ran = sh(&folder, &line);
+        assert!(
+            ran.status == status && ran.err.contains(text),
+            "{line}: {} {}",
+            ran.status,
+            ran.err
+        );
+    }
+}

@@ -1,0 +1,474 @@
+//! What users read: `--help` and the manual pages. Both say the same as the tools do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use support::{SCRIPTS, commands, flags_of_help, pages, root, scratch, sh};
+
+type Names = BTreeSet<String>;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn page(tool: &str) -> String {
+    read(&format!("man/{tool}.1"))
+}
+
+/// The paths of all manual pages, those that describe no command too.
+fn all_pages() -> Vec<String> {
+    let files = std::fs::read_dir(root().join("man")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.map(|name| format!("man/{name}")).collect()
+}
+
+/// Where a page names a section of another one, the other has it.
+#[test]
+fn sections_that_pages_name_are_there() {
+    let mut seen = 0;
+    for name in all_pages() {
+        let text = read(&name);
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some(section) = line.strip_prefix(".Sx ") else {
+                continue;
+            };
+            let section = section.trim_end_matches([' ', '.', ',', ';', ':']);
+            let other = match &lines[number + 1..] {
+                ["in", link, ..] => link.strip_prefix(".Xr ").map(|link| {
+                    let mut words = link.split(' ');
+                    format!("man/{}.{}", words.next().unwrap(), words.next().unwrap())
+                }),
+                _ => None,
+            };
+            // a list names the page before its sections
+            let listed = lines[..number].iter().rev();
+            let listed = listed.take_while(|line| line.starts_with(".Sx ")).count();
+            let heads = lines[number - listed - 1].strip_suffix(" :");
+            let heads = heads
+                .and_then(|line| line.strip_prefix(".Xr "))
+                .map(|link| {
+                    let (page, part) = link.split_once(' ').unwrap();
+                    format!("man/{page}.{part}")
+                });
+            let place = other.or(heads).unwrap_or_else(|| name.clone());
+            let text = read(&place);
+            let is_there = [".Ss", ".Sh"]
+                .iter()
+                .any(|kind| text.contains(&format!("\n{kind} {section}\n")));
+            assert!(is_there, "{name}: {place} has no section {section}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}
+
+/// What follows a macro on the lines of a page that begin so: `.It Fl -a | Fl -b` has the flags a
+/// and b.
+fn flags_of(page: &str, begin: &str) -> Names {
+    let lines = page.lines().filter(|line| line.starts_with(begin));
+    let words = lines.flat_map(|line| {
+        line.split("Fl -")
+            .skip(1)
+            .filter_map(|rest| rest.split([' ', ')']).next())
+    });
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn pages_have_the_flags_of_the_tools() {
+    let mut all = Names::new();
+    for tool in commands() {
+        let help = flags_of_help(tool);
+        assert!(
+            help.len() > 2 && help.contains("version"),
+            "{tool}: {help:?}"
+        );
+        assert_eq!(
+            flags_of(&page(tool), ".It "),
+            help,
+            "{tool}: its page (left) and its --help (right)"
+        );
+        all.extend(help);
+    }
+    for name in all_pages() {
+        let unknown: Vec<_> = flags_of(&read(&name), ".")
+            .difference(&all)
+            .cloned()
+            .collect();
+        assert!(unknown.is_empty(), "{name}: no tool has {unknown:?}");
+    }
+}
+
+/// The tools that the lines of an example run, with the flags they are given; what stands in quotes
+/// or behind -- is not theirs.
+fn stages(text: &str, help: &BTreeMap<&str, Names>) -> Vec<(String, String)> {
+    let lines = text.replace("\\e\n", " ").replace("\\\n", " ");
+    let mut stages = Vec::new();
+    for stage in lines.lines().flat_map(|line| line.split('|')) {
+        let unquoted: String = stage.split('\'').step_by(2).collect();
+        let words: Vec<&str> = unquoted
+            .split_whitespace()
+            .take_while(|word| *word != "--")
+            .collect();
+        let Some(at) = words.iter().rposition(|word| help.contains_key(word)) else {
+            continue;
+        };
+        let flags = words[at..]
+            .iter()
+            .filter_map(|word| word.strip_prefix("--")?.split('=').next());
+        stages.extend(flags.map(|flag| (words[at].to_owned(), flag.to_owned())));
+    }
+    stages
+}
+
+#[test]
+fn examples_have_flags_that_their_tools_have() {
+    let dashed = |flags: Names| flags.iter().map(|flag| flag.replace('_', "-")).collect();
+    let mut help: BTreeMap<&'static str, Names> = commands()
+        .map(|tool| (tool, dashed(flags_of_help(tool))))
+        .collect();
+    // what a script of GraphStorm's is given stands among the flags, and gs-copy takes the line of
+    // gs-launch
+    let of_launch = help["gs-launch"].clone();
+    let of_scripts = [
+        "cf",
+        "save-model-path",
+        "save-prediction-path",
+        "restore-model-path",
+    ];
+    for tool in ["gs-copy", "gs-launch"] {
+        let flags = help.get_mut(tool).unwrap();
+        flags.extend(
+            of_scripts
+                .map(str::to_owned)
+                .into_iter()
+                .chain(of_launch.clone()),
+        );
+    }
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for name in all_pages() {
+        let page = read(&name);
+        let displays = page
+            .split("\n.Bd -literal")
+            .skip(1)
+            .filter_map(|rest| rest.split("\n.Ed").next());
+        let lines = page
+            .lines()
+            .filter_map(|line| line.strip_prefix(".Dl ").or(line.strip_prefix(".Ql ")));
+        texts.push((name, displays.chain(lines).collect::<Vec<_>>().join("\n")));
+    }
+    let indented: Vec<String> = read("README.md")
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("    ")?.to_owned()))
+        .collect();
+    texts.push(("README.md".to_owned(), indented.join("\n")));
+    texts.extend(commands().map(|tool| {
+        let shown = sh(&scratch("examples"), &format!("{tool} --help")).out;
+        (
+            format!("{tool} --help"),
+            shown
+                .split_once("Examples:")
+                .map_or(String::new(), |(_, examples)| examples.to_owned()),
+        )
+    }));
+    let mut seen = 0;
+    for (place, text) in texts {
+        for (tool, flag) in stages(&text, &help) {
+            seen += 1;
+            assert!(
+                help[tool.as_str()].contains(&flag.replace('_', "-")),
+                "{place}: {tool} has no --{flag}"
+            );
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
+#[test]
+fn host_agent_1_has_every_request_and_event() {
+    let (source, page) = (read("common/wire/src/lib.rs"), page("host-agent"));
+    for (kind, section) in [("Request", "REQUESTS"), ("Event", "EVENTS")] {
+        let body = source
+            .split_once(&format!("pub enum {kind} {{"))
+            .unwrap()
+            .1
+            .split_once("\n}")
+            .unwrap()
+            .0;
+        let variants = body
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with(char::is_uppercase));
+        let names: Names = variants
+            .map(|line| snake_case(line.split(['(', ',', ' ']).next().unwrap()))
+            .collect();
+        let text = page
+            .split_once(&format!("\n.Sh {section}\n"))
+            .unwrap()
+            .1
+            .split_once("\n.Sh ")
+            .unwrap()
+            .0;
+        let items = text.lines().filter_map(|line| line.strip_prefix(".It Cm "));
+        let described: Names = items
+            .flat_map(|line| line.split(" , Cm "))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(
+            described, names,
+            "{kind}: the page (left), the source (right)"
+        );
+    }
+}
+
+#[test]
+fn host_agent_1_has_every_step_of_files() {
+    let (source, page) = (read("common/wire/src/files.rs"), page("host-agent"));
+    let body = source
+        .split_once("pub enum FileRequest {")
+        .unwrap()
+        .1
+        .split_once("\n}")
+        .unwrap()
+        .0;
+    let variants = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(char::is_uppercase));
+    let names: Names = variants
+        .map(|line| snake_case(line.split(['(', ',', ' ']).next().unwrap()))
+        .collect();
+    let items = page.lines().filter_map(|line| line.strip_prefix(".It Ic "));
+    let described: Names = items
+        .flat_map(|line| line.split(" , Ic "))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(described, names, "the page (left), the source (right)");
+}
+
+/// As serde writes the names of variants.
+fn snake_case(name: &str) -> String {
+    let letters = name
+        .chars()
+        .enumerate()
+        .map(|(at, c)| match c.is_uppercase() {
+            true if at > 0 => format!("_{}", c.to_ascii_lowercase()),
+            _ => c.to_ascii_lowercase().to_string(),
+        });
+    letters.collect()
+}
+
+#[test]
+fn pages_have_what_readers_look_for() {
+    for tool in pages() {
+        let page = page(tool);
+        for section in [
+            "NAME",
+            "SYNOPSIS",
+            "DESCRIPTION",
+            "EXIT STATUS",
+            "EXAMPLES",
+            "DIAGNOSTICS",
+            "SEE ALSO",
+        ] {
+            assert!(
+                page.contains(&format!("\n.Sh {section}\n")),
+                "{tool}: no section {section}"
+            );
+        }
+        assert!(
+            page.contains("\n.Xr dgl-tools 7"),
+            "{tool}: no way to dgl-tools(7)"
+        );
+        assert_eq!(
+            sh(&scratch("version"), &format!("{tool} --version")).status,
+            0
+        );
+    }
+}
+
+#[test]
+fn help_fits_a_screen() {
+    let folder = scratch("screen");
+    // lines of a terminal of 80 columns: -h in one of the usual height, --help in a tall one
+    for (help, most) in [("-h", 30), ("--help", 80)] {
+        for tool in commands() {
+            let shown = sh(&folder, &format!("COLUMNS=80 {tool} {help}")).out;
+            assert!(
+                shown.lines().count() <= most
+                    && shown.lines().all(|line| line.chars().count() <= 80),
+                "{tool} {help}:\n{shown}"
+            );
+            assert_eq!(
+                shown.contains("Examples:"),
+                help == "--help" || SCRIPTS.contains(&tool),
+                "{tool} {help}:\n{shown}"
+            );
+        }
+    }
+}
+
+/// The fields of a struct of common/record, in the order of the source; those of a struct within it
+/// too.
+fn fields_of(source: &str, name: &str) -> Vec<String> {
+    let body = source
+        .split_once(&format!("pub struct {name} {{"))
+        .unwrap_or_else(|| panic!("no struct {name}"))
+        .1;
+    let body = body.split_once("\n}").unwrap().0;
+    let mut fields = Vec::new();
+    for (field, kind) in body
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": "))
+    {
+        match kind {
+            "Facts," => fields.extend(fields_of(source, "Facts")),
+            "Option<FirstFailure>," => {
+                fields.push(field.to_owned());
+                fields.extend(
+                    fields_of(source, "FirstFailure")
+                        .iter()
+                        .map(|inner| format!("{field}.{inner}")),
+                );
+            }
+            _ => fields.push(field.to_owned()),
+        }
+    }
+    fields
+}
+
+/// All of the crate that has the records.
+fn records_source() -> String {
+    let folder = root().join("common/record/src");
+    let files = std::fs::read_dir(folder).unwrap();
+    let text = |file: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(file.unwrap().path()).unwrap()
+    };
+    files.map(text).collect()
+}
+
+#[test]
+fn the_manual_has_every_record_and_field() {
+    let source = records_source();
+    let manual = read("man/dgl-tools-records.5");
+    let records = manual
+        .split_once(".Sh RECORDS\n")
+        .unwrap()
+        .1
+        .split_once("\n.Sh ")
+        .unwrap()
+        .0;
+    let described: Vec<(&str, &str)> = records
+        .split("\n.Ss ")
+        .skip(1)
+        .map(|section| section.split_once('\n').unwrap())
+        .collect();
+
+    let list = source
+        .split_once("\nrecords! {")
+        .unwrap()
+        .1
+        .split_once('}')
+        .unwrap()
+        .0;
+    let mut words = list.split_whitespace();
+    let mut types = Vec::new();
+    while let (Some(kind), Some(name)) = (words.next(), words.next()) {
+        types.push((kind.trim_matches('"'), name.trim_end_matches(',')));
+    }
+    let names: BTreeSet<&str> = types.iter().map(|(kind, _)| *kind).collect();
+    assert!(names.len() > 10, "{names:?}");
+    assert_eq!(
+        described
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<BTreeSet<_>>(),
+        names,
+        "types: the manual (left), common/record (right)"
+    );
+
+    for (kind, name) in types {
+        let text = described
+            .iter()
+            .find(|(other, _)| *other == kind)
+            .unwrap()
+            .1;
+        let items = text.lines().filter_map(|line| line.strip_prefix(".It Va "));
+        let items: Names = items
+            .flat_map(|line| line.split(" , "))
+            .map(str::to_owned)
+            .collect();
+        let fields: Names = fields_of(&source, name).into_iter().collect();
+        assert_eq!(
+            items, fields,
+            "{kind}: the manual (left), common/record (right)"
+        );
+    }
+}
+
+#[test]
+fn dgl_tools_7_has_every_variable() {
+    let source = read("common/cli/src/lib.rs") + &read("tools/ipconf-check/src/args.rs");
+    let mut read_here: Names = source
+        .split("env = \"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .map(str::to_owned)
+        .collect();
+    for path in [
+        "common/remote/src/bootstrap.rs",
+        "common/remote/src/bootstrap.sh",
+    ] {
+        let text = read(path);
+        let words = text.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        read_here.extend(
+            words
+                .filter(|word| word.starts_with("DGL_TOOLS_"))
+                .map(str::to_owned),
+        );
+    }
+    let manual = read("man/dgl-tools.7");
+    let described = manual
+        .lines()
+        .filter_map(|line| line.strip_prefix(".It Ev "));
+    assert_eq!(described.map(str::to_owned).collect::<Names>(), read_here);
+}
+
+#[test]
+fn pages_are_clean_mdoc() {
+    match Command::new("mandoc")
+        .args(["-T", "lint", "-W", "warning"])
+        .args(all_pages())
+        .current_dir(root())
+        .output()
+    {
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        ),
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "mandoc: {error}");
+            println!("skipped: mandoc: {error}");
+        }
+    }
+}
+
+#[test]
+fn architecture_names_every_tool_and_folder() {
+    let text = read("ARCHITECTURE.md");
+    for place in ["", "tools"] {
+        for entry in std::fs::read_dir(root().join(place))
+            .unwrap()
+            .map(Result::unwrap)
+        {
+            let name = entry.file_name().into_string().unwrap();
+            if entry.path().is_dir() && !name.starts_with('.') && name != "target" {
+                assert!(
+                    text.contains(&name),
+                    "ARCHITECTURE.md does not say what {place}/{name} is"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The recipes of the manual, each run as it stands there: planners and gs-launch are real, what
+//! reaches hosts is a stand-in that adds what hosts would say, and dgl-spawn only looks at the job.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{executable, partition, root, scratch, sh, takes_seconds};
+
+/// Sections that tests on real hosts run, or that run nothing.
+const ELSEWHERE: [(&str, &str); 12] = [
+    ("From the Makefile of a research repo", "dgl_mk.rs"),
+    ("A jump host", "sets a variable"),
+    ("A Slurm job", "slurm.rs"),
+    ("A Slurm allocation, by hand", "slurm.rs"),
+    ("A Slurm job of many nodes", "slurm.rs"),
+    ("mpirun", "dial.rs"),
+    ("A Kubernetes job with an index", "dial.rs"),
+    ("Kubernetes", "containers.rs"),
+    ("Containers", "containers.rs"),
+    ("A rehearsal on this machine", "rehearsal.rs"),
+    ("A trainer that fails and does not end", "is Python"),
+    ("A job that hangs", "stall.rs, why.rs"),
+];
+
+const FACTS: &str = r#"{cpus: 8, gpus: 2, master_port: 29500, python: "3.8.1", dgl: "1.0.4",
+    torch: "1.13.1", home: "/home/u", mem_bytes: 9e10, shm_free_bytes: 9e10}"#;
+
+/// What part-push adds where all goes well.
+const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[],
+    ([.[] | select(.type == "file") | {file: .id, host: ((.host // $hosts[]))}] | length as $of |
+    to_entries[] | {type: "pushed", id: .key, of: $of, ok: true, bytes: 0, sent_bytes: 0,
+    elapsed_ms: 0} + .value)"#;
+
+/// A folder with all that the recipes take for given, and stand-ins in `bin`.
+fn prepared(name: &str) -> PathBuf {
+    let folder = scratch(name);
+    partition(&folder, 2);
+    let stand_in = |tool: &str, script: &str| {
+        executable(
+            &folder.join("bin").join(tool),
+            &format!("#!/bin/sh\n{script}\n"),
+        );
+    };
+    let facts = format!("exec jq -c 'if .type == \"host\" then . + {FACTS} else . end'");
+    stand_in("host-probe", &facts);
+    stand_in("part-push", &format!("exec jq -sc '{PUSHED}'"));
+    for tool in ["part-pull", "link-probe", "dgl-reap", "dgl-stacks"] {
+        stand_in(tool, "grep -c '\"type\":\"host\"' >/dev/null");
+    }
+    let real = support::tools().join("dgl-spawn");
+    let spawn = format!(
+        "case $* in *--attach*) exec grep -q host ;; esac; exec '{}' --dry-run --format human",
+        real.display()
+    );
+    stand_in("dgl-spawn", &spawn);
+    stand_in("scontrol", "printf '10.0.0.1\\n10.0.0.2\\n'");
+    stand_in(
+        "mpirun",
+        "for word; do case $word in */g) seq 0 39 | sed 's/$/ 0/; 1s/0$/1/' >${word}_part.2 ;; \
+         esac; done",
+    );
+    let metadata = r#"{"graph_name": "g", "node_type": ["n"], "num_nodes_per_chunk": [[20, 20]],
+        "edge_type": ["n:e:n"], "num_edges_per_chunk": [[1, 1]],
+        "edges": {"n:e:n": {"format": {"name": "csv"}, "data": ["e/0", "e/1"]}}}"#;
+    fs::create_dir_all(folder.join("chunked/e")).unwrap();
+    fs::write(folder.join("chunked/metadata.json"), metadata).unwrap();
+    let script = "printf '10.0.0.1\n10.0.0.2\n' >ip_config.txt; cp ip_config.txt all-hosts.txt
+        echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
+        printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt; cp -r code distpartitioning
+        mkdir -p nfs/job/chunks data/job; cp -r out nfs/job/data; cp -r out data/job/out
+        cp -r out/. data; for folder in data data/job/out; do cp out/g.json $folder/metadata.json
+        done";
+    assert_eq!(sh(&folder, script).status, 0);
+    let before = "ipconf-check ip_config.txt | host-probe | part-map --part-config out/g.json \
+        --workspace /data/job --script-folder code | tee plan.jsonl | part-push >pushed.jsonl
+        dgl-env --num-trainers 2 -- python3 code/train.py <pushed.jsonl >job.jsonl";
+    assert_eq!(run(&folder, before), (0, String::new()));
+    folder
+}
+
+/// What a script does with the stand-ins: its status, and what it says if that is not 0.
+fn run(folder: &Path, script: &str) -> (i32, String) {
+    let ran = sh(folder, &format!("set -e; PATH=$PWD/bin:$PATH\n{script}"));
+    let said = if ran.status == 0 {
+        String::new()
+    } else {
+        ran.err
+    };
+    (ran.status, said)
+}
+
+/// The pages with recipes, and the section that holds them.
+const PAGES: [(&str, &str); 6] = [
+    ("dgl-tools", "EXAMPLES"),
+    ("dgl-tools-clusters", "EXAMPLES"),
+    ("dgl-tools-connect", "EXAMPLES"),
+    ("dgl-tools-jobs", "EXAMPLES"),
+    ("dgl-tools-partition", "EXAMPLES"),
+    ("dgl-tools-trouble", "SYMPTOMS"),
+];
+
+/// The recipes of a page, each with what its displays say.
+fn recipes_of(page: &str, section: &str) -> Vec<(String, String)> {
+    let manual = fs::read_to_string(root().join(format!("man/{page}.7"))).unwrap();
+    let (_, examples) = manual.split_once(&format!("\n.Sh {section}\n")).unwrap();
+    let (examples, _) = examples.split_once("\n.Sh ").unwrap();
+    let recipe = |text: &str| {
+        let (name, rest) = text.split_once('\n').unwrap();
+        let shown: Vec<&str> = rest
+            .split(".Bd -literal -offset indent\n")
+            .skip(1)
+            .filter_map(|shown| shown.split("\n.Ed").next())
+            // what is fetched and built
+            .filter(|shown| !shown.contains("git clone"))
+            .collect();
+        (name.to_owned(), shown.join("\n"))
+    };
+    let texts = examples.split(".Ss ").skip(1);
+    texts.map(recipe).collect()
+}
+
+/// All recipes, in the order of [`PAGES`].
+fn sections() -> Vec<(String, String)> {
+    let recipes = |(page, section): (&str, &str)| recipes_of(page, section);
+    PAGES.into_iter().flat_map(recipes).collect()
+}
+
+/// The commands of a display, on paths that are there; the output of one is left out.
+fn commands(shown: &str, folder: &Path) -> String {
+    let text = shown.replace("\\e", "\\").replace("\\(dq", "\"");
+    let lines = text.lines().filter(|line| !line.starts_with("10."));
+    let lines: Vec<&str> = lines
+        .map(|line| line.strip_prefix("$ ").unwrap_or(line))
+        .collect();
+    let here = |path: &str| folder.join(path).display().to_string();
+    lines
+        .join("\n")
+        .replace("/nfs/job", &here("nfs/job"))
+        .replace("/data/job", &here("data/job"))
+}
+
+#[test]
+fn each_recipe_is_a_job_or_stands_in_another_test() {
+    if takes_seconds() {
+        return;
+    }
+    let sections = sections();
+    for (name, where_else) in ELSEWHERE {
+        let is_there = sections.iter().any(|(other, _)| other == name);
+        assert!(is_there, "{name} ({where_else}) is no section");
+    }
+    let mut tried = 0;
+    for (name, shown) in sections {
+        if ELSEWHERE.iter().any(|(other, _)| *other == name) || shown.is_empty() {
+            continue;
+        }
+        let folder = prepared("recipe");
+        let script = commands(&shown, &folder);
+        assert_eq!(
+            run(&folder, &script),
+            (0, String::new()),
+            "{name}:\n{script}"
+        );
+        tried += 1;
+    }
+    assert!(tried >= 20, "{tried}");
+}

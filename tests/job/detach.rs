@@ -1,0 +1,477 @@
+//! Jobs that outlive their launcher, on real hosts: started, left, followed, ended; and nothing
+//! stays when one of them fails.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Cluster, Ran, executable, ip_config, scratch, sh, soon};
+
+const HOSTS: u32 = 3;
+
+/// A server and a trainer a host; what trainer K runs is `trainer` with {k} filled in.
+fn job(folder: &Path, trainer: &str) {
+    job_with(folder, trainer, None);
+}
+
+/// The same with a server that never listens, on that host.
+fn job_with(folder: &Path, trainer: &str, deaf: Option<u32>) {
+    let mut records = Vec::new();
+    for host in 0..HOSTS {
+        let ip = format!("10.77.0.{}", host + 1);
+        records.push(
+            serde_json::json!({"type": "host", "id": host, "of": HOSTS, "ip": ip, "port": 30050}),
+        );
+    }
+    let server = "exec python3 -uc 'import socket; s = socket.create_server((\"\", 30050)); \
+        print(\"server is up\"); s.accept()'";
+    for id in 0..2 * HOSTS {
+        let host = id % HOSTS;
+        let (role, port, command) = match id < HOSTS {
+            true if deaf == Some(host) => (
+                "server",
+                Some(30050),
+                "echo I cannot; sleep 1000".to_owned(),
+            ),
+            true => ("server", Some(30050), server.to_owned()),
+            false => ("trainer", None, trainer.replace("{k}", &host.to_string())),
+        };
+        let mut record = serde_json::json!({"type": "process", "id": id, "of": 2 * HOSTS,
+            "host": host, "ip": format!("10.77.0.{}", host + 1),
+            "role": role, "rank": host, "cwd": "/srv", "env": {"SECRET": "s3cr3t",
+            "PATH": "/srv/bin:/usr/local/bin:/usr/bin:/bin"}, "argv": ["sh", "-c", command]});
+        if let Some(port) = port {
+            record["port"] = port.into();
+        }
+        records.push(record);
+    }
+    std::fs::write(
+        folder.join("job.jsonl"),
+        records
+            .iter()
+            .map(|record| format!("{record}\n"))
+            .collect::<String>(),
+    )
+    .unwrap();
+}
+
+fn detach(cluster: &Cluster, folder: &Path, options: &str) -> Ran {
+    cluster.sh(
+        folder,
+        &format!("dgl-spawn --detach --no-push-check {options} <job.jsonl"),
+    )
+}
+
+fn attach(cluster: &Cluster, folder: &Path, options: &str) -> Ran {
+    cluster.sh(
+        folder,
+        &format!("ipconf-check ip.txt | dgl-spawn {options}"),
+    )
+}
+
+fn up(name: &str) -> (Cluster, std::path::PathBuf) {
+    let folder = scratch(name);
+    let cluster = Cluster::up(name, HOSTS);
+    ip_config(&folder, HOSTS);
+    (cluster, folder)
+}
+
+const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0.1; done; echo \
+    trainer {k} ends; [ $(cat /srv/go) = well ]";
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one job on one cluster is left, followed and ended, each step after the other"
+)]
+#[test]
+fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
+    let (cluster, folder) = up("detach");
+    let go = |host: u32, word: &str| {
+        std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap();
+    };
+    // the last host is slow: what the others do until it is there is told all the same
+    executable(
+        &cluster.0.join("h3/srv/bin/python3"),
+        "#!/bin/sh\nsleep 1\nexec /usr/bin/python3 \"$@\"\n",
+    );
+    job(&folder, WAITS);
+    let left = detach(&cluster, &folder, "--job kept");
+    assert_eq!(left.status, 0, "{}", left.err);
+    assert!(
+        left.err
+            .contains("job kept goes on; back to it: … | dgl-spawn --attach kept"),
+        "{}",
+        left.err
+    );
+    assert_eq!(
+        (
+            left.out.matches(r#""type":"started""#).count(),
+            left.out.matches(r#""type":"listening""#).count()
+        ),
+        (6, 3)
+    );
+    assert!(
+        left.out.contains(r#""type":"summary","ok":true,"code":0"#),
+        "{}",
+        left.out
+    );
+
+    // one name, one job
+    let twin = detach(&cluster, &folder, "--job kept --no-preflight");
+    assert!(
+        twin.status == 74 && twin.err.contains("a job named kept runs there"),
+        "{}",
+        twin.err
+    );
+    let list = attach_list(&cluster, &folder);
+    assert!(
+        list.contains("3 hosts") && list.contains("job kept: "),
+        "{list}"
+    );
+
+    // who goes back to it may leave it again
+    let watched = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | timeout --foreground -s INT 5 dgl-spawn --attach \
+        kept --format human; echo status $?",
+    );
+    assert!(
+        watched.out.contains("server 2] server is up")
+            && watched.out.contains("trainer 1] trainer 1 begins"),
+        "{}",
+        watched.out
+    );
+    assert!(watched.err.contains("job kept goes on"), "{}", watched.err);
+
+    // its end, well: seen by who follows it, and by who comes later
+    (1..=HOSTS).for_each(|host| go(host, "well"));
+    let ended = attach(&cluster, &folder, "--attach kept --log-dir logs");
+    assert_eq!(ended.status, 0, "{}{}", ended.out, ended.err);
+    let records = std::fs::read_to_string(folder.join("logs/run.jsonl")).unwrap();
+    assert_eq!(records, ended.out);
+    assert_eq!(
+        (
+            ended.out.matches(r#""type":"exited""#).count(),
+            ended.out.matches("ends").count()
+        ),
+        (6, 3),
+        "{}",
+        ended.out
+    );
+    assert!(
+        ended.out.contains(r#""role":"trainer","rank":2,"code":0"#),
+        "{}",
+        ended.out
+    );
+    assert_eq!(
+        std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(),
+        "trainer 1 begins\ntrainer 1 ends\n"
+    );
+    cluster.assert_clean();
+    let later = attach(&cluster, &folder, "--attach kept --format human");
+    assert!(
+        later.status == 0 && later.err.contains("job kept ended well"),
+        "{}",
+        later.err
+    );
+    let kept = cluster.sh(&folder, "cat ~/.local/state/dgl-tools/kept/10.77.0.1/*");
+    assert!(
+        kept.out.contains("trainer 0 begins") && !kept.out.contains("s3cr3t"),
+        "{}",
+        kept.out
+    );
+
+    let unknown = attach(&cluster, &folder, "--attach other");
+    assert!(
+        unknown.status == 1
+            && unknown
+                .err
+                .contains("no host has a detached job named other"),
+        "{}",
+        unknown.err
+    );
+
+    // a trainer fails: all is ended, its status and last lines are there for who comes later
+    go(1, "ill");
+    std::fs::remove_file(cluster.0.join("h2/srv/go")).unwrap();
+    std::fs::remove_file(cluster.0.join("h3/srv/go")).unwrap();
+    let left = detach(&cluster, &folder, "--job ill");
+    assert!(left.status <= 1, "{}", left.err); // it may be seen to fail before it is left
+    cluster.assert_clean();
+    let ended = attach(&cluster, &folder, "--attach ill");
+    assert_eq!(ended.status, 1, "{}", ended.err);
+    assert!(ended.err.contains(
+        "host 0 (10.77.0.1): trainer 0 exited with status 1; its last \
+            lines:\n    trainer 0 begins\n    trainer 0 ends"
+    ));
+    assert!(
+        ended.out.contains(concat!(
+            r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","#,
+            r#""rank":0,"code":1"#
+        )),
+        "{}",
+        ended.out
+    );
+
+    // dgl-reap ends it, on one host: then it is over on all
+    job(&folder, "sleep 1000");
+    assert_eq!(detach(&cluster, &folder, "--job reaped").status, 0);
+    let reaped = cluster.sh(
+        &folder,
+        "ipconf-check ip.txt | dgl-reap --host 1 --partial --job reaped",
+    );
+    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    cluster.assert_clean();
+    let ended = attach(&cluster, &folder, "--attach reaped");
+    assert!(
+        ended.status == 143 && ended.err.contains("host 1 (10.77.0.2): "),
+        "{} {}",
+        ended.status,
+        ended.err
+    );
+    assert!(
+        ended.err.contains("ended by a signal of dgl-reap, SIGTERM"),
+        "{}",
+        ended.err
+    );
+
+    // what follows it there is killed: it is not taken for the job's end
+    assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
+    let blind = "ipconf-check ip.txt | timeout --foreground -s INT 15 dgl-spawn --attach followed &
+        until pid=$(pgrep -f '/followe[d]/10.77.0.1 records'); do sleep 0.2; done; kill -9 $pid; \
+            wait";
+    let blind = cluster.sh(&folder, blind);
+    assert!(
+        blind
+            .err
+            .contains("what followed the job there ended with status"),
+        "{}{}",
+        blind.out,
+        blind.err
+    );
+    assert!(!blind.out.contains("\"ok\":true"), "{}", blind.out);
+    let reaped = cluster.sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed");
+    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    cluster.assert_clean();
+
+    // one signal before it is up is one for all hosts: each process has its time
+    job_with(
+        &folder,
+        "trap 'sleep 1; echo {k} >/srv/ended-{k}; exit' TERM; : >/srv/up-{k}; while :; do sleep \
+         0.1; done",
+        Some(1),
+    );
+    let up = "[ -e /srv/up-0 ] && ssh h2 '[ -e /srv/up-1 ]' && ssh h3 '[ -e /srv/up-2 ]'";
+    let early = "dgl-spawn --detach --no-push-check --job early <job.jsonl & launcher=$!";
+    let early = cluster.sh(
+        &folder,
+        &format!("{early}; until {up}; do sleep 0.3; done; kill -TERM $launcher; wait $launcher"),
+    );
+    assert_eq!(early.status, 143, "{}", early.err);
+    cluster.assert_clean();
+    for host in 0..HOSTS {
+        assert!(
+            cluster
+                .0
+                .join(format!("h{}/srv/ended-{host}", host + 1))
+                .exists(),
+            "host {host}: {}",
+            early.err
+        );
+    }
+
+    // a limit holds without a launcher
+    job(&folder, "sleep 1000");
+    assert_eq!(
+        detach(&cluster, &folder, "--job long --timeout 4s").status,
+        0
+    );
+    let ended = attach(&cluster, &folder, "--attach long");
+    assert!(
+        ended.status == 124
+            && ended
+                .err
+                .contains("job long was ended: it took longer than 4.0 s"),
+        "{}",
+        ended.err
+    );
+    cluster.assert_clean();
+}
+
+fn attach_list(cluster: &Cluster, folder: &Path) -> String {
+    cluster
+        .sh(
+            folder,
+            "ipconf-check ip.txt | dgl-reap --list --format human",
+        )
+        .out
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one job on one cluster is left, followed and ended, each step after the other"
+)]
+#[test]
+fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
+    let (cluster, folder) = up("detach-lost");
+    job(&folder, "sleep 1000");
+    // the network of a host that is not the first, and of the first, where the guard sits that
+    // decides
+    for host in [3, 1] {
+        let left = detach(&cluster, &folder, "--job cut --host-timeout 4s");
+        assert_eq!(left.status, 0, "{}", left.err);
+        assert_eq!(cluster.call(&["cut", &host.to_string()]).status, 0);
+        cluster.assert_clean();
+        assert_eq!(cluster.call(&["mend", &host.to_string()]).status, 0);
+        let ended = attach(&cluster, &folder, "--attach cut");
+        assert!(
+            ended.status == 74 && ended.err.contains("lost: nothing was heard of it for 4 s"),
+            "{} {}",
+            ended.status,
+            ended.err
+        );
+    }
+    // the guards themselves
+    for host in [2, 1] {
+        assert_eq!(detach(&cluster, &folder, "--job killed").status, 0);
+        let kill = format!(
+            "ssh h{host} 'kill -9 $(cat ~/.local/state/dgl-tools/killed/10.77.0.{host}/guard)'"
+        );
+        assert_eq!(cluster.sh(&folder, &kill).status, 0);
+        cluster.assert_clean();
+        let ended = attach(&cluster, &folder, "--attach killed");
+        assert!(
+            ended.status == 74 && ended.err.contains("its guard is gone"),
+            "{} {}",
+            ended.status,
+            ended.err
+        );
+        assert!(
+            ended.err.contains(&format!(
+                "host {} (10.77.0.{host}): nobody keeps the job there any more",
+                host - 1
+            )),
+            "{}",
+            ended.err
+        );
+    }
+    // what cannot be left is not left: a server that never listens, a launcher that is told to end
+    // before all is up
+    job_with(&folder, "sleep 1000", Some(2));
+    let late = detach(&cluster, &folder, "--job late --start-timeout 5s");
+    assert!(
+        late.status == 124
+            && late
+                .err
+                .contains("server 2 does not listen after 5 s; its last lines:\n    I cannot"),
+        "{} {}",
+        late.status,
+        late.err
+    );
+    cluster.assert_clean();
+    let begun = Instant::now();
+    let stopped = cluster.sh(
+        &folder,
+        "timeout --foreground -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
+    );
+    assert!(
+        stopped.err.contains("job stopped was ended by SIGTERM"),
+        "{}{}",
+        stopped.out,
+        stopped.err
+    );
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    cluster.assert_clean();
+    soon("no guard is left", || {
+        !cluster
+            .sh(&folder, "cat /proc/[0-9]*/environ")
+            .out
+            .contains("=guard-")
+    });
+}
+
+/// A job on this machine that is to be left: one server that says that it began and never listens.
+/// `--connect 'sh ./connect'` reaches its host; what that writes comes `delay_s` later.
+fn deaf_job(folder: &Path, delay_s: &str) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    let host = serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1",
+        "port": port});
+    let server = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
+        "ip": "127.0.0.1", "role": "server", "rank": 0, "port": port, "cwd": folder,
+        "argv": ["sh", "-c", ": >began; exec sleep 1000"]});
+    std::fs::write(folder.join("job.jsonl"), format!("{host}\n{server}\n")).unwrap();
+    let connect = format!(
+        "echo $$ >connect.pid
+        [ {delay_s} = 0 ] && exec \"$@\"
+        \"$@\" | python3 -uc 'import os, time
+while piece := os.read(0, 1 << 16): time.sleep({delay_s}); os.write(1, piece)'"
+    );
+    std::fs::write(folder.join("connect"), connect).unwrap();
+    std::fs::create_dir_all(folder.join("home")).unwrap();
+}
+
+/// Starts the job to be left in the background; `then` is done after it; its status and what it
+/// says, and what is left of it afterwards.
+fn leave_deaf_job(folder: &Path, name: &str, then: &str) -> Ran {
+    let run = format!(
+        "export HOME=$PWD/home
+        env --default-signal=INT dgl-spawn --connect 'sh ./connect' --detach --job {name} \
+            --host-timeout 6s --grace 1s <job.jsonl >out.jsonl 2>err & p=$!
+        until [ -e began ] || ! kill -0 $p; do sleep 0.1; done
+        {then}
+        wait $p; echo status $?; cat err
+        dgl-reap --connect local --list <job.jsonl | grep found | grep {name} >left.jsonl
+        dgl-reap --connect local --job {name} <job.jsonl >reaped.jsonl 2>reap.err"
+    );
+    sh(folder, &run)
+}
+
+#[test]
+fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
+    for (name, delay_s) in [("detach-int", "0"), ("detach-int-late", "1.5")] {
+        let folder = scratch(name);
+        deaf_job(&folder, delay_s);
+        let ran = leave_deaf_job(&folder, name, "kill -INT $p");
+        assert!(ran.out.starts_with("status 130\n"), "{name}: {}", ran.out);
+        let left = std::fs::read_to_string(folder.join("left.jsonl")).unwrap();
+        assert_eq!(left, "", "{name}: {}", ran.out);
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_before_all_is_up_is_told() {
+    let folder = scratch("detach-cut");
+    deaf_job(&folder, "0");
+    let cut = "until grep -q started out.jsonl || ! kill -0 $p; do sleep 0.1; done
+        kill -9 $(cat connect.pid)";
+    let ran = leave_deaf_job(&folder, "detach-cut", cut);
+    assert!(ran.out.starts_with("status 74\n"), "{}", ran.out);
+    let said = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
+    assert!(
+        ran.out.contains(said) && !ran.out.contains("ended well"),
+        "{}",
+        ran.out
+    );
+    let left = std::fs::read_to_string(folder.join("left.jsonl")).unwrap();
+    assert!(left.contains("sleep 1000"), "{left}");
+}
+
+#[test]
+fn a_machine_without_python_keeps_a_worker() {
+    let folder = scratch("detach-no-python");
+    let run = "mkdir bin home; for tool in sh sleep; do ln -s $(command -v $tool) bin; done
+        tools=$(dirname $(command -v dgl-spawn)); export HOME=$PWD/home; echo 127.0.0.1 | \
+            ipconf-check >hosts.jsonl
+        dgl-env --role worker --workspace $PWD -- sh -c 'echo works; until [ -e go ]; do sleep \
+            0.1; done' <hosts.jsonl >plan.jsonl
+        PATH=$PWD/bin:$tools; ! command -v python3 || exit 9
+        dgl-spawn --connect local --detach --job no-python <plan.jsonl || exit 8
+        : >go; exec dgl-spawn --connect local --attach no-python --format human <hosts.jsonl";
+    let ran = sh(&folder, run);
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    assert!(
+        ran.out.contains("works") && ran.err.contains("job no-python ended well"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}

@@ -1,0 +1,122 @@
+//! What is wrong with hosts is found before anything starts: all of it, on all of them, in one
+//! report.
+
+use support::{Cluster, ip_config, partition, scratch, soon};
+
+#[test]
+fn a_second_address_of_a_card_on_real_hosts() {
+    let folder = scratch("second-address");
+    let cluster = Cluster::up("second-address", 2);
+    std::fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.102\n").unwrap();
+    let add = cluster.sh(
+        &folder,
+        "ssh h2 'PATH=$PATH:/usr/sbin:/sbin; ip addr add 10.77.0.102/24 dev eth0'",
+    );
+    assert_eq!(add.status, 0, "{}", add.err);
+    let probe = "ipconf-check ip.txt | host-probe --host-key accept-new";
+    let probed = cluster.sh(&folder, probe);
+    let said = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface there \
+        (eth0 10.77.0.2); DGL would take the host for machine 0";
+    assert!(
+        probed.status == 74 && probed.err.contains(said),
+        "{} {}",
+        probed.status,
+        probed.err
+    );
+    assert!(
+        probed
+            .out
+            .lines()
+            .last()
+            .is_some_and(|line| line.contains(r#""ok":false"#)),
+        "{}",
+        probed.out
+    );
+    let job = cluster.sh(
+        &folder,
+        &format!("{probe} | dgl-env --role worker --workspace /srv -- touch ran | dgl-spawn"),
+    );
+    assert!(
+        job.status == 65
+            && job
+                .err
+                .contains("dgl-env: stdin: the stage before this one failed: host 1 failed"),
+        "{}",
+        job.err
+    );
+    assert!(!cluster.0.join("h1/srv/ran").exists());
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn preflight_reports_all_faults_of_real_hosts() {
+    let folder = scratch("faults-preflight");
+    let cluster = Cluster::up("preflight", 4);
+    partition(&folder, 4);
+    ip_config(&folder, 4);
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
+        --script-folder code | part-push |
+                dgl-env --num-trainers 1 -- code/tool ran >job.jsonl";
+    let tool = "printf '#!/bin/sh\\ntouch \"$1\"\\n' >code/tool && chmod +x code/tool";
+    let planned = cluster.sh(&folder, &format!("{tool}; {plan}"));
+    assert_eq!(planned.status, 0, "{}", planned.err);
+
+    // host 0 lacks the command, host 1 the whole workspace, host 2 the config and a free port, host
+    // 3 has an ip_config of old
+    let spoil =
+        "rm /srv/job/code/tool; ssh h2 rm -r /srv/job; ssh h3 rm /srv/job/data/g.json; ssh h4 \
+         'echo 10.77.0.9 >>/srv/job/ip_config.txt'
+                 ssh h3 'cd /srv && { python3 -m http.server 30050 >/dev/null 2>&1 </dev/null & } \
+                     && echo $!'";
+    let spoilt = cluster.sh(&folder, spoil);
+    let server = spoilt.out.trim().to_owned();
+    assert!(
+        server.parse::<u32>().is_ok(),
+        "{}{}",
+        spoilt.out,
+        spoilt.err
+    );
+    soon("port 30050 of h3 is taken", || {
+        cluster
+            .sh(&folder, "ssh h3 grep -q :7562 /proc/net/tcp")
+            .status
+            == 0
+    });
+
+    let refused = cluster.sh(&folder, "dgl-spawn <job.jsonl >out.jsonl");
+    assert_eq!(refused.status, 74, "{}", refused.err);
+    for said in [
+        "host 0 (10.77.0.1): no such command: code/tool".to_owned(),
+        "host 1 (10.77.0.2): no such folder: /srv/job".to_owned(),
+        "host 2 (10.77.0.3): no such file: /srv/job/data/g.json".to_owned(),
+        format!("host 2 (10.77.0.3): port 30050 is taken by process {server} ("),
+        "host 3 (10.77.0.4): the ip_config there is not that of the records".to_owned(),
+        "nothing was started".to_owned(),
+    ] {
+        assert_eq!(
+            refused.err.matches(&said).count(),
+            1,
+            "{said}\n{}",
+            refused.err
+        );
+    }
+    let last = std::fs::read_to_string(folder.join("out.jsonl")).unwrap();
+    assert!(
+        last.lines()
+            .last()
+            .is_some_and(|line| line.contains(r#""cause":"preflight""#)),
+        "{last}"
+    );
+    assert!(!last.contains(r#""type":"started""#), "{last}");
+    for k in 1..=4 {
+        assert!(
+            !cluster.0.join(format!("h{k}/srv/job/ran")).exists(),
+            "host {k}"
+        );
+    }
+    cluster.sh(&folder, &format!("ssh h3 kill {server}"));
+    cluster.assert_clean();
+}

@@ -1,0 +1,549 @@
+//! Whatever ends a job, nothing of it is left on any host: every end, times every shape that the
+//! processes of a job have.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Cluster, ip_config, path, python_with_dgl, root, scratch, sh, soon};
+
+const HOSTS: usize = 3;
+const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
+/// From the event to the end of the last process: a grace of 1 s, 8 s until a host is taken for
+/// lost, and a machine that may be busy with much else.
+const SOON: Duration = Duration::from_secs(40);
+
+/// What ends a job, and what dgl-spawn makes of it: its status, a part of what it says.
+const ENDS: [(&str, i32, &str); 8] = [
+    (
+        "trainer exits 1",
+        1,
+        "host 2 (10.77.0.3): trainer 2 exited with status 1; its last lines:\n    the last words \
+         of",
+    ),
+    (
+        "server exits 1",
+        1,
+        "host 2 (10.77.0.3): server 2 exited with status 1; its last lines:\n    the last words of",
+    ),
+    (
+        "trainer killed",
+        137,
+        "host 2 (10.77.0.3): trainer 2 ended by SIGKILL",
+    ),
+    (
+        "server killed",
+        137,
+        "host 2 (10.77.0.3): server 2 ended by SIGKILL",
+    ),
+    ("INT", 130, "was ended by SIGINT"),
+    ("TERM", 143, "was ended by SIGTERM"),
+    ("HUP", 129, "was ended by SIGHUP"),
+    ("KILL", 137, ""),
+];
+
+/// The same for what happens to a host.
+const LOSSES: [(&str, i32, &str); 4] = [
+    ("sshd killed", 74, "host 2 (10.77.0.3) lost: "),
+    ("cable of a host cut", 74, "host 2 (10.77.0.3) lost: "),
+    ("cable of the launcher cut", 74, " lost: "),
+    ("host powered off", 74, "host 2 (10.77.0.3) lost: "),
+];
+
+#[test]
+fn real_hosts_whatever_ends_a_job_nothing_is_left() {
+    let folder = scratch("lifetime");
+    let cluster = Cluster::up("lifetime", HOSTS as u32);
+    ip_config(&folder, HOSTS as u32);
+    for k in 1..=HOSTS {
+        // what carries the same words on its command line, and is not part of any job
+        cluster.call(&[
+            "exec",
+            &k.to_string(),
+            "sh",
+            "-c",
+            "setsid sleep 100000 trainer direct </dev/null >/dev/null 2>&1 &",
+        ]);
+    }
+    let mut other = Launched::start(&cluster, &folder, "direct", "other", 29000);
+    other.wait_until_it_runs();
+    for (round, (end, status, said)) in ENDS.iter().enumerate() {
+        one_round(
+            &cluster,
+            &folder,
+            end,
+            *status,
+            said,
+            30000 + 100 * round,
+            "other",
+        );
+    }
+    let all = left(&cluster, "nothing").join("\n");
+    assert_eq!(
+        (
+            all.matches("tree.py").count(),
+            all.matches(" shm other-").count()
+        ),
+        (2 * HOSTS, 2 * HOSTS),
+        "the other job: {all}"
+    );
+    other.signal(&cluster, "TERM");
+    assert_eq!(other.wait().0, 143);
+    for (round, (end, status, said)) in LOSSES.iter().enumerate() {
+        one_round(
+            &cluster,
+            &folder,
+            end,
+            *status,
+            said,
+            31000 + 100 * round,
+            "nothing",
+        );
+    }
+}
+
+#[test]
+fn real_hosts_a_loud_job_is_ended_though_nobody_takes_its_output() {
+    let folder = scratch("lifetime-loud");
+    let cluster = Cluster::up("lifetime-loud", HOSTS as u32);
+    ip_config(&folder, HOSTS as u32);
+    let mut job = Launched::start(&cluster, &folder, "loud", "loud", 30000);
+    job.wait_until(|job| job.count("\"stdout\"") > 4_000);
+    cluster.call(&["cut", "3"]);
+    let begun = Instant::now();
+    let (status, err) = job.wait();
+    assert!(
+        status == 74 && err.contains("host 2 (10.77.0.3) lost: "),
+        "{status}: {err}"
+    );
+    while begun.elapsed() < SOON && !left(&cluster, "nothing").is_empty() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(
+        left(&cluster, "nothing").is_empty(),
+        "{:#?}",
+        left(&cluster, "nothing")
+    );
+}
+
+/// DGL makes its files in /dev/shm and may fail right after that: nobody is there any more who
+/// could be asked for them.
+#[test]
+fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
+    let folder = scratch("lifetime-load");
+    let cluster = Cluster::up("lifetime-load", 1);
+    let server = "import os, mmap, sys, time\nf = open('/dev/shm/g_node_meta', \
+        'w+b')\nf.truncate(4096)\nm = mmap.mmap(f.fileno(), 4096)\n\
+                  time.sleep(float(sys.argv[1]))\nos._exit(3)\n";
+    std::fs::write(folder.join("server.py"), server).unwrap();
+    for pause in ["0", "0.05", "0.1", "0.2", "0.4"] {
+        let command = format!(
+            "exec python3 '{}' {pause}",
+            folder.join("server.py").display()
+        );
+        let records = [
+            serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
+            serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1",
+                "role": "server", "rank": 0, "port": 30050,
+                "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
+        ];
+        std::fs::write(
+            folder.join("job.jsonl"),
+            records.map(|record| format!("{record}\n")).concat(),
+        )
+        .unwrap();
+        let ran = cluster.sh(
+            &folder,
+            "echo mine >/dev/shm/other-kvdata-; dgl-spawn \
+            --no-preflight <job.jsonl; ls /dev/shm; rm /dev/shm/*",
+        );
+        assert!(
+            ran.out.ends_with("}\nother-kvdata-\n") && ran.err.contains("exited with status 3"),
+            "{pause}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
+}
+
+/// A process that was killed cannot be asked for its files, even if it was killed a moment after it
+/// had made one.
+#[test]
+fn real_hosts_files_of_short_lived_processes_are_removed() {
+    let folder = scratch("lifetime-short");
+    let cluster = Cluster::up("lifetime-short", 1);
+    let trainer = "import os, mmap, time\n\
+        time.sleep(2)\n\
+        for nth in range(6):\n\
+        \x20   if os.fork() == 0:\n\
+        \x20       f = open(f'/dev/shm/short-{nth}', 'w+b')\n\
+        \x20       f.truncate(4096)\n\
+        \x20       m = mmap.mmap(f.fileno(), 4096)\n\
+        \x20       time.sleep(0.4)\n\
+        \x20       os.kill(os.getpid(), 9)\n\
+        \x20   os.wait()\n";
+    std::fs::write(folder.join("trainer.py"), trainer).unwrap();
+    let command = format!("exec python3 '{}'", folder.join("trainer.py").display());
+    let records = [
+        serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
+        serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1",
+            "role": "trainer", "rank": 0, "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
+    ];
+    std::fs::write(
+        folder.join("job.jsonl"),
+        records.map(|record| format!("{record}\n")).concat(),
+    )
+    .unwrap();
+    let ran = cluster.sh(
+        &folder,
+        "echo mine >/dev/shm/other; dgl-spawn --no-preflight <job.jsonl; \
+            ls /dev/shm; rm /dev/shm/*",
+    );
+    assert!(
+        ran.out.ends_with("}\nother\n") && ran.status == 0,
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
+/// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits
+/// with 1 on TERM, or aborts on its way out. The last one is under the real torchrun.
+const DGL_ENDS: [(&str, i32, &str); 5] = [
+    (
+        "trainer exits 1",
+        1,
+        "host 1 (10.77.0.2): trainer 1 exited with status 1; its last lines:",
+    ),
+    ("server exits 1", 1, "host 1 (10.77.0.2): server 1 "),
+    (
+        "trainer killed",
+        137,
+        "host 1 (10.77.0.2): trainer 1 ended by SIGKILL",
+    ),
+    (
+        "server killed",
+        137,
+        "host 1 (10.77.0.2): server 1 ended by SIGKILL",
+    ),
+    ("KILL", 137, ""),
+];
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn real_dgl_whatever_ends_a_job_nothing_is_left() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("lifetime-dgl");
+    let cluster = Cluster::up("lifetime-dgl", 2);
+    ip_config(&folder, 2);
+    let scripts = root().join("tests/dgl");
+    let scripts = scripts.display();
+    let made = sh(
+        &folder,
+        &format!("DGLBACKEND=pytorch '{python}' '{scripts}/partition.py' --out out --num-parts 2"),
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let copy = format!(
+        "ipconf-check ip.txt | host-probe --workspace /srv/job --python '{python}' |
+         part-map --part-config out/g.json --workspace /srv/job --script-folder '{scripts}' | \
+             part-push >pushed.jsonl"
+    );
+    let pushed = cluster.sh(&folder, &copy);
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    for (end, status, said) in DGL_ENDS {
+        let name = end.replace(' ', "-");
+        let launcher = if end == "KILL" {
+            "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1"
+        } else {
+            "direct"
+        };
+        let fails = if end == "trainer exits 1" {
+            "--fail-rank 1 --fail-epoch 4"
+        } else {
+            ""
+        };
+        let plan = format!(
+            "<pushed.jsonl dgl-env --num-trainers 1 --num-omp-threads 1 --launcher {launcher} -- \
+             '{python}' dgl/train.py
+             --ip-config ip_config.txt --part-config data/g.json --num-epochs 100000 {fails} \
+                 >{name}.jsonl"
+        );
+        assert_eq!(cluster.sh(&folder, &plan.replace('\n', " ")).status, 0);
+        let mut job = Launched::launch(&cluster, &folder, &name);
+        job.wait_until(|job| job.count("epoch 3 loss") >= 2);
+        let begun = Instant::now();
+        let on_second = |script: &str| {
+            assert_eq!(
+                cluster.call(&["exec", "2", "sh", "-c", script]).status,
+                0,
+                "{script}"
+            );
+        };
+        match end {
+            "trainer exits 1" => {}
+            "server exits 1" => on_second(&format!("kill -TERM {}", job.pid(1, "server"))),
+            "trainer killed" => on_second(&format!("kill -KILL {}", job.pid(1, "trainer"))),
+            "server killed" => on_second(&format!("kill -KILL {}", job.pid(1, "server"))),
+            signal => job.signal(&cluster, signal),
+        }
+        let (got, err) = job.wait();
+        let aborted = end == "server exits 1" && got == 134;
+        assert!(
+            (got == status || aborted) && err.contains(said),
+            "{end}: {got}: {err}"
+        );
+        cluster.assert_clean();
+        println!(
+            "real DGL: {end:<26} all clean after {:.1} s",
+            begun.elapsed().as_secs_f64()
+        );
+    }
+}
+
+/// A job of each shape, all three at once on the same hosts, as the same user; then the event.
+fn one_round(
+    cluster: &Cluster,
+    folder: &Path,
+    end: &str,
+    status: i32,
+    said: &str,
+    port: usize,
+    but: &str,
+) {
+    let name = |tree: &str| format!("{}-{tree}", end.replace(' ', "-"));
+    let mut jobs: Vec<Launched> = (0..)
+        .zip(TREES)
+        .map(|(nth, tree)| Launched::start(cluster, folder, tree, &name(tree), port + 10 * nth))
+        .collect();
+    jobs.iter_mut().for_each(Launched::wait_until_it_runs);
+    // shared memory that is not a second old when its last process is killed can have been
+    // overlooked
+    std::thread::sleep(Duration::from_millis(2500));
+    let begun = Instant::now();
+    happen(cluster, &jobs, end);
+    for job in jobs {
+        let job_name = job.name.clone();
+        let (got, err) = job.wait();
+        assert_eq!(got, status, "{job_name}: {err}");
+        assert!(err.contains(said), "{job_name}: {err}");
+    }
+    let ended = begun.elapsed();
+    while begun.elapsed() < SOON && !left(cluster, but).is_empty() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let survivors = left(cluster, but);
+    assert!(
+        survivors.is_empty(),
+        "{end}: left on the hosts after {:.1?}: {survivors:#?}",
+        begun.elapsed()
+    );
+    println!(
+        "{end:<26} dgl-spawn ended after {:.1} s, all clean after {:.1} s",
+        ended.as_secs_f64(),
+        begun.elapsed().as_secs_f64()
+    );
+    match end {
+        "host powered off" => drop(cluster.call(&["start", "3"])),
+        "cable of a host cut" => drop(cluster.call(&["mend", "3"])),
+        "cable of the launcher cut" => drop(cluster.call(&["mend", "1"])),
+        "sshd killed" => {
+            cluster.call(&["stop", "3"]);
+            cluster.call(&["start", "3"]);
+        }
+        _ => {}
+    }
+    // a host that was not found is not looked for again for a moment
+    let reached = |host: &str| {
+        cluster
+            .call(&["exec", "1", "ssh", "-o", "ConnectTimeout=5", host, "true"])
+            .status
+            == 0
+    };
+    soon("all hosts are reached again", || {
+        reached("h2") && reached("h3")
+    });
+}
+
+fn happen(cluster: &Cluster, jobs: &[Launched], end: &str) {
+    let on_third = |script: &str| {
+        assert_eq!(
+            cluster.call(&["exec", "3", "sh", "-c", script]).status,
+            0,
+            "{script}"
+        );
+    };
+    let pids = |role: &str| {
+        jobs.iter()
+            .map(|job| job.pid(2, role))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    match end {
+        "trainer exits 1" => jobs
+            .iter()
+            .for_each(|job| on_third(&format!("touch /srv/{}-trainer", job.name))),
+        "server exits 1" => jobs
+            .iter()
+            .for_each(|job| on_third(&format!("touch /srv/{}-server", job.name))),
+        "trainer killed" => on_third(&format!("kill -9 {}", pids("trainer"))),
+        "server killed" => on_third(&format!("kill -9 {}", pids("server"))),
+        "sshd killed" => on_third("pkill -9 sshd"),
+        "cable of a host cut" => drop(cluster.call(&["cut", "3"])),
+        "cable of the launcher cut" => drop(cluster.call(&["cut", "1"])),
+        "host powered off" => drop(cluster.call(&["stop", "3"])),
+        signal => jobs.iter().for_each(|job| job.signal(cluster, signal)),
+    }
+}
+
+/// What is on the hosts and no part of the job `but`.
+fn left(cluster: &Cluster, but: &str) -> Vec<String> {
+    let left = cluster.call(&["left"]).out;
+    // of its shells and logins one cannot see whose they are; those of other jobs are met when it
+    // has gone
+    let of_it = |line: &str| {
+        but == "other"
+            && (line.contains("other") || !(line.contains("tree.py") || line.contains(" shm ")))
+    };
+    // sshd keeps a login whose cable was cut until TCP gives it up: nothing of the job
+    let of_others =
+        |line: &str| line.contains(" sshd: ") || line.contains("sleep 100000 trainer direct");
+    left.lines()
+        .filter(|line| !of_others(line) && !of_it(line))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A job: a server and a trainer on each host, launched from the first.
+struct Launched {
+    name: String,
+    out: PathBuf,
+    launcher: Child,
+}
+
+impl Launched {
+    fn start(cluster: &Cluster, folder: &Path, tree: &str, name: &str, port: usize) -> Launched {
+        let mut records: Vec<String> = (0..HOSTS)
+            .map(|k| {
+                format!(
+                    r#"{{"type":"host","id":{k},"of":{HOSTS},"ip":"10.77.0.{}","port":{port}}}"#,
+                    k + 1
+                )
+            })
+            .collect();
+        let script = root().join("tests/tree.py");
+        for id in 0..2 * HOSTS {
+            let (k, role) = (id / 2, ["server", "trainer"][id % 2]);
+            let port = if role == "server" {
+                format!(r#","port":{port},"env":{{"PORT":"{port}"}}"#)
+            } else {
+                String::new()
+            };
+            records.push(format!(
+                "{{\"type\":\"process\",\"id\":{id},\"of\":{},\"host\":{k},\
+                     \"ip\":\"10.77.0.{}\",\"role\":\"{role}\",\"rank\":{k}{port},\
+                     \"cwd\":\"/srv\",\"argv\":[\"{}\",\"{role}\",\"{tree}\",\"{name}\",\
+                     \"/srv\"]}}",
+                2 * HOSTS,
+                k + 1,
+                script.display()
+            ));
+        }
+        std::fs::write(folder.join(format!("{name}.jsonl")), records.join("\n")).unwrap();
+        Launched::launch(cluster, folder, name)
+    }
+
+    /// What is in NAME.jsonl.
+    fn launch(cluster: &Cluster, folder: &Path, name: &str) -> Launched {
+        let launch = format!(
+            "cd '{}'; PATH='{}'; echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s \
+             --host-timeout 8s --connect-timeout 60s <{name}.jsonl >{name}.out 2>{name}.err",
+            folder.display(),
+            path()
+        );
+        let mut command = Command::new(root().join("tools/host-lab/host-lab"));
+        command
+            .args(["exec", "1", "sh", "-c", &launch])
+            .env("LAB", &cluster.0)
+            .stdin(Stdio::null());
+        Launched {
+            name: name.to_owned(),
+            out: folder.join(format!("{name}.out")),
+            launcher: command.spawn().unwrap(),
+        }
+    }
+
+    fn wait_until_it_runs(&mut self) {
+        self.wait_until(|job| {
+            job.count(r#"{"type":"started""#) == 2 * HOSTS
+                && job.count(r#"{"type":"listening""#) == HOSTS
+        });
+    }
+
+    fn wait_until(&mut self, condition: impl Fn(&Launched) -> bool) {
+        let begun = Instant::now();
+        while !condition(self) {
+            let over = self.launcher.try_wait().unwrap().is_some()
+                || begun.elapsed() > Duration::from_secs(180);
+            assert!(!over, "{} did not start: {}", self.name, self.err());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn err(&self) -> String {
+        std::fs::read_to_string(self.out.with_extension("err")).unwrap_or_default()
+    }
+
+    fn count(&self, text: &str) -> usize {
+        std::fs::read_to_string(&self.out)
+            .unwrap_or_default()
+            .matches(text)
+            .count()
+    }
+
+    /// The process id on that host.
+    fn pid(&self, host: u32, role: &str) -> String {
+        let out = std::fs::read_to_string(&self.out).unwrap();
+        let started = out
+            .lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut own = started.filter(|record| {
+            record["type"] == "started" && record["host"] == host && record["role"] == role
+        });
+        own.next().unwrap()["pid"].to_string()
+    }
+
+    fn signal(&self, cluster: &Cluster, signal: &str) {
+        let pid = std::fs::read_to_string(self.out.with_extension("pid")).unwrap();
+        assert_eq!(
+            cluster
+                .call(&["exec", "1", "kill", &format!("-{signal}"), pid.trim()])
+                .status,
+            0
+        );
+    }
+
+    fn wait(mut self) -> (i32, String) {
+        let begun = Instant::now();
+        while begun.elapsed() < SOON {
+            if let Some(status) = self.launcher.try_wait().unwrap() {
+                let code = status.code().or_else(|| Some(128 + status.signal()?));
+                return (code.unwrap_or(-1), self.err());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{} goes on after {SOON:?}: {}", self.name, self.err());
+    }
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        // a test that failed: the hosts go down with all that is on them
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}

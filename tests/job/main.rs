@@ -1,0 +1,21 @@
+//! A job from the checks before its start to the report on its end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+mod checks;
+mod detach;
+mod dry_run;
+mod faults;
+mod lifetime;
+mod preflight;
+mod py_spy;
+mod reap;
+mod report;
+mod spawn;
+mod stacks;
+mod stall;
+mod supervise;
+mod terminal;
+mod two_jobs;
+mod why;
+mod workers;

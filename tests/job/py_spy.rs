@@ -1,0 +1,235 @@
+//! What dgl-stacks reads against what py-spy's own program reads, frame by frame.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use support::{made_by, scratch, sh, takes_seconds, tools};
+
+/// The system's Python, and those old and new ones that this machine has.
+fn pythons() -> Vec<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let kept = pyenv.or(home.map(|home| home.join(".pyenv")));
+    let kept = kept.map(|folder| folder.join("versions"));
+    let versions = kept
+        .and_then(|folder| std::fs::read_dir(folder).ok())
+        .into_iter()
+        .flatten();
+    let is_wanted = |name: &str| name.starts_with("3.8.") || name.starts_with("3.11.");
+    let mut found: Vec<PathBuf> = versions
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_wanted))
+        .map(|entry| entry.path().join("bin/python"))
+        .collect();
+    found.push("python3".into());
+    found
+}
+
+/// Stands still: in an extension written in C, in two threads, and in a sampler that was forked.
+/// Where Yama's ptrace_scope is 1, each process says by PR_SET_PTRACER that others than its
+/// ancestors may read it too.
+const WAITS_PY: &str = "
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+class Loader:
+    def waits(self, depth):
+        if depth:
+            return self.waits(depth - 1)
+        threading.Event().wait()
+def sampler_waits():
+    open('sampler', 'w').write(str(os.getpid()))
+    time.sleep(120)
+def trainer_waits():
+    open('trainer', 'w').write(str(os.getpid()))
+    libc.pause()
+def anybody_may_read():
+    libc.prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+anybody_may_read()
+if os.fork() == 0:
+    anybody_may_read()
+    sampler_waits()
+threading.Thread(target=Loader().waits, args=(3,), name='loader', daemon=True).start()
+threading.Thread(target=lambda: time.sleep(120), name='clock', daemon=True).start()
+trainer_waits()
+";
+
+/// Runs the Python above while `script` runs; `$trainer` and `$sampler` are its processes, and
+/// both wait. What `script` prints.
+fn beside(folder: &str, python: &Path, script: &str) -> String {
+    let folder = scratch(folder);
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    let script = format!(
+        "'{}' waits.py >said 2>&1 & trainer=$!
+         trap 'kill -9 $trainer; kill -9 $sampler' EXIT
+         until [ -s trainer ] && [ -s sampler ]; do sleep 0.05; done
+         sampler=$(cat sampler)
+         # all of them have come to where they wait: nothing runs, and nothing has run for a while
+         standing() {{
+             cat /proc/$trainer/task/*/status /proc/$sampler/task/*/status | grep -E '^State|ctxt'
+         }}
+         runs() {{ standing | grep State | grep -qv sleeping; }}
+         until was=$(standing); sleep 0.3; [ \"$was\" = \"$(standing)\" ] && ! runs
+         do :; done
+         read_by_us() {{
+             '{}' stack $1 $(sed 's/.*) //' /proc/$1/stat | cut -d ' ' -f 20) $2; echo
+         }}
+         {script}",
+        python.display(),
+        tools().join("host-agent").display()
+    );
+    let ran = sh(&folder, &script);
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.out
+}
+
+/// Names, numbers and frames of the threads, ordered by their names.
+type Threads = Vec<(String, Option<u64>, bool, Vec<String>)>;
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn ours(line: &str) -> Threads {
+    let read: Value = serde_json::from_str(line).unwrap();
+    let threads = read["threads"].as_array().unwrap().iter();
+    let mut threads: Threads = threads
+        .map(|thread| {
+            let frames = thread["frames"].as_array().unwrap();
+            (
+                text(&thread["name"]),
+                thread["tid"].as_u64(),
+                thread["active"].as_bool().unwrap(),
+                frames.iter().map(text).collect(),
+            )
+        })
+        .collect();
+    threads.sort();
+    threads
+}
+
+/// py-spy names the class of a method from Python 3.11 on, and knows the numbers of threads from
+/// there on, but for the main one's, which is that of the process.
+fn theirs(line: &str) -> Threads {
+    let read: Value = serde_json::from_str(line).unwrap();
+    let threads = read.as_array().unwrap().iter();
+    let mut threads: Threads = threads
+        .map(|thread| {
+            let name = text(&thread["thread_name"]);
+            let tid = thread["os_thread_id"].as_u64();
+            let is_main = name == "MainThread";
+            let frame = |frame: &Value| {
+                let function = text(&frame["name"]);
+                let function = function.rsplit('.').next().unwrap().to_owned();
+                let file = text(&frame["short_filename"]);
+                format!("{function} ({file}:{})", frame["line"])
+            };
+            let frames = thread["frames"].as_array().unwrap();
+            (
+                name,
+                tid.or(is_main.then(|| thread["pid"].as_u64().unwrap())),
+                // without a number it takes a thread for active
+                thread["active"].as_bool().unwrap() && tid.is_some(),
+                frames.iter().map(frame).collect(),
+            )
+        })
+        .collect();
+    threads.sort();
+    threads
+}
+
+/// Of each thread what Python has called, as far as that has a name.
+fn native(line: &str, is_native: impl Fn(&Value) -> Vec<String>) -> Vec<(String, Vec<String>)> {
+    let read: Value = serde_json::from_str(line).unwrap();
+    let threads = read.get("threads").unwrap_or(&read).as_array().unwrap();
+    let mut all: Vec<_> = threads
+        .iter()
+        .map(|thread| {
+            let name = thread.get("name").or(thread.get("thread_name")).unwrap();
+            // one function may have several names: select and __select
+            let bare = |frame: String| frame.trim_start_matches('_').to_owned();
+            let frames = is_native(thread).into_iter().map(bare);
+            (text(name), frames.collect())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// py-spy attaches itself for this, stops all threads, and leaves out what leads from Python to C.
+#[test]
+fn py_spy_finds_the_same_functions_of_c_by_stopping_the_process() {
+    if takes_seconds() || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else {
+        return;
+    };
+    for python in pythons() {
+        let script = format!(
+            "read_by_us $trainer native | grep . | tail -n 1
+             '{py_spy}' dump --json --native --pid $trainer | tr -d '\\n'"
+        );
+        let out = beside("py-spy-native", &python, &script);
+        let lines: Vec<&str> = out.lines().filter(|line| !line.is_empty()).collect();
+        let function = |frame: &Value| text(frame).split(" (").next().unwrap().to_owned();
+        let ours = native(lines[0], |thread| {
+            thread["native"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(function)
+                .collect()
+        });
+        let theirs = native(lines[1], |thread| {
+            let is_python = |frame: &&Value| text(&frame["short_filename"]).ends_with(".py");
+            let frames = thread["frames"].as_array().unwrap().iter();
+            let above = frames.take_while(|frame| !is_python(frame));
+            let names = above.map(|frame| text(&frame["name"]));
+            names.filter(|name| !name.starts_with("0x")).collect()
+        });
+        assert_eq!(ours[0].1[0], theirs[0].1[0], "{}: {out}", python.display());
+        for ((name, ours), (_, theirs)) in ours.iter().zip(&theirs).skip(1) {
+            let mut rest = ours.iter();
+            let is_there = |one: &String| rest.any(|ours| ours == one);
+            assert!(
+                !theirs.is_empty() && theirs.iter().all(is_there),
+                "{name}: {out}"
+            );
+        }
+    }
+}
+
+#[test]
+fn py_spy_reads_the_same_frames_of_each_thread() {
+    if takes_seconds() {
+        return;
+    }
+    let Some(py_spy) = made_by("tests/py-spy.sh", "py-spy") else {
+        return;
+    };
+    for python in pythons() {
+        let script = format!(
+            "for one in $trainer $sampler; do
+                 read_by_us $one
+                 '{py_spy}' dump --json --nonblocking --pid $one | tr -d '\\n'; echo
+             done"
+        );
+        let out = beside("py-spy-frames", &python, &script);
+        let lines: Vec<&str> = out.lines().filter(|line| !line.is_empty()).collect();
+        let [our_trainer, trainer, our_sampler, sampler] = lines[..] else {
+            panic!("{}: {out}", python.display());
+        };
+        let read = ours(our_trainer);
+        assert_eq!(read, theirs(trainer), "{}", python.display());
+        let names: Vec<&str> = read.iter().map(|thread| thread.0.as_str()).collect();
+        assert_eq!(names, ["MainThread", "clock", "loader"]);
+        assert_eq!(read[0].3[0], "trainer_waits (waits.py:14)");
+        let waits = read[2]
+            .3
+            .iter()
+            .filter(|frame| frame.starts_with("waits ("));
+        assert_eq!(waits.count(), 4, "{:?}", read[2]);
+        let read = ours(our_sampler);
+        assert_eq!(read, theirs(sampler), "{}", python.display());
+        assert_eq!(read[0].3[0], "sampler_waits (waits.py:11)");
+    }
+}

@@ -1,0 +1,502 @@
+//! dgl-report: the records of real runs as a page, looked at by a real browser.
+
+use std::path::Path;
+use std::process::Command;
+use support::{partition, scratch, sh, takes_seconds};
+
+/// A job of two trainers on this machine, of which the second fails with some words; its records in
+/// job.jsonl. Two jobs of one name do not run at the same time.
+fn failed_job(folder: &Path, job: &str) {
+    partition(folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let script = format!(
+        "ipconf-check ip.txt | part-map --part-config out/g.json --workspace '{}' | part-push \
+         --connect local 2>/dev/null |
+         dgl-env --num-trainers 2 -- sh -c 'echo \"<b>loss\" 1; sleep 0.5; [ \"$RANK\" != 1 ] || \
+             exit 7; sleep 60' | dgl-spawn --connect local --wait 2m --job {job} >job.jsonl",
+        folder.join("ws").display()
+    );
+    assert_eq!(sh(folder, &script).status, 7);
+}
+
+#[test]
+fn a_page_that_needs_nothing_beside_it() {
+    let folder = scratch("report");
+    failed_job(&folder, "try");
+    let page = sh(&folder, "dgl-report job.jsonl");
+    assert_eq!(page.status, 0, "{}", page.err);
+    for part in [
+        "try: failed",
+        "exit status 7",
+        "trainer 1: exited with status 7",
+        "&lt;b&gt;loss 1",
+        "there already",
+    ] {
+        assert!(page.out.contains(part), "{part}: {}", page.out);
+    }
+    for (role, is_there) in [("server", true), ("trainer", true), ("worker", false)] {
+        let legend = format!("<span class=\"{role}\">{role}</span>");
+        assert_eq!(page.out.contains(&legend), is_there, "{role}");
+    }
+    assert!(page.out.contains("ended: trainer 1 failed"), "{}", page.out);
+    for outside in ["http", "src=", "url(", "@import"] {
+        assert!(!page.out.contains(outside), "{outside}");
+    }
+    let links = page.out.matches("href=").count();
+    assert_eq!(
+        links,
+        page.out.matches("href=\"#").count(),
+        "each link leads to a place on the page"
+    );
+    assert_eq!(
+        sh(
+            &folder,
+            "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'"
+        )
+        .status,
+        0
+    );
+    assert!(
+        !sh(&folder, "dgl-report --lines 0 job.jsonl")
+            .out
+            .contains("its last lines")
+    );
+    assert_eq!(sh(&folder, "dgl-report </dev/null").status, 65);
+    assert_eq!(sh(&folder, "dgl-report none.jsonl").status, 74);
+}
+
+/// What a script says of a page on a screen so wide, as a real browser has drawn it; none where
+/// there is no browser. The screen is a frame: no window of a browser is as narrow as a telephone.
+fn drawn(folder: &Path, page: &str, width: u32, script: &str) -> Option<String> {
+    if Command::new("chromium").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "no chromium");
+        println!("skipped: no chromium here");
+        return None;
+    }
+    let page = format!("{page}<script>parent.document.title = {script}</script>")
+        .replace('&', "&amp;")
+        .replace('"', "&quot;");
+    let frame = format!(
+        r#"<iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>"#
+    );
+    std::fs::write(folder.join("page.html"), frame).unwrap();
+    let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+        --disable-background-networking \
+                   --disable-component-update --disable-sync --user-data-dir=browser";
+    let command = format!(
+        "{browser} --window-size=1400,1000 --dump-dom \"file://$PWD/page.html\" 2>/dev/null | \
+         grep -o '<title>[^<]*'"
+    );
+    let dumped = sh(folder, &command);
+    Some(
+        dumped
+            .out
+            .trim()
+            .strip_prefix("<title>")
+            .unwrap_or_else(|| panic!("{}", dumped.err))
+            .to_owned(),
+    )
+}
+
+#[test]
+fn a_browser_draws_every_process() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-browser");
+    failed_job(&folder, "drawn");
+    // what the browser made of the page: the width of each bar, and where the first failure stands
+    let script = r"[...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
+        Math.round(bar.getBoundingClientRect().width)).join(';') + '|' +
+        document.documentElement.scrollWidth";
+    let Some(said) = drawn(
+        &folder,
+        &sh(&folder, "dgl-report job.jsonl").out,
+        1200,
+        script,
+    ) else {
+        return;
+    };
+    let (bars, page_width) = said.split_once('|').expect(&said);
+    let bars: Vec<(&str, u32)> = bars
+        .split(';')
+        .filter_map(|bar| bar.rsplit_once(' '))
+        .map(|(class, width)| (class, width.parse().unwrap()))
+        .collect();
+    assert_eq!(bars.len(), 3, "a server and two trainers: {bars:?}");
+    assert!(bars.iter().all(|(_, width)| *width > 100), "{bars:?}");
+    assert_eq!(
+        bars.iter()
+            .filter(|(class, _)| class.contains("culprit"))
+            .count(),
+        1,
+        "{bars:?}"
+    );
+    assert!(
+        page_width.parse::<u32>().unwrap() <= 1200,
+        "nothing sticks out: {page_width}"
+    );
+}
+
+/// Records are edited, cut, joined, or come from a host whose clock is anywhere: there is a page
+/// all the same.
+#[test]
+fn any_record_gets_a_page() {
+    let folder = scratch("report-any");
+    failed_job(&folder, "any");
+    let largest = u64::MAX;
+    let edits = [
+        "if .time_ms then .time_ms = 9007199254740992 else . end".to_owned(),
+        "if .time_ms then .time_ms = 253402300800000 else . end".to_owned(),
+        "if .type == \"started\" then .time_ms = 0 else . end".to_owned(),
+        "if .type == \"exited\" then .time_ms = 0 | .elapsed_ms = 9007199254740992 else . \
+         end"
+        .to_owned(),
+        "if .type == \"pushed\" then .sent_bytes = 9007199254740992 | .elapsed_ms = 0 else . \
+         end"
+        .to_owned(),
+        "if .type == \"summary\" then .elapsed_ms = 9007199254740992 | .first_failure = {host: \
+         99, id: 99} else . end"
+            .to_owned(),
+        "if .type == \"process\" then .host = 99 else . end".to_owned(),
+        "select(.type != \"host\")".to_owned(),
+        "select(.type != \"started\")".to_owned(),
+        "., if .type == \"started\" or .type == \"exited\" or .type == \"summary\" then . else \
+         empty end"
+            .to_owned(),
+    ];
+    for edit in edits {
+        std::fs::write(folder.join("edit.jq"), &edit).unwrap();
+        let page = sh(&folder, "jq -c -f edit.jq job.jsonl | dgl-report");
+        assert!(
+            page.status == 0 && page.out.ends_with("</html>"),
+            "{edit}: {} {}",
+            page.status,
+            page.err
+        );
+    }
+    // jq would change it
+    let page = sh(
+        &folder,
+        &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"),
+    );
+    assert!(
+        page.status == 0 && page.out.ends_with("</html>"),
+        "{} {}",
+        page.status,
+        page.err
+    );
+}
+
+const HOSTS: u32 = 64;
+
+/// The records of a run on many hosts that took over an hour: the trainer of host 41 fails first,
+/// that of host 5 then, host 7 lacks a file, and host K has taken 60 + K MB a second.
+fn large_run() -> String {
+    let mut records = Vec::new();
+    let processes: Vec<(u32, &str)> = (0..HOSTS)
+        .flat_map(|host| [(host, "server"), (host, "trainer")])
+        .collect();
+    let of = processes.len();
+    for host in 0..HOSTS {
+        records.push(format!(
+            r#"{{"type":"host","id":{host},"of":{HOSTS},"ip":"10.0.0.{}","port":30050}}"#,
+            host + 1
+        ));
+    }
+    for host in 0..HOSTS {
+        let end = if host == 7 {
+            r#""ok":false,"error":"No space left on device""#
+        } else {
+            r#""ok":true"#
+        };
+        records.push(format!(
+            "{{\"type\":\"pushed\",\"id\":{host},\"of\":{HOSTS},\"file\":{host},\
+                 \"host\":{host},\"bytes\":5,\"sent_bytes\":{},\"skipped\":false,\
+                 \"elapsed_ms\":1000,{end}}}",
+            (60 + host) * 1_000_000
+        ));
+    }
+    for (id, (host, role)) in processes.iter().enumerate() {
+        let rest = r#""env":{},"argv":["x"]"#;
+        records.push(format!(
+            "{{\"type\":\"process\",\"id\":{id},\"of\":{of},\"host\":{host},\
+                 \"ip\":\"10.0.0.{}\",\"role\":\"{role}\",\"rank\":{host},{rest}}}",
+            host + 1
+        ));
+    }
+    for (id, (host, role)) in processes.iter().enumerate() {
+        let of_it = format!(r#""id":{id},"host":{host},"role":"{role}","rank":{host}"#);
+        let end = if *role == "trainer" && [5, 41].contains(host) {
+            r#""code":1"#
+        } else {
+            r#""signal":"TERM""#
+        };
+        records.push(format!(
+            r#"{{"type":"started",{of_it},"pid":{},"time_ms":1000}}"#,
+            id + 2
+        ));
+        records.push(format!(
+            r#"{{"type":"exited",{of_it},{end},"elapsed_ms":5000000}}"#
+        ));
+    }
+    let first = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
+    records.push(format!(
+        "{{\"type\":\"summary\",\"ok\":false,\"code\":1,\"cause\":\"process\",\
+         \"first_failure\":{first},\"elapsed_ms\":5000000}}"
+    ));
+    records.join("\n") + "\n"
+}
+
+#[test]
+fn failures_of_many_hosts_are_led_to_from_the_top() {
+    let folder = scratch("report-failures");
+    std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let top = page.split("<h2>Processes</h2>").next().unwrap();
+    for (link, place) in [
+        (
+            r##"<a href="#process-83">host 41 10.0.0.42</a>, trainer 41: exited with status 1"##,
+            r#"id="process-83""#,
+        ),
+        (
+            r##"<a href="#process-11">host 5 10.0.0.6</a>, trainer 5: status 1"##,
+            r#"id="process-11""#,
+        ),
+        (
+            concat!(
+                r##"<a href="#copied-7">host 7 10.0.0.8</a>: 1 file not copied: No "##,
+                r##"space left on device"##
+            ),
+            r#"id="copied-7""#,
+        ),
+    ] {
+        assert!(top.contains(link), "{link}: {top}");
+        assert_eq!(page.matches(place).count(), 1, "{place}");
+    }
+    assert_eq!(
+        top.matches("href=").count(),
+        3,
+        "what dgl-spawn ended is not a failure: {top}"
+    );
+
+    // what fails everywhere is counted
+    let everywhere = large_run().replace(r#""signal":"TERM""#, r#""code":1"#);
+    std::fs::write(folder.join("run.jsonl"), everywhere).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    assert!(page.contains("and 107 processes more"), "{page}");
+}
+
+#[test]
+fn a_host_that_was_lost_is_led_to() {
+    let folder = scratch("report-lost");
+    let process = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
+    let lost = large_run().replace(process, r#"{"host":41,"error":"nothing was heard of it"}"#);
+    std::fs::write(folder.join("run.jsonl"), lost).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let link = r##"<a href="#host-41">host 41 10.0.0.42</a>: nothing was heard of it"##;
+    assert!(
+        page.contains(link) && page.matches(r#"id="host-41""#).count() == 1,
+        "{page}"
+    );
+}
+
+#[test]
+fn what_is_drawn_fits_wide_and_narrow_screens() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-screens");
+    std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    // how wide the page is, where each label of the axis begins and ends, how long each bar of the
+    // copies is
+    let script = r"document.documentElement.scrollWidth + '|' +
+        [...document.querySelectorAll('.axis span')]
+        .map(label => label.getBoundingClientRect()).filter(label => label.width)
+        .map(label => label.left + ' ' + label.right).join(';') + '|' +
+        [...document.querySelectorAll('.bar.copy')]
+        .map(bar => bar.getBoundingClientRect().width).join(';') + '|' +
+        [...document.querySelectorAll('body *')]
+        .filter(one => one.scrollWidth > one.clientWidth)
+        .filter(one => getComputedStyle(one).overflowX == 'auto').length";
+    for width in [320, 400, 700, 900, 1200] {
+        let Some(said) = drawn(&folder, &page, width, script) else {
+            return;
+        };
+        let [page_width, labels, bars, scrolled] = said.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{said}")
+        };
+        assert_eq!(scrolled, "0", "{width}: nothing is to be scrolled sideways");
+        assert!(
+            page_width.parse::<u32>().unwrap() <= width,
+            "{width}: the page is {page_width} wide"
+        );
+
+        let number = |word: &str| word.parse::<f64>().unwrap();
+        let labels: Vec<(f64, f64)> = labels
+            .split(';')
+            .map(|label| {
+                label
+                    .split_once(' ')
+                    .map(|(left, right)| (number(left), number(right)))
+                    .unwrap()
+            })
+            .collect();
+        assert!(labels.len() >= 2, "{width}: {labels:?}");
+        assert!(
+            labels.windows(2).all(|two| two[0].1 + 4.0 <= two[1].0),
+            "{width}: a label overprints the next: {labels:?}"
+        );
+        assert!(
+            labels
+                .iter()
+                .all(|(left, right)| *left >= 0.0 && *right <= f64::from(width)),
+            "{width}: {labels:?}"
+        );
+
+        let bars: Vec<f64> = bars.split(';').map(number).collect();
+        let longest = bars[HOSTS as usize - 1];
+        assert_eq!(bars.len(), HOSTS as usize);
+        for (host, bar) in (0..HOSTS).zip(&bars) {
+            let share = f64::from(60 + host) / f64::from(60 + HOSTS - 1);
+            assert!(
+                (bar / longest - share).abs() < 0.02,
+                "{width}: host {host}: {bar} of {longest}, not {share}"
+            );
+        }
+    }
+}
+
+/// What samples, a stall and another try add to the records of the large run.
+fn sampled_run() -> String {
+    let mut records = large_run();
+    for host in 0..HOSTS {
+        for time in 1..100u64 {
+            let cpu_s = if host == 9 { 40 } else { 5 };
+            let time_ms = 1000 + time * 50_000;
+            records += &format!(
+                r#"{{"type":"sample","host":{host},"time_ms":{time_ms},"interval_ms":5000,"#
+            );
+            records += &format!(
+                r#""cpu_s":{cpu_s},"cpus":16,"mem_used_bytes":{},"mem_bytes":64000000000}}"#,
+                time * 500_000_000
+            );
+            records += "\n";
+        }
+    }
+    records += r#"{"type":"sample","host":0,"id":1,"role":"trainer","rank":0,"time_ms":9000,"#;
+    records += r#""interval_ms":5000,"cpu_s":5,"rss_bytes":7000000000}
+{"type":"stalled","since_ms":3001000,"silent_s":600,"reason":"Nobody moves.","time_ms":3601000}
+"#;
+    records
+}
+
+#[test]
+fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
+    let folder = scratch("report-told");
+    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let why = page.find("<h2 id=\"verdict\">Why</h2>").unwrap();
+    assert!(why < page.find("First failure").unwrap());
+    let brief = sh(&folder, "dgl-why --brief run.jsonl").out;
+    let cause = brief.lines().next().unwrap();
+    assert!(page.contains(cause), "{cause}: {}", &page[why..why + 600]);
+    for told in [
+        "host 9 (10.0.0.10) used 8.0 processors on average, the others 1.0.",
+        "50 min 0 s to 1 h 0 min: stalled: Nobody moves",
+        "1 h 23 min: trainer 41 on host 41 failed: status 1",
+        r#"aria-label="host 9 10.0.0.10, Processors in use: 8.0 on average, at most 8.0""#,
+        r#"aria-label="Resident memory, Resident memory: 7.0 GB on average, at most 7.0 GB""#,
+        "Processors in use, from 0 to 10.0",
+        "Memory in use, from 0 to 50 GB",
+        "ran from 0.0 s to 1 h 23 min: ",
+    ] {
+        assert!(page.contains(told), "{told}");
+    }
+    assert!(
+        !page.contains("GPUs at work"),
+        "nothing is drawn of which nothing is known"
+    );
+    let drawn = page.matches("role=\"img\"").count();
+    assert_eq!(
+        drawn,
+        2 * HOSTS as usize + 2,
+        "two quantities a host, two of a process"
+    );
+}
+
+#[test]
+fn samples_of_many_hosts_are_legible_in_a_browser() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-samples");
+    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    // of what hosts used: how wide each drawing is, how high its line is above the foot, whether
+    // its caption is cut; the width of the page; what the keyboard reaches
+    let script = r"[...document.querySelectorAll('section > .multiples figure')].map(figure => {
+            const svg = figure.querySelector('svg').getBoundingClientRect();
+            const line = figure.querySelector('polyline').getBoundingClientRect();
+            const name = figure.querySelector('figcaption span');
+            const high = (svg.bottom - line.top) / svg.height;
+            const cut = name.scrollWidth > name.clientWidth;
+            return Math.round(svg.width) + ' ' + high.toFixed(2) + ' ' + cut;
+        }).join(';') + '|' + document.documentElement.scrollWidth + '|' +
+        [...document.querySelectorAll('details > summary')]
+            .filter(one => one.tabIndex >= 0).length";
+    for width in [320, 700, 1200] {
+        let Some(said) = drawn(&folder, &page, width, script) else {
+            return;
+        };
+        let [figures, page_width, reached] = said.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{said}")
+        };
+        let page_width: u32 = page_width.parse().unwrap();
+        assert!(
+            page_width <= width,
+            "{width}: the page is {page_width} wide"
+        );
+        assert!(reached.parse::<usize>().unwrap() > 128, "{reached}");
+        let figures: Vec<Vec<&str>> = figures
+            .split(';')
+            .map(|figure| figure.split(' ').collect())
+            .collect();
+        assert_eq!(figures.len(), 2 * HOSTS as usize);
+        for (host, figure) in figures.iter().take(HOSTS as usize).enumerate() {
+            assert!(
+                figure[0].parse::<u32>().unwrap() >= 100,
+                "{width}: {figure:?}"
+            );
+            // one scale for all: 8 and 1 processors of 10
+            let share = if host == 9 { 0.8 } else { 0.1 };
+            let high: f64 = figure[1].parse().unwrap();
+            assert!(
+                (high - share).abs() < 0.06,
+                "{width}: host {host}: {high}, not {share}"
+            );
+            assert_eq!(
+                figure[2], "false",
+                "{width}: the name of host {host} is cut"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_page_is_dark_where_the_reader_wants_it_so() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("report-dark");
+    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    // a browser without a screen has no wish: the rule itself is asked, and the colours it sets
+    let script = r"getComputedStyle(document.documentElement).colorScheme + '|' +
+        [...document.styleSheets[0].cssRules]
+            .filter(rule => rule.conditionText == '(prefers-color-scheme: dark)').length";
+    if let Some(said) = drawn(&folder, &page, 1200, script) {
+        assert_eq!(said, "light dark|1");
+    }
+}

@@ -1,0 +1,814 @@
+//! dgl-spawn on this machine alone: time limits, another try, names, what comes out and how fast.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::{Ran, executable, scratch, sh, shells, takes_seconds};
+
+/// The records of a job of workers on this machine, each a command for sh. One with a port is a
+/// server.
+fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
+    let mut records =
+        vec![r#"{"type":"host","id":0,"of":1,"ip":"127.0.0.1","port":30050}"#.to_owned()];
+    for (id, (port, command)) in commands.iter().enumerate() {
+        let role = if port.is_some() { "server" } else { "trainer" };
+        let mut record = serde_json::json!({"type": "process", "id": id, "of": commands.len(),
+            "host": 0, "ip": "127.0.0.1", "role": role, "rank": id,
+            "cwd": folder, "env": {"PYTHONFAULTHANDLER": "1"}, "argv": ["sh", "-c", command]});
+        if let Some(port) = port {
+            record["port"] = (*port).into();
+        }
+        records.push(record.to_string());
+    }
+    std::fs::write(folder.join("job.jsonl"), records.join("\n")).unwrap();
+}
+
+fn spawn(folder: &Path, options: &str) -> Ran {
+    sh(
+        folder,
+        &format!("dgl-spawn --connect local {options} <job.jsonl"),
+    )
+}
+
+#[test]
+fn a_job_that_takes_too_long_shows_where_it_hangs() {
+    let folder = scratch("too-long");
+    let hangs =
+        "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
+    job(&folder, &[(None, hangs), (None, "sleep 98")]);
+    let begun = Instant::now();
+    let ran = spawn(&folder, "--timeout 2s --format jsonl");
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    assert!(
+        ran.out.contains("in hangs_here")
+            && ran
+                .out
+                .contains(r#""ok":false,"code":124,"cause":"timeout""#),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.err.contains("was ended: it took longer than 2.0 s"),
+        "{}",
+        ran.err
+    );
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn after_a_time_limit_the_odd_one_is_named() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("odd-one");
+    let stands = |function: &str| {
+        let script = format!("import time\ndef {function}():\n    time.sleep(99)\n{function}()\n");
+        std::fs::write(folder.join(format!("{function}.py")), script).unwrap();
+        format!("exec python3 {function}.py")
+    };
+    let (reduces, loads) = (stands("all_reduce"), stands("load"));
+    job(
+        &folder,
+        &[(None, &reduces), (None, &loads), (None, &reduces)],
+    );
+    let ran = spawn(&folder, "--timeout 10s");
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    let told = "it took longer than 10.0 s\ndgl-spawn: trainer 1, unlike the others, is in load \
+        (load.py:3)\ndgl-spawn: trainers 0 and 2 wait in a collective operation for all others \
+        [all_reduce (all_reduce.py:3)]\n";
+    assert!(ran.err.contains(told), "{}", ran.err);
+}
+
+#[test]
+fn the_exception_comes_before_the_last_lines() {
+    let folder = scratch("exception-first");
+    let raises =
+        "python3 -c 'raise KeyError(7)'; echo 'frame #0: f() + 1 (0x2 in libc10.so)' >&2; exit 1";
+    job(&folder, &[(None, raises)]);
+    let ran = spawn(&folder, "");
+    let told = "dgl-spawn: host 0 (127.0.0.1): trainer 0: KeyError: 7\n\
+        dgl-spawn: host 0 (127.0.0.1): trainer 0 exited with status 1; its last lines:\n    \
+        Traceback";
+    assert!(
+        ran.err.contains(told) && !ran.err.contains("frame #0"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.out.contains("frame #0"),
+        "records have all: {}",
+        ran.out
+    );
+}
+
+#[test]
+fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
+    let folder = scratch("log-dir");
+    let why = |run: &str| {
+        let ran = sh(
+            &folder,
+            &format!("dgl-why logs/{run}run.jsonl && dgl-report logs/{run}run.jsonl"),
+        );
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.out
+    };
+    let names = |run: &str| sh(&folder, &format!("cd logs/{run} && echo *")).out;
+    let fails = "echo 'ValueError: nan' >&2; exit 3";
+    job(&folder, &[(None, "echo one"), (None, fails)]);
+    let first = spawn(&folder, "--format human --log-dir logs");
+    assert_eq!(first.status, 3, "{}", first.err);
+    assert!(first.out.contains("trainer 1] ValueError: nan"));
+    let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
+    assert_eq!(mode, "600\n", "values of --env may be secrets");
+    let verdict = why("");
+    assert!(
+        verdict.contains("trainer 1") && verdict.contains("ValueError: nan"),
+        "{verdict}"
+    );
+
+    // a note of the user's, and what stands in the place of a log, stay where they are
+    sh(
+        &folder,
+        "echo mine >logs/notes.log; mkfifo logs/trainer-7.log",
+    );
+    job(&folder, &[(None, "echo two")]);
+    let second = spawn(&folder, "--log-dir logs");
+    assert_eq!(
+        second.out,
+        sh(&folder, "cat logs/run.jsonl").out,
+        "the same records"
+    );
+    assert_eq!(
+        names(""),
+        "notes.log run-1 run.jsonl trainer-0.log trainer-7.log\n"
+    );
+    assert_eq!(names("run-1"), "run.jsonl trainer-0.log trainer-1.log\n");
+    assert_eq!(
+        sh(&folder, "cat logs/trainer-0.log logs/run-1/trainer-0.log").out,
+        "two\none\n"
+    );
+    assert_eq!(why("run-1/"), verdict);
+
+    // what was written before dgl-spawn was killed can be read, whatever line broke off
+    job(&folder, &[(None, "echo three; sleep 94")]);
+    let killed = "dgl-spawn --connect local --format human --log-dir logs <job.jsonl & \
+        until grep -q 'line\":\"three' logs/run.jsonl; do sleep 0.1; done; kill -KILL $!; wait; \
+        printf '{\"type\":\"outp' >>logs/run.jsonl";
+    sh(&folder, killed);
+    let (verdict, names) = (why(""), names(""));
+    assert!(
+        verdict.contains("three") && names.contains("run-1 run-2 run.jsonl"),
+        "{names}{verdict}"
+    );
+}
+
+#[test]
+fn only_those_are_shown_who_are_wanted() {
+    let folder = scratch("show");
+    job(
+        &folder,
+        &[(None, "echo one"), (None, "echo two"), (None, "echo three")],
+    );
+    for (options, seen) in [
+        ("--show trainer:1", vec!["two"]),
+        ("--show trainer:0,trainer:2", vec!["one", "three"]),
+        ("--show 'trainer:*'", vec!["one", "three", "two"]),
+    ] {
+        let ran = spawn(&folder, &format!("{options} --format human --log-dir logs"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        let mut words: Vec<&str> = ran
+            .out
+            .lines()
+            .filter_map(|line| Some(line.split_once("] ")?.1))
+            .collect();
+        words.sort_unstable();
+        assert_eq!(words, seen, "{options}");
+        let log = std::fs::read_to_string(folder.join("logs/trainer-0.log")).unwrap();
+        assert_eq!(log, "one\n", "{options}: logs have all");
+    }
+    assert!(
+        spawn(&folder, "--show trainer:1")
+            .out
+            .contains(r#""line":"one""#)
+    );
+    for (options, fault) in [
+        ("--show server:0", "--show: the job has no server:0"),
+        ("--show trainer", "as trainer:0"),
+        ("--show trainer:x", "as trainer:0"),
+    ] {
+        let ran = spawn(&folder, options);
+        assert!(
+            ran.status == 2 && ran.err.contains(fault),
+            "{}: {}",
+            ran.status,
+            ran.err
+        );
+    }
+}
+
+/// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one
+/// group.
+#[test]
+fn a_signal_comes_once_to_each_process() {
+    let folder = scratch("signal-once");
+    let counts = r#"python3 -uc 'import signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[1], "a").write("got\n"))
+open(sys.argv[1] + ".up", "w")
+time.sleep(1); time.sleep(99)'"#;
+    job(
+        &folder,
+        &[(
+            None,
+            &format!(
+                "cd '{0}'; {counts} child & exec {counts} leader",
+                folder.display()
+            ),
+        )],
+    );
+    let run = "dgl-spawn --connect local --no-preflight --no-push-check --job once <job.jsonl \
+        >/dev/null 2>&1 & launcher=$!
+        until [ -e child.up ] && [ -e leader.up ]; do sleep 0.1; done
+        echo 127.0.0.1 | ipconf-check | dgl-reap --connect local --job once --signal USR1 >/dev/null
+        until [ -e child ] && [ -e leader ]; do sleep 0.1; done; sleep 0.5
+        grep -c got child leader; kill $launcher; wait $launcher";
+    let ran = sh(&folder, run);
+    assert_eq!(ran.out, "child:1\nleader:1\n", "{}", ran.err);
+}
+
+/// So much that it is asked whether somebody else carries it, when nobody listens any more.
+#[test]
+fn what_becomes_loud_at_its_end_is_told_whole() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("loud-end");
+    job(
+        &folder,
+        &[(
+            None,
+            "awk 'BEGIN { while (n++ < 533) printf \"%04d%996s\\n\", n, \"\" }'",
+        )],
+    );
+    for _ in 0..6 {
+        let begun = Instant::now();
+        let ran = spawn(&folder, "");
+        assert_eq!(
+            (ran.status, ran.out.matches(r#""type":"output""#).count()),
+            (0, 533),
+            "{}",
+            ran.err
+        );
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn servers_that_do_not_listen_in_time() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("start-timeout");
+    let listens =
+        "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
+    job(
+        &folder,
+        &[
+            (Some(30981), listens),
+            (Some(30982), "echo I cannot; sleep 97"),
+            (None, "sleep 97"),
+        ],
+    );
+    let ran = spawn(&folder, "--start-timeout 6s");
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("server 1 does not listen after 6 s; its last lines:\n    I cannot"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.out.contains(r#""type":"listening","id":0"#),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn a_job_that_failed_starts_again_from_the_beginning() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("restart");
+    job(
+        &folder,
+        &[
+            (
+                None,
+                "echo try >>tries; [ $(wc -l <tries) -eq 3 ] || exit 4",
+            ),
+            (None, "echo both >>others"),
+        ],
+    );
+    let ran = spawn(&folder, "--restart 2 --log-dir logs");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("starts again in 1.0 s (2 of 2)")
+            && ran.out.matches(r#""type":"summary""#).count() == 1,
+        "{}{}",
+        ran.err,
+        ran.out
+    );
+    assert_eq!(
+        std::fs::read_to_string(folder.join("others"))
+            .unwrap()
+            .lines()
+            .count(),
+        3
+    );
+    std::fs::remove_file(folder.join("tries")).unwrap();
+    assert_eq!(spawn(&folder, "--restart 1").status, 4);
+}
+
+#[test]
+fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("restart-reaped");
+    job(&folder, &[(None, "echo try >>tries; exec sleep 97")]);
+    let script = ": >tries
+        dgl-spawn --connect local --job again --restart 5 <job.jsonl >out 2>err & p=$!
+        tries() { until [ $(wc -l <tries) = $1 ] || ! kill -0 $p; do sleep 0.1; done; }
+        tries 1
+        dgl-reap --connect local --job again --signal KILL <job.jsonl >/dev/null; tries 2
+        dgl-reap --connect local --job again <job.jsonl >/dev/null; wait $p; echo $?; wc -l <tries";
+    let ran = sh(&folder, script);
+    let err = std::fs::read_to_string(folder.join("err")).unwrap();
+    assert_eq!(ran.out, "143\n2\n", "{}{err}", ran.err);
+    assert!(
+        err.contains("job again starts again in 1.0 s (1 of 5)")
+            && err.contains("job again does not start again: dgl-reap has ended it"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_name_that_is_alive_is_refused() {
+    let folder = scratch("name");
+    job(&folder, &[(None, "touch up; sleep 96")]);
+    let wait = "while [ ! -e up ]; do sleep 0.1; done";
+    let script = format!(
+        "dgl-spawn --connect local --job twin <job.jsonl >/dev/null 2>&1 & first=$!; {wait}; rm up
+         dgl-spawn --connect local --job twin --no-preflight <job.jsonl >/dev/null 2>second; echo \
+             twin $?
+         dgl-spawn --connect local --job twi --timeout 1s <job.jsonl >/dev/null 2>&1; echo other $?
+         kill -TERM $first; wait $first; echo first $?"
+    );
+    let ran = sh(&folder, &script);
+    assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
+    let second = std::fs::read_to_string(folder.join("second")).unwrap();
+    assert!(
+        second.contains("a job named twin runs there") && second.contains("nothing was started"),
+        "{second}"
+    );
+}
+
+#[test]
+fn a_grace_below_a_second() {
+    let folder = scratch("grace");
+    job(
+        &folder,
+        &[
+            (None, "trap '' TERM; while :; do sleep 0.2; done"),
+            (None, "sleep 1; exit 5"),
+        ],
+    );
+    let begun = Instant::now();
+    let ran = spawn(&folder, "--grace 300ms");
+    assert_eq!(ran.status, 5, "{}", ran.err);
+    assert!(
+        ran.out.contains(r#""signal":"KILL""#) && begun.elapsed() < Duration::from_secs(9),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn usr1_asks_how_far_it_is() {
+    let folder = scratch("usr1");
+    job(&folder, &[(None, "touch up; sleep 2")]);
+    let ran = sh(
+        &folder,
+        "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do \
+         sleep 0.1; done; kill -USR1 $p; wait $p",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, "),
+        "{}",
+        ran.err
+    );
+}
+
+/// Starts a job with a secret in every form that a command can have, in every shell whose start-up
+/// files set another value, and looks at the command lines of this machine all the while.
+#[test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "a shell after the other, watched by one loop"
+)]
+fn no_value_of_the_environment_is_on_a_command_line() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("secrets");
+    let secret = "it's a s3cr3t-k3y \\ $HOME";
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("secret", secret);
+    write("ip.txt", "127.0.0.1\n");
+    let show = "import os, time
+print(os.environ['KEY'], os.environ.get('DGL_TOOLS_EXPORTS'))
+while not os.path.exists('looked'): time.sleep(0.1)";
+    write("show.py", show);
+    write("torch/__init__.py", "__version__ = '2.2.1'");
+    write("torch/distributed/__init__.py", "");
+    let run = "import runpy, sys; runpy.run_path(sys.argv[-1], run_name='__main__')";
+    write("torch/distributed/run.py", run);
+    for (file, text) in [
+        (".zshenv", "export KEY=other"),
+        (".cshrc", "setenv KEY other"),
+        (".config/fish/config.fish", "set -gx KEY other"),
+    ] {
+        write(file, &format!("{text}\n"));
+    }
+    let forms = [
+        ("sh", "-- python3 show.py"),
+        ("sh", "--launcher torchrun -- python3 show.py"),
+        ("sh", "--setup 'OTHER=1' -- python3 show.py"),
+    ];
+    let shells = "sh dash bash mksh ksh zsh fish csh tcsh";
+    let strings = shells
+        .split(' ')
+        .map(|shell| (shell, "'python3 show.py; true'"));
+    let (is_over, seen) = (AtomicBool::new(false), Mutex::new(BTreeSet::new()));
+    let watch = || {
+        while !is_over.load(Ordering::Relaxed) {
+            for process in std::fs::read_dir("/proc").unwrap().flatten() {
+                let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+                let line = String::from_utf8_lossy(&line);
+                if line.contains("s3cr3t-k3y") {
+                    seen.lock().unwrap().insert(line.into_owned());
+                }
+            }
+        }
+    };
+    let mut runs = Vec::new();
+    std::thread::scope(|threads| {
+        threads.spawn(watch);
+        for (shell, command) in forms.into_iter().chain(strings) {
+            if sh(&folder, &format!("command -v {shell}")).status != 0 {
+                println!("skipped: no {shell} here");
+                continue;
+            }
+            let ran = sh(
+                &folder,
+                &format!(
+                    "export SHELL=$(command -v {shell}) HOME=$PWD PYTHONPATH=$PWD \
+                     DGL_TOOLS_CONNECT=local; rm -f looked out
+                     ipconf-check ip.txt >hosts; KEY=$(cat secret) dgl-env --role worker \
+                     --workspace $PWD --env KEY --env PYTHONPATH {command} <hosts >job.jsonl
+                     dgl-spawn --job secret --format jsonl <job.jsonl >out & p=$!
+                     until grep -qs '\"started\"' out; do kill -0 $p || break; sleep 0.1; done
+                     dgl-reap --list --format jsonl <hosts >listed
+                     dgl-stacks --job secret --format jsonl <hosts >>listed; touch looked
+                     wait $p && jq -r 'select(.type == \"output\").line' out"
+                ),
+            );
+            let listed = std::fs::read_to_string(folder.join("listed")).unwrap_or_default();
+            runs.push((format!("{shell} {command}"), ran, listed));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    for (form, ran, listed) in runs {
+        let is_shown = ran.status == 0 && ran.out == format!("{secret} None\n");
+        assert!(is_shown, "{form}: {}{}", ran.out, ran.err);
+        let is_listed = listed.contains("show.py") && !listed.contains("s3cr3t-k3y");
+        assert!(is_listed, "{form}: {listed}");
+    }
+    let seen = seen.into_inner().unwrap();
+    assert!(seen.is_empty(), "{seen:#?}");
+}
+
+/// Lines of 2 kB, between them empty ones and a long one, and a last one without an end.
+fn loud(lines: u32) -> String {
+    let format = format!("%.0f {}", "x".repeat(2000));
+    format!(
+        "printf '\\n\\n'; head -c 300000 /dev/zero | tr '\\0' y; printf '\\n\\n'; seq -f \
+         '{format}' {lines}; printf 'the end'"
+    )
+}
+
+#[test]
+fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("loud");
+    let lines = 18_000;
+    let command = loud(lines);
+    job(
+        &folder,
+        &[
+            (None, &command),
+            (None, &format!("{{ {command}; }} >&2")),
+            (None, "sleep 1; echo quiet"),
+        ],
+    );
+    let wanted = sh(
+        &folder,
+        &format!("{{ {command}; echo; }} >wanted; cksum <wanted"),
+    );
+    // the reader of stdout takes nothing until all else is done
+    let slow = "(sh -c 'echo $$ >pid; exec dgl-spawn --connect local --log-dir logs' <job.jsonl) \
+        | { while [ ! -e ended ]; do sleep 0.1; done; cat >records; } & p=$!
+        size=$(stat -c %s wanted); short() { [ \"$(stat -c %s logs/trainer-$1.log 2>&1)\" != \
+            $size ]; }
+        while short 0 || short 1; do sleep 0.2; done
+        grep VmHWM /proc/$(cat pid)/status; touch ended; wait $p
+        for k in 0 1; do cksum <logs/trainer-$k.log; done; cat logs/trainer-2.log";
+    let ran = sh(&folder, slow);
+    let (memory, sums) = ran.out.split_once('\n').unwrap();
+    assert_eq!(sums, format!("{0}{0}quiet\n", wanted.out), "{}", ran.err);
+    let kilobytes: u64 = memory.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kilobytes < 200_000, "{memory}");
+    // every line is there or counted
+    let (mut shown, mut dropped, mut last) = (0, 0, String::new());
+    for record in std::fs::read_to_string(folder.join("records"))
+        .unwrap()
+        .lines()
+    {
+        let record: serde_json::Value = serde_json::from_str(record).unwrap();
+        match record["type"].as_str().unwrap() {
+            "output" if record.get("partial").is_none() => shown += 1,
+            "dropped" => dropped += record["lines"].as_u64().unwrap(),
+            _ => {}
+        }
+        last = record["type"].to_string();
+    }
+    assert!(dropped > 0, "stdout was not slow enough for this test");
+    assert_eq!(
+        shown + dropped,
+        2 * (2 + 1 + 1 + u64::from(lines) + 1) + 1,
+        "{dropped} dropped"
+    );
+    assert_eq!(last, "\"summary\"");
+}
+
+#[test]
+fn the_script_runs_in_every_shell_of_a_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("shells");
+    let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no \
+        end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
+    job(
+        &folder,
+        &[
+            (None, tree),
+            (None, "sleep 94322"),
+            (None, &format!("{}; touch said", loud(400))),
+        ],
+    );
+    let wanted = sh(&folder, &format!("{{ {}; echo; }} | cksum", loud(400)));
+    for shell in shells() {
+        let options = format!(
+            "--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\" --grace 500ms --job in-{}",
+            shell.replace(' ', "-")
+        );
+        let ran = sh(
+            &folder,
+            &format!(
+                "rm -f said; dgl-spawn {options} --log-dir logs <job.jsonl >out; s=$?; cat \
+                 logs/trainer-0.log; cksum <logs/trainer-2.log >&2; exit $s"
+            ),
+        );
+        assert!(
+            ran.status == 6 && ran.err.contains(&wanted.out),
+            "{shell}: {}",
+            ran.err
+        );
+        let long = "x".repeat(9000);
+        for line in ["a  b\\c", "no end", long.as_str()] {
+            assert!(
+                ran.out.lines().any(|other| other == line),
+                "{shell}: no line {line}"
+            );
+        }
+        let left = sh(&folder, "pgrep -f 'sleep 9432[12]' | wc -l");
+        assert_eq!(left.out.trim(), "0", "{shell}");
+    }
+}
+
+/// A port that connections of an earlier run of the tests do not hold for the minute that TCP keeps
+/// them.
+fn lingering_port(number: u16) -> u16 {
+    20_000 + number * 5_000 + u16::try_from(std::process::id() % 5_000).unwrap()
+}
+
+#[test]
+fn a_port_that_connections_of_an_ended_job_hold_is_told_from_one_that_is_taken() {
+    let folder = scratch("lingers");
+    let port = lingering_port(0);
+    // as DGL 0.5: without SO_REUSEADDR, and the server closes first
+    let ended = "import socket
+s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen()
+c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close(); c.recv(1); \
+    c.close()";
+    std::fs::write(
+        folder.join("ended.py"),
+        ended.replace("PORT", &port.to_string()),
+    )
+    .unwrap();
+    job(&folder, &[(Some(port), "true")]);
+    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = text
+        .replace(r#"["sh","-c","true"]"#, r#"["python3","-c","pass"]"#)
+        .replace(r#""server""#, r#""worker""#);
+    std::fs::write(folder.join("job.jsonl"), text).unwrap();
+    let ran = sh(
+        &folder,
+        "python3 ended.py && dgl-spawn --connect local <job.jsonl",
+    );
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    let told = format!(
+        "the port {port} is still held by connections of a job that has ended\n  fix: wait a \
+         minute, or choose another port"
+    );
+    assert!(ran.err.contains(&told), "{}", ran.err);
+}
+
+/// The kernel's 60 s of TIME_WAIT cannot be made shorter.
+#[test]
+fn a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("lingers-on");
+    let port = lingering_port(1);
+    let with_port = |script: &str| script.replace("PORT", &port.to_string());
+    let ended = "import socket
+s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen()
+c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close(); c.recv(1); \
+    c.close()";
+    std::fs::write(folder.join("ended.py"), with_port(ended)).unwrap();
+    // it cannot listen, too, as long as they are there
+    let server = "import socket
+s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
+    std::fs::write(folder.join("server.py"), with_port(server)).unwrap();
+    job(&folder, &[(Some(port), "exec python3 server.py")]);
+    // with processes of its own: nothing is waited for where jobs of other tests are in the way
+    let ran = sh(
+        &folder,
+        "python3 ended.py && ! python3 server.py 2>refused &&
+         unshare --user --map-root-user --pid --fork --kill-child --mount-proc \
+             dgl-spawn --connect local <job.jsonl",
+    );
+    assert!(
+        ran.status == 0 && ran.out.contains("served"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let told = format!(
+        "waiting up to a minute: port {port} is still held by connections of a job that has ended"
+    );
+    assert_eq!(ran.err.matches(&told).count(), 1, "{}", ran.err);
+}
+
+#[test]
+fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
+    let folder = scratch("wrote-nothing");
+    job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
+    let ran = spawn(&folder, "--log-dir logs");
+    assert_eq!(ran.status, 143, "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("trainer 0 ended by SIGTERM; it wrote no output"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        std::fs::read(folder.join("logs/trainer-0.log")).unwrap(),
+        b""
+    );
+}
+
+/// A field of the records of a type, of all that have it.
+fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
+    out.lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|record| record["type"] == kind)
+        .filter_map(|record| record.get(name).cloned())
+        .collect()
+}
+
+#[test]
+fn samples_have_the_cards_that_nvidia_smi_tells() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("samples-gpus");
+    let says = "case $1 in --query-gpu=*) echo '0, 97, 30123, 81559'; echo '1, 3, 4, 81559'; esac";
+    for (what, script, cards) in [
+        ("tells", says, Some(2)),
+        ("hangs", "exec sleep 9555", None),
+        ("fails", "echo 'No devices were found'; exit 6", None),
+    ] {
+        executable(
+            &folder.join("bin/nvidia-smi"),
+            &format!("#!/bin/sh\n{script}\n"),
+        );
+        job(&folder, &[(None, "sleep 4")]);
+        let ran = sh(
+            &folder,
+            "PATH=$PWD/bin:$PATH dgl-spawn --connect local --no-preflight --sample 1s \
+             --format jsonl <job.jsonl; echo $? >status; pgrep -f '[s]leep 9555' >&2",
+        );
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        assert_eq!(
+            (status.as_str(), ran.err.contains("9555")),
+            ("0\n", false),
+            "{what}"
+        );
+        let left = ran.err.lines().filter(|line| line.parse::<u32>().is_ok());
+        assert_eq!(
+            left.count(),
+            0,
+            "{what}: it is ended with the job: {}",
+            ran.err
+        );
+        let gpus = fields(&ran.out, "sample", "gpus");
+        let first = gpus.iter().find_map(|cards| cards.as_array());
+        assert_eq!(first.map(Vec::len), cards, "{what}: {}", ran.out);
+        if let Some(first) = first {
+            assert_eq!(first[0]["util_percent"], 97.0, "{}", first[0]);
+            assert_eq!(first[0]["mem_used_bytes"], 30_123_u64 << 20);
+        }
+    }
+}
+
+#[test]
+fn samples_say_what_each_process_uses_with_its_children() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("samples");
+    let busy = "exec python3 -c '
+import os, time
+if os.fork() == 0:
+    until = time.time() + 4
+    while time.time() < until: pass
+    os._exit(0)
+os.wait()'";
+    job(&folder, &[(None, busy), (None, "sleep 4")]);
+    let ran = spawn(&folder, "--sample 1s --format jsonl");
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    // of the host and of two processes
+    let ids = fields(&ran.out, "sample", "id");
+    assert!(
+        ids.contains(&0.into()) && ids.contains(&1.into()),
+        "{}",
+        ran.out
+    );
+    assert!(
+        !fields(&ran.out, "sample", "mem_bytes").is_empty(),
+        "{}",
+        ran.out
+    );
+    let of = |rank: u32, name: &str| -> f64 {
+        let own = ran
+            .out
+            .lines()
+            .filter(|line| line.contains(&format!("\"role\":\"trainer\",\"rank\":{rank},")))
+            .collect::<Vec<_>>();
+        let values = fields(&own.join("\n"), "sample", name);
+        values.iter().filter_map(serde_json::Value::as_f64).sum()
+    };
+    assert!(of(0, "cpu_s") > of(1, "cpu_s") + 0.2, "{}", ran.out);
+    assert!(of(0, "rss_bytes") > of(1, "rss_bytes"), "{}", ran.out);
+
+    job(&folder, &[(None, "sleep 3")]);
+    let ran = spawn(&folder, "--format jsonl");
+    assert!(!ran.out.contains("\"sample\""), "{}", ran.out);
+    for wrong in ["--sample 100ms", "--sample 5s --detach"] {
+        assert_eq!(spawn(&folder, wrong).status, 2, "{wrong}");
+    }
+}

@@ -1,0 +1,359 @@
+//! dgl-stacks: where the Pythons of a job stand, read while they go on.
+
+use std::path::Path;
+use support::{Cluster, executable, ip_config, scratch, sh, takes_seconds, tools};
+
+/// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
+/// them say that they go on, and end well once there is a file `go`. One more thread waits for a
+/// byte for ever. Where Yama's ptrace_scope is 1, each process says by PR_SET_PTRACER that others
+/// than its ancestors may read it too.
+const JOB_PY: &str = "
+import ctypes, os, sys, threading, time
+me = os.environ.get('RANK', '0')
+def waits_for_go(name):
+    while not os.path.exists('go'):
+        open(name, 'a').write('x')
+        time.sleep(0.05)
+def sampler_waits():
+    waits_for_go('sampler' + me)
+def trainer_waits():
+    waits_for_go('trainer' + me)
+def anybody_may_read():
+    ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+anybody_may_read()
+threading.Thread(target=lambda: waits_for_go('thread' + me), name='loader-7').start()
+r, w = os.pipe()
+def waits_for_word():
+    os.read(r, 1)
+threading.Thread(target=waits_for_word, name='gate').start()
+child = os.fork()
+if child == 0:
+    anybody_may_read()
+    sampler_waits()
+    os._exit(0)
+open('up' + me, 'w')
+trainer_waits()
+os._exit(os.waitpid(child, 0)[1])
+";
+
+/// Runs `script` while a job of that name, `sh` with a `sleep` and the Python above, runs on this
+/// machine. Then the job must end well.
+fn beside_job(folder: &Path, job: &str, script: &str) -> support::Ran {
+    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
+    std::fs::write(
+        folder.join("job.sh"),
+        "sleep 300 & python3 job.py; status=$?; kill $!; exit $status\n",
+    )
+    .unwrap();
+    let run = format!(
+        "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace '{}' -- sh job.sh \
+             >job.jsonl 2>env.txt
+         dgl-spawn --connect local --no-preflight --job {job} <job.jsonl >run.jsonl 2>run.txt & p=$!
+         until [ -s trainer0 ] && [ -s sampler0 ] && [ -s thread0 ] || ! kill -0 $p
+         do sleep 0.1; done
+         {script}
+         touch go; wait $p; echo \"job $?\"",
+        folder.display()
+    );
+    let ran = sh(folder, &run);
+    let told = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    assert!(
+        ran.out.ends_with("job 0\n"),
+        "{}{}{}{}",
+        ran.out,
+        ran.err,
+        told("env.txt"),
+        told("run.txt")
+    );
+    ran
+}
+
+const STACKS: &str = "dgl-stacks --connect local";
+
+#[expect(clippy::too_many_lines, reason = "one job serves all of its readings")]
+#[test]
+fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stacks");
+    let script = format!(
+        "echo 127.0.0.1 | ipconf-check | {STACKS} --job stacks-all --format human >table.txt
+         echo \"human $?\"
+         {STACKS} --job stacks-all --role worker --rank 0 <job.jsonl >stacks.jsonl
+         echo \"jsonl $?\"
+         {STACKS} --job stacks-all --role worker --rank 7 <job.jsonl >none.jsonl 2>none.txt
+         echo \"none $?\"
+         size=$(stat -c %s trainer0 sampler0 thread0 | tr '\\n' ' ')
+         sleep 1; echo \"sizes $size$(stat -c %s trainer0 sampler0 thread0 | tr '\\n' ' ')\""
+    );
+    let ran = beside_job(&folder, "stacks-all", &script);
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    for status in ["human 0", "jsonl 0", "none 1"] {
+        assert!(ran.out.contains(status), "{status}: {}{}", ran.out, ran.err);
+    }
+    assert!(text("none.txt").contains("no process of job stacks-all on any host"));
+
+    let table = text("table.txt");
+    let shown = [
+        "worker 0, waiting:\n    waits_for_go (job.py:7)\n    trainer_waits (job.py:11)\n",
+        "a child of worker 0, waiting:\n    waits_for_go (job.py:7)\n    sampler_waits (job.py:9)",
+        "thread loader of worker 0, waiting:\n    waits_for_go (job.py:7)\n    <lambda> (job",
+        "worker 0 (sleep 300): no Python runs in it\n",
+        "worker 0 (sh job.sh): no Python runs in it\n",
+    ];
+    // a thread may be met a line before or behind its sleep
+    let lines = |text: &str| {
+        let places = ["(job.py:5)", "(job.py:6)"];
+        places.iter().fold(text.to_owned(), |text, place| {
+            text.replace(place, "(job.py:7)")
+                .replace("computing", "waiting")
+        })
+    };
+    for one in shown {
+        assert!(lines(&table).contains(one), "{one}\n---\n{table}");
+    }
+
+    let stacks = text("stacks.jsonl");
+    let of_type: Vec<&str> = stacks
+        .lines()
+        .filter(|line| line.contains(r#""type":"stack""#))
+        .collect();
+    assert_eq!(of_type.len(), 4, "{stacks}");
+    let trainer = of_type
+        .iter()
+        .find(|line| line.contains("trainer_waits"))
+        .unwrap();
+    for part in [
+        r#""job":"stacks-all","host":0,"id":0,"role":"worker","rank":0,"pid":"#,
+        r#"python3 job.py","threads":[{"name":"MainThread","tid":"#,
+        r#""name":"loader-7""#,
+        r#""time_ms":"#,
+    ] {
+        assert!(trainer.contains(part), "{part}: {trainer}");
+    }
+    assert!(!trainer.contains("\"parent\""), "{trainer}");
+    let sampler = of_type
+        .iter()
+        .find(|line| line.contains("sampler_waits"))
+        .unwrap();
+    assert!(sampler.contains("\"parent\":"), "{sampler}");
+    assert!(stacks.ends_with("\n") && stacks.lines().last().unwrap().contains(r#""ok":true"#));
+
+    let sizes: Vec<u64> = ran
+        .out
+        .lines()
+        .find_map(|line| line.strip_prefix("sizes "))
+        .unwrap()
+        .split_whitespace()
+        .map(|size| size.parse().unwrap())
+        .collect();
+    assert!((0..3).all(|k| sizes[k] < sizes[k + 3]), "{sizes:?}");
+}
+
+#[test]
+fn a_thread_that_waits_is_shown_with_what_python_has_called() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stacks-native");
+    let script = format!(
+        "{STACKS} --job stacks-native --native --format human <job.jsonl >table.txt
+         {STACKS} --job stacks-native --native <job.jsonl >native.jsonl
+         {STACKS} --job stacks-native <job.jsonl >plain.jsonl
+         size=$(stat -c %s trainer0 sampler0); sleep 1
+         [ \"$size\" = \"$(stat -c %s trainer0 sampler0)\" ] || echo 'it goes on'"
+    );
+    let ran = beside_job(&folder, "stacks-native", &script);
+    assert!(ran.out.contains("it goes on"), "{}{}", ran.out, ran.err);
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let table = text("table.txt");
+    let (_, gate) = table.split_once("thread gate of worker 0").expect(&table);
+    let gate: Vec<&str> = gate.split("\n\n").next().unwrap().lines().collect();
+    assert_eq!(gate[..2], [", waiting:", "    in the system call read"]);
+    // where the way to the callers is known
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+        assert!(gate[2].contains("read (libc"), "{table}");
+    }
+    assert!(table.contains("    waits_for_word (job.py:"), "{table}");
+    assert!(text("native.jsonl").contains(r#""system_call":"read""#));
+    assert!(!text("plain.jsonl").contains("system_call"));
+}
+
+/// A Python that waits, having made a file of the name that is given; anybody may read it.
+const WAITS_PY: &str = "
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(-1), 0, 0, 0)
+open(sys.argv[1], 'w').write('x'); time.sleep(300)
+";
+
+/// What would help where the kernel says no, by Yama's ptrace_scope here.
+fn cure() -> &'static str {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match scope.as_deref().map_or("0", str::trim) {
+        "0" => "fix: a container's seccomp filter may forbid",
+        "1" => "sysctl kernel.yama.ptrace_scope=0",
+        "2" => "sysctl kernel.yama.ptrace_scope=1",
+        _ => "until the host is started anew",
+    }
+}
+
+/// Logs in where the memory of others cannot be read, as Yama's ptrace_scope 1 has it for whoever
+/// has not started a process: process_vm_readv is refused, and so is the way to a place in
+/// /proc/PID/mem.
+const FORBIDDEN_PY: &str = "
+import ctypes, os, platform, struct, sys
+read, seek = {'x86_64': (310, 8), 'aarch64': (270, 62)}[platform.machine()]
+# load the number of the call; these two: EPERM; all others: allowed
+code = [(0x20, 0, 0, 0), (0x15, 1, 0, read), (0x15, 0, 1, seek), (0x06, 0, 0, 0x50001),
+        (0x06, 0, 0, 0x7fff0000)]
+filters = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *one) for one in code))
+class Program(ctypes.Structure):
+    _fields_ = [('length', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
+program = Program(len(code), ctypes.addressof(filters))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stacks-forbidden");
+    executable(&folder.join("login.py"), FORBIDDEN_PY);
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    let stacks = format!(
+        "dgl-stacks --connect-timeout 60s --connect \"env HOME=$PWD python3 {}/login.py\"",
+        folder.display()
+    );
+    let token = "0123456789abcdef".repeat(2);
+    let script = format!(
+        "echo 127.0.0.1 | ipconf-check >hosts.jsonl
+         {stacks} --job stacks-desk --native --format human <hosts.jsonl; echo \"desk $?\"
+         env DGL_TOOLS_TOKEN={token} DGL_TOOLS_JOB=stacks-alone RANK=3 \
+             python3 waits.py alone & alone=$!
+         until [ -s alone ]; do sleep 0.1; done
+         {stacks} --job stacks-alone --format human <hosts.jsonl >alone.out 2>alone.txt
+         echo \"alone $?\"; kill $alone"
+    );
+    let ran = beside_job(&folder, "stacks-desk", &script);
+    let all = format!("{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("desk 0"), "{all}");
+    assert!(
+        ran.out.contains("trainer_waits (job.py:11)")
+            && ran.out.contains("sampler_waits (job.py:9)")
+            && ran.out.contains("in the system call read"),
+        "{all}"
+    );
+    let told = std::fs::read_to_string(folder.join("alone.txt")).unwrap();
+    assert!(ran.out.contains("alone 1"), "{all}{told}");
+    // the process is one of the user who asks: another login would not help
+    assert!(
+        told.contains("the kernel does not let this login read it")
+            && told.contains(cure())
+            && told.contains("dgl-reap --signal ABRT"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_the_supervisor_has_not_started_it_does_not_read() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stacks-stranger");
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    // a stranger's Python, asked for by hand at the desk of a job
+    let ask = "
+import glob, json, socket, sys
+names = [line.split()[-1] for line in open('/proc/net/unix') if '@dgl-tools/stacks/' in line]
+pid, me = int(sys.argv[1]), sys.argv[2]
+ticks = int(open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[19])
+for name in sorted(set(names)):
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.connect('\\0' + name[1:])
+        s.sendall(json.dumps({'pid': pid, 'start_ticks': ticks}).encode())
+        s.shutdown(socket.SHUT_WR)
+        print(me, len(b''.join(iter(lambda: s.recv(65536), b''))) > 0)
+    except (ConnectionRefusedError, ConnectionResetError):
+        pass  # the job of another test has just ended
+";
+    std::fs::write(folder.join("ask.py"), ask).unwrap();
+    let script = "python3 waits.py stranger & stranger=$!
+         until [ -s stranger ]; do sleep 0.1; done
+         python3 ask.py $stranger stranger; kill $stranger";
+    let ran = beside_job(&folder, "stacks-stranger", script);
+    assert!(
+        ran.out.contains("stranger False") && !ran.out.contains("stranger True"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+}
+
+#[test]
+fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
+    let folder = scratch("stacks-hosts");
+    let cluster = Cluster::up("stacks", 2);
+    ip_config(&folder, 2);
+    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
+    let stacks = "ipconf-check ip.txt | dgl-stacks --connect-timeout 60s --job left";
+    let script = format!(
+        "ipconf-check ip.txt | dgl-env --role worker --workspace '{0}' -- python3 job.py \
+             >job.jsonl 2>/dev/null
+         dgl-spawn --connect-timeout 60s --no-preflight --detach --job left <job.jsonl >left.jsonl \
+             || exit 9
+         until [ -e trainer0 ] && [ -e sampler0 ] && [ -e trainer1 ] && [ -e sampler1 ]
+         do sleep 0.2; done
+         # one of them may be met beside its sleep, and stand alone
+         for again in $(seq 20); do
+             {stacks} --format human >all.txt; status=$?
+             [ $(grep -cE '^(workers 0-1|2 children.*), waiting' all.txt) = 2 ] && break
+         done
+         cat all.txt; echo \"all $status\"
+         {stacks} --role worker --rank 1 | grep -c '\"type\":\"stack\"'
+         touch go
+         ipconf-check ip.txt | dgl-spawn --connect-timeout 60s --attach left >/dev/null
+         echo \"job $?\"
+         ipconf-check ip.txt | dgl-reap --connect-timeout 60s --forget >/dev/null",
+        folder.display()
+    );
+    let ran = cluster.sh(&folder, &script);
+    let all = format!("{}{}", ran.out, ran.err);
+    assert!(
+        ran.out.contains("workers 0-1, waiting:\n    waits_for_go"),
+        "{all}"
+    );
+    assert!(
+        ran.out.contains("2 children of workers 0-1, waiting:\n"),
+        "{all}"
+    );
+    assert!(ran.out.contains("all 0\n2\njob 0"), "{all}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn host_agent_reads_one_process_by_hand() {
+    let folder = scratch("stacks-hand");
+    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    let agent = tools().join("host-agent");
+    let script = format!(
+        "python3 waits.py up & p=$!
+         until [ -s up ]; do sleep 0.1; done
+         '{0}' stack $p $(sed 's/.*) //' /proc/$p/stat | cut -d ' ' -f 20)
+         '{0}' stack $p 1; kill $p",
+        agent.display()
+    );
+    let ran = sh(&folder, &script);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert!(
+        lines[0].contains(r#""frames":["<module> (waits.py:4)"]"#),
+        "{}",
+        ran.out
+    );
+    assert!(lines[1].contains(r#""why":"ended""#), "{}", ran.out);
+}

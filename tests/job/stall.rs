@@ -1,0 +1,572 @@
+//! Jobs that stall: found out, told once with where all stand, ended where that is wanted; and no
+//! job that works is taken for one.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use support::{Cluster, Ran, ip_config, python_with_dgl, root, scratch, sh, takes_seconds};
+
+/// Trainers on this machine, each with a script of Python.
+fn job(folder: &Path, scripts: &[&str]) {
+    let mut records =
+        vec![json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1", "port": 30050})];
+    for (id, script) in scripts.iter().enumerate() {
+        // what is the same has one name, so that its stacks are equal
+        let first = scripts.iter().position(|other| other == script).unwrap();
+        let name = format!("trainer{first}.py");
+        std::fs::write(folder.join(&name), script).unwrap();
+        records.push(
+            json!({"type": "process", "id": id, "of": scripts.len(), "host": 0,
+            "ip": "127.0.0.1", "role": "trainer", "rank": id, "cwd": folder,
+            "argv": ["python3", "-u", name]}),
+        );
+    }
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
+}
+
+/// Runs the job; `script` runs beside it, in which `$p` is dgl-spawn.
+fn spawn(folder: &Path, options: &str, script: &str) -> Ran {
+    let job = folder.file_name().unwrap().display();
+    let run = format!(
+        "dgl-spawn --connect local --no-preflight --job {job} {options} <job.jsonl >run.jsonl \
+         2>run.txt & p=$!
+         has() {{
+           until grep -q \"$1\" run.jsonl run.txt; do kill -0 $p || return; sleep 0.1; done
+         }}
+         {script}
+         wait $p; echo \"status $?\"; cat run.txt >&2; cat run.jsonl"
+    );
+    sh(folder, &run)
+}
+
+fn records(text: &str, kind: &str) -> Vec<Value> {
+    let all = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|record| record["type"] == kind).collect()
+}
+
+const WAITS: &str = "
+import os, time
+print('begins')
+def all_reduce():
+    while not os.path.exists('go'):
+        time.sleep(0.5)
+all_reduce()
+print('goes on')
+";
+const ELSEWHERE: &str = "
+import os, time
+def loads():
+    while not os.path.exists('go'):
+        time.sleep(0.5)
+loads()
+time.sleep(2) # so that the others are heard before a process ends
+";
+
+#[test]
+fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-notice");
+    job(&folder, &[WAITS, WAITS, ELSEWHERE]);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 5s",
+        "has '\"type\":\"stalled\"'; sleep 5; touch go",
+    );
+    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    let stalled = records(&ran.out, "stalled");
+    assert_eq!(stalled.len(), 1, "{}", ran.out);
+    assert!(stalled[0]["silent_s"].as_f64().unwrap() >= 5.0);
+    assert_eq!(stalled[0]["culprit"]["rank"], 2, "{}", stalled[0]);
+    assert_eq!(records(&ran.out, "stack").len(), 3, "{}", ran.out);
+    let resumed = records(&ran.out, "resumed");
+    assert_eq!(resumed.len(), 1, "{}", ran.out);
+    assert_eq!(resumed[0]["since_ms"], stalled[0]["since_ms"]);
+    assert_eq!(resumed[0]["sign"], "output", "{}", resumed[0]);
+    let lines: Vec<&str> = ran.err.lines().collect();
+    let at = |part: &str| lines.iter().position(|line| line.contains(part));
+    let odd = at("dgl-spawn: trainer 2, unlike the others, is in loads (trainer2.py:");
+    let rest = at("dgl-spawn: trainers 0 and 1 wait in a collective operation for all others");
+    let stalls = at("dgl-spawn: job stall-notice stalls: for ");
+    assert!(
+        stalls.is_some() && stalls < odd && odd < rest,
+        "{}",
+        ran.err
+    );
+    let again = at("job stall-notice moves again, after ");
+    assert!(rest < again, "{}", ran.err);
+    let what = lines[again.unwrap()];
+    assert!(
+        what.contains(" s: trainer ") && what.ends_with(" wrote something"),
+        "{what}"
+    );
+}
+
+#[test]
+fn a_job_that_stalls_is_ended_where_that_is_wanted() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-end");
+    job(&folder, &[WAITS, ELSEWHERE]);
+    let ran = spawn(&folder, "--stall-timeout 5s --on-stall end", "");
+    assert!(
+        ran.out.starts_with("status 124\n"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let summary = &records(&ran.out, "summary")[0];
+    assert_eq!(
+        (&summary["cause"], &summary["code"]),
+        (&json!("stalled"), &json!(124)),
+        "{summary}"
+    );
+    assert!(
+        ran.err
+            .contains("job stall-end was ended: it had stalled for 5.0 s"),
+        "{}",
+        ran.err
+    );
+    let why = sh(&folder, "dgl-why --brief run.jsonl");
+    assert!(
+        why.out.starts_with(
+            "The job failed: it stalled: trainer 1 on host 0 (127.0.0.1) is in loads (trainer1.py:"
+        ),
+        "{}",
+        why.out
+    );
+}
+
+#[test]
+fn a_process_that_is_stopped_is_named() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-stopped");
+    job(
+        &folder,
+        &[
+            WAITS,
+            "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n",
+        ],
+    );
+    let ran = spawn(&folder, "--stall-timeout 5s --on-stall end --grace 1s", "");
+    let stalled = &records(&ran.out, "stalled")[0];
+    assert_eq!(
+        (&stalled["reason"], &stalled["culprit"]["rank"]),
+        (&json!("trainer 1 is stopped by a signal"), &json!(1)),
+        "{stalled}"
+    );
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "every tool that names the worker is asked"
+)]
+#[test]
+fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
+    if takes_seconds() {
+        return;
+    }
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("stall-ddp");
+    std::fs::copy(root().join("tests/dgl/ddp.py"), folder.join("ddp.py")).unwrap();
+    let planned = sh(
+        &folder,
+        &format!(
+            "echo 127.0.0.1 >ip.txt; ipconf-check ip.txt |
+             dgl-env --role worker --num-workers 4 --num-omp-threads 1 --workspace \"$PWD\" \
+               --env FAULT=loader --env FAULT_RANK=3 -- '{python}' ddp.py >job.jsonl"
+        ),
+    );
+    assert_eq!(planned.status, 0, "{}", planned.err);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 8s --wait 2m",
+        "has 'type\":\"stalled\"'; sleep 12
+         dgl-stacks --connect local --format human --job stall-ddp <job.jsonl >stacks.txt; kill $p",
+    );
+    let stalled = records(&ran.out, "stalled");
+    assert_eq!(stalled.len(), 1, "once: {}{}", ran.out, ran.err);
+    assert!(records(&ran.out, "resumed").len() <= 1, "{}", ran.out);
+    assert_eq!(stalled[0]["culprit"]["rank"], 3, "{}", stalled[0]);
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let first = ran
+        .err
+        .lines()
+        .skip_while(|line| !line.contains("stalls: for "))
+        .nth(1);
+    let elsewhere = "is in __getitem__ (ddp.py:";
+    let expected = format!("dgl-spawn: worker 3, unlike the others, {elsewhere}");
+    assert!(
+        first.is_some_and(|line| line.starts_with(&expected)),
+        "{}",
+        ran.err
+    );
+    assert!(
+        text("stacks.txt").starts_with(&format!("worker 3 {elsewhere}")),
+        "{}",
+        text("stacks.txt")
+    );
+    let why = sh(&folder, "dgl-why --brief run.jsonl").out;
+    assert!(
+        why.contains(&format!(
+            "until then worker 3 on host 0 (127.0.0.1) {elsewhere}"
+        )),
+        "{why}"
+    );
+    let page = sh(&folder, "dgl-report run.jsonl").out;
+    let stacks: Vec<&str> = page.split("<summary>worker").skip(1).collect();
+    assert!(stacks.len() >= 2, "{page}");
+    assert!(
+        stacks[0].starts_with(" 3, unlike the others, is in __getitem__"),
+        "{page}"
+    );
+    assert!(
+        stacks[0].contains("_next_data (torch/utils/data/dataloader.py:"),
+        "{page}"
+    );
+}
+
+/// Each does something for 12 seconds that is not stall, and says nothing.
+const WORKERS: [(&str, &str); 4] = [
+    ("computes", "sum(range(30000)); time.sleep(0.01)"),
+    (
+        "reads slowly",
+        "os.pread(disk, 100000, 0); os.posix_fadvise(disk, 0, 0, 4); time.sleep(0.3)",
+    ),
+    (
+        "receives slowly from itself",
+        "near.sendall(bytes(2000)); far.recv(4000); time.sleep(0.3)",
+    ),
+    (
+        "starts others",
+        "subprocess.run(['python3', '-c', 'import json']); time.sleep(0.2)",
+    ),
+];
+const WORKS: &str = "
+import os, socket, subprocess, time
+open('data', 'wb').write(bytes(4 << 20))
+os.sync()
+disk = os.open('data', os.O_RDONLY)
+door = socket.create_server(('127.0.0.1', 0))
+near = socket.create_connection(door.getsockname())
+far, _ = door.accept()
+end = time.time() + 12
+while time.time() < end:
+    ";
+
+#[test]
+fn a_job_that_works_in_silence_does_not_stall() {
+    if takes_seconds() {
+        return;
+    }
+    for (what, script) in WORKERS {
+        let folder = scratch(&format!("stall-not-{}", what.replace(' ', "-")));
+        // the others wait for it, as they do in a job of DGL
+        job(
+            &folder,
+            &[
+                "import time\ntime.sleep(12)\n",
+                &format!("{WORKS}{script}\n"),
+            ],
+        );
+        let ran = spawn(&folder, "--stall-timeout 5s --on-stall end", "");
+        assert!(
+            ran.out.starts_with("status 0\n"),
+            "{what}: {}{}",
+            ran.out,
+            ran.err
+        );
+        assert!(
+            records(&ran.out, "stalled").is_empty(),
+            "{what}: {}",
+            ran.out
+        );
+    }
+    let folder = scratch("stall-too-short");
+    let refused = sh(&folder, "dgl-spawn --connect local --stall-timeout 4s");
+    assert_eq!(refused.status, 2);
+    assert!(refused.err.contains("0, or 5s or more"), "{}", refused.err);
+}
+
+#[test]
+fn a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-launcher");
+    // it rests for 3 of 5 seconds: what comes late all at once says idle, and moves, in turns
+    let script = "import time\nfor k in range(5):\n  print(k); time.sleep(3.6)\n";
+    job(&folder, &[script, script]);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 5s --on-stall end --host-timeout 30s",
+        "has '\"line\":\"0\"'; kill -STOP $p; sleep 10; kill -CONT $p",
+    );
+    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    assert!(records(&ran.out, "stalled").is_empty(), "{}", ran.out);
+}
+
+const RAISES: &str = "
+import atexit, os, time
+def exit_client():
+    while not os.path.exists('go'):
+        time.sleep(0.2)
+atexit.register(exit_client)
+raise ValueError('loss is nan')
+";
+
+#[test]
+fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-raises");
+    job(&folder, &[WAITS, RAISES]);
+    let ran = spawn(&folder, "--fail-on-exception", "");
+    assert!(ran.out.starts_with("status 1\n"), "{}{}", ran.out, ran.err);
+    let summary = &records(&ran.out, "summary")[0];
+    assert_eq!(
+        (&summary["cause"], &summary["first_failure"]["rank"]),
+        (&json!("process"), &json!(1)),
+        "{summary}"
+    );
+    let error = "raised ValueError: loss is nan and did not end";
+    assert_eq!(summary["first_failure"]["error"], error);
+    assert!(
+        ran.err
+            .contains(&format!("trainer 1 {error}; its last lines:")),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn a_traceback_of_an_exception_that_was_caught_ends_nothing() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-caught");
+    let caught = "
+import time, traceback, threading
+def loses(): raise KeyError('thread')
+try:
+    raise ValueError('try again')
+except ValueError:
+    traceback.print_exc()
+threading.Thread(target=loses).start()
+time.sleep(9)
+";
+    job(&folder, &[caught]);
+    let ran = spawn(&folder, "--fail-on-exception", "");
+    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+}
+
+#[test]
+fn a_process_that_raised_and_stays_is_named_and_named_again() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-raised");
+    job(&folder, &[WAITS, WAITS, RAISES]);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 5s",
+        "has 'type\":\"stalled\"'; has 'has been silent'; sleep 1; kill $p",
+    );
+    assert!(
+        ran.out.starts_with("status 143\n"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let told = "trainer 2 raised ValueError: loss is nan and has been silent for ";
+    let waits = "it waits at DGL's exit barrier for all others to end";
+    let line = ran.err.lines().find(|line| line.contains(told));
+    assert!(
+        line.is_some_and(|line| line.ends_with(waits)),
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.err);
+    let again = "trainer 2 had raised ValueError: loss is nan and did not end";
+    assert_eq!(ran.err.matches(again).count(), 1, "{}", ran.err);
+    let why = sh(&folder, "dgl-why --brief run.jsonl");
+    let cause = "trainer 2 on host 0 (127.0.0.1) raised ValueError: loss is nan and did not end: \
+        it waits at DGL's exit barrier for all others to end; trainers 0 and 1 wait for it in ";
+    assert!(why.out.contains(cause), "{}", why.out);
+}
+
+#[test]
+fn how_long_each_process_has_been_silent_is_listed() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("stall-silent");
+    let talks = "import os, time\nwhile not os.path.exists('go'): print('x'); time.sleep(0.2)\n";
+    job(&folder, &[WAITS, talks]);
+    let ran = spawn(
+        &folder,
+        "",
+        "has '\"line\":\"x\"'; sleep 3
+         dgl-reap --connect local --list --format jsonl <job.jsonl >list.jsonl
+         dgl-reap --connect local --list --format human <job.jsonl >list.txt; touch go",
+    );
+    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let found = records(&text("list.jsonl"), "found");
+    let own = |script: &str| {
+        let mut own = found.iter().filter(|one| {
+            one["job"] == "stall-silent" && one["command"].as_str().unwrap().contains(script)
+        });
+        own.next().unwrap()["silent_s"].as_f64().unwrap()
+    };
+    assert!(own("trainer0.py") >= 3.0, "{found:?}");
+    assert!(own("trainer1.py") < own("trainer0.py") - 1.0, "{found:?}");
+    assert!(
+        text("list.txt").contains("  silent for  "),
+        "{}",
+        text("list.txt")
+    );
+}
+
+// ---- real hosts
+
+/// A trainer a host; each waits for a file of its host in a function of its own name.
+fn job_on_hosts(folder: &Path, hosts: u32) {
+    let mut records = Vec::new();
+    for host in 0..hosts {
+        let ip = format!("10.77.0.{}", host + 1);
+        records.push(json!({"type": "host", "id": host, "of": hosts, "ip": ip, "port": 30050}));
+        let name = if host == 1 { "loads" } else { "all_reduce" };
+        let script = format!(
+            "import os, time\nprint(\"begins\")\ndef {name}():\n  \
+             while not os.path.exists(\"/srv/go\"): time.sleep(0.2)\n{name}()\n"
+        );
+        records.push(
+            json!({"type": "process", "id": host, "of": hosts, "host": host, "ip": ip,
+            "role": "trainer", "rank": host, "cwd": "/srv", "argv": ["python3", "-uc", script]}),
+        );
+    }
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
+}
+
+#[test]
+fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
+    let folder = scratch("stall-hosts");
+    let cluster = Cluster::up("stall-hosts", 3);
+    ip_config(&folder, 3);
+    job_on_hosts(&folder, 3);
+    let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
+    let ended = cluster.sh(&folder, &format!("{spawn} --on-stall end <job.jsonl"));
+    assert_eq!(ended.status, 124, "{}{}", ended.out, ended.err);
+    let stalled = &records(&ended.out, "stalled")[0];
+    assert_eq!(stalled["culprit"]["host"], 1, "{stalled}");
+    assert_eq!(records(&ended.out, "stack").len(), 3, "{}", ended.out);
+
+    let script = format!(
+        "{spawn} --detach --job left <job.jsonl >left.jsonl; echo detached $?
+         sleep 9
+         ipconf-check ip.txt | dgl-spawn --attach left >attached.jsonl 2>attached.txt & p=$!
+         until grep -q '\"stalled\"' attached.jsonl; do kill -0 $p || break; sleep 0.1; done
+         for k in 1 2 3; do ssh 10.77.0.$k touch /srv/go; done
+         wait $p; echo followed $?; cat attached.txt attached.jsonl"
+    );
+    let left = cluster.sh(&folder, &script);
+    for status in ["detached 0", "followed 0"] {
+        assert!(
+            left.out.contains(status),
+            "{status}: {}{}",
+            left.out,
+            left.err
+        );
+    }
+    let stalled = records(&left.out, "stalled");
+    assert_eq!(stalled.len(), 1, "{}", left.out);
+    assert_eq!(stalled[0]["culprit"]["rank"], 1, "{}", stalled[0]);
+    assert_eq!(records(&left.out, "stack").len(), 3, "{}", left.out);
+    let told = "trainer 1, unlike the others, is in loads (<string>:";
+    assert!(left.out.contains(told), "{}", left.out);
+    left_job_fails_by_an_exception(&cluster, &folder);
+    cluster.assert_clean();
+}
+
+/// The hosts of a job that was left see to that too.
+fn left_job_fails_by_an_exception(cluster: &Cluster, folder: &Path) {
+    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let raises = text.replace("/srv/go", "/srv/stop").replacen(
+        "loads()\\n\"",
+        "import atexit; atexit.register(loads)\\nraise KeyError(7)\\n\"",
+        1,
+    );
+    assert_ne!(raises, text.replace("/srv/go", "/srv/stop"));
+    std::fs::write(folder.join("raises.jsonl"), raises).unwrap();
+    let script = "dgl-spawn --no-push-check --no-preflight --fail-on-exception --detach \
+         --job raises <raises.jsonl >raises-run.jsonl; echo detached $?
+         ipconf-check ip.txt | dgl-spawn --attach raises >followed.jsonl; echo followed $?
+         cat followed.jsonl";
+    let left = cluster.sh(folder, script);
+    for status in ["detached 0", "followed 1"] {
+        assert!(
+            left.out.contains(status),
+            "{status}: {}{}",
+            left.out,
+            left.err
+        );
+    }
+    let summary = &records(&left.out, "summary")[0];
+    assert_eq!(
+        (&summary["cause"], &summary["first_failure"]["error"]),
+        (
+            &json!("process"),
+            &json!("raised KeyError: 7 and did not end")
+        ),
+        "{summary}"
+    );
+}
+
+#[test]
+fn real_dgl_an_exception_that_waits_at_the_exit_barrier_ends_the_job() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("stall-dgl");
+    let cluster = Cluster::up("stall-dgl", 2);
+    ip_config(&folder, 2);
+    let tests = root().join("tests/dgl");
+    let partitioned = sh(
+        &folder,
+        &format!(
+            "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts 2",
+            tests.display()
+        ),
+    );
+    assert_eq!(partitioned.status, 0, "{}", partitioned.err);
+    let train = "dgl/faulty.py --ip-config ip_config.txt --part-config data/g.json";
+    let script = format!(
+        "ipconf-check ip.txt | host-probe --workspace /srv/job --python '{python}' |
+           part-map --part-config out/g.json --workspace /srv/job --script-folder '{}' | part-push |
+           dgl-env --num-trainers 1 --num-omp-threads 1 --env FAULT=raise --env FAULT_RANK=1 \
+             -- '{python}' {train} |
+           dgl-spawn --fail-on-exception",
+        tests.display()
+    );
+    let ran = cluster.sh(&folder, &script);
+    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    let error = "raised ValueError: loss is not a number in trainer 1 and did not end";
+    assert_eq!(
+        records(&ran.out, "summary")[0]["first_failure"]["error"],
+        error,
+        "{}",
+        ran.err
+    );
+    cluster.assert_clean();
+}

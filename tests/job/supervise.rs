@@ -1,0 +1,628 @@
+//! A job on this machine under the eyes of its agent: how processes end is told exactly, nothing of
+//! a job survives whoever is killed, and a host that means harm costs the launcher nothing.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use support::{Ran, scratch, sh, soon, takes_seconds};
+
+/// The records of a job on this machine, a trainer for each command.
+fn job(folder: &Path, commands: &[&str]) {
+    let mut records =
+        vec![json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1", "port": 30050})];
+    for (id, command) in commands.iter().enumerate() {
+        records.push(
+            json!({"type": "process", "id": id, "of": commands.len(), "host": 0,
+            "ip": "127.0.0.1", "role": "trainer",
+            "rank": id, "cwd": folder, "argv": ["sh", "-c", command]}),
+        );
+    }
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
+}
+
+fn spawn(folder: &Path, options: &str) -> Ran {
+    sh(
+        folder,
+        &format!("dgl-spawn --connect local {options} <job.jsonl"),
+    )
+}
+
+/// The records of a type.
+fn records(text: &str, kind: &str) -> Vec<Value> {
+    let all = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|record| record["type"] == kind).collect()
+}
+
+#[test]
+fn an_exit_with_137_is_no_death_by_kill() {
+    let folder = scratch("exit-137");
+    for (command, field, value, said) in [
+        (
+            "exit 137",
+            "code",
+            json!(137),
+            "trainer 0 exited with status 137",
+        ),
+        (
+            "kill -KILL $$",
+            "signal",
+            json!("KILL"),
+            "trainer 0 ended by SIGKILL",
+        ),
+    ] {
+        job(&folder, &[command]);
+        let ran = spawn(&folder, "");
+        let exited = &records(&ran.out, "exited")[0];
+        assert_eq!((ran.status, &exited[field]), (137, &value), "{}", ran.out);
+        assert!(ran.err.contains(said), "{}", ran.err);
+    }
+}
+
+#[test]
+fn what_a_process_has_cost_is_told() {
+    let folder = scratch("cost");
+    let works = "exec python3 -c 'x = bytearray(80 << 20); x[::4096] = b\"x\" * len(x[::4096]); n \
+        = sum(range(20_000_000))'";
+    job(&folder, &[works]);
+    let ran = spawn(&folder, "");
+    let exited = &records(&ran.out, "exited")[0];
+    assert!(
+        exited["max_rss_bytes"].as_u64().unwrap() > 80 << 20,
+        "{exited}"
+    );
+    assert!(
+        exited["cpu_s"].as_f64().unwrap() > 0.1 && exited.get("oom").is_none(),
+        "{exited}"
+    );
+}
+
+/// A cgroup whose processes may have so much memory, made for this test.
+struct Limited(std::path::PathBuf);
+
+impl Limited {
+    fn new(bytes: u64) -> Option<Limited> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let candidates = own.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+            match controllers {
+                "memory" => Some((
+                    Path::new("/sys/fs/cgroup/memory").join(path),
+                    "memory.limit_in_bytes",
+                )),
+                "" => Some((Path::new("/sys/fs/cgroup").join(path), "memory.max")),
+                _ => None,
+            }
+        });
+        candidates.into_iter().find_map(|(parent, limit)| {
+            let folder = parent.join(format!("dgl-tools-test-{}", std::process::id()));
+            std::fs::create_dir(&folder).ok()?;
+            let limited = Limited(folder);
+            std::fs::write(limited.0.join(limit), bytes.to_string()).ok()?;
+            Some(limited)
+        })
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("oom");
+    let Some(limited) = Limited::new(64 << 20) else {
+        println!("skipped: no cgroup can be made here");
+        return;
+    };
+    let enter = format!("echo $$ >'{}/cgroup.procs'; sleep 5", limited.0.display());
+    let eats = format!(
+        "{enter}; exec python3 -c 'x = bytearray(300 << 20); x[::4096] = b\"x\" * len(x[::4096])'"
+    );
+    job(&folder, &[&eats]);
+    let ran = spawn(&folder, "");
+    let exited = &records(&ran.out, "exited")[0];
+    assert_eq!(
+        (ran.status, &exited["signal"], &exited["oom"]),
+        (137, &json!("KILL"), &json!(true)),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    assert!(
+        ran.err
+            .contains("ended by SIGKILL: the kernel killed it because memory ran out"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(
+        records(&ran.out, "summary")[0]["first_failure"]["oom"],
+        json!(true)
+    );
+    // not the process itself, but what its shell runs
+    job(
+        &folder,
+        &[&format!("{}; exit $?", eats.replace("exec ", ""))],
+    );
+    let ran = spawn(&folder, "");
+    let exited = &records(&ran.out, "exited")[0];
+    assert_eq!(
+        (&exited["code"], &exited["oom"]),
+        (&json!(137), &json!(true))
+    );
+    let said = "status 137: the kernel killed what it ran because memory ran out";
+    assert!(ran.err.contains(said), "{}", ran.err);
+    // the same death by another hand, in the same cgroup
+    job(&folder, &[&format!("{enter}; kill -KILL $$")]);
+    let ran = spawn(&folder, "");
+    assert!(
+        records(&ran.out, "exited")[0].get("oom").is_none(),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn a_process_without_a_token_of_its_job_is_ended_with_it() {
+    let folder = scratch("daemon");
+    for streams in ["</dev/null >/dev/null 2>&1", ""] {
+        let name = format!("9431{}", streams.len());
+        // twice forked, a session of its own, no environment, deaf to TERM
+        let daemon = format!(
+            "(setsid env -i sh -c 'trap \"\" TERM; sleep {name}; sleep {name}' {streams} &) ; \
+             sleep 0.5; echo up"
+        );
+        job(&folder, &[&daemon]);
+        let ran = spawn(&folder, "--grace 500ms");
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        assert!(
+            ran.err.contains("ended well") && records(&ran.out, "summary")[0]["ok"] == json!(true),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+        assert_eq!(
+            sh(&folder, &format!("pgrep -f '[s]leep {name}' | wc -l")).out,
+            "0\n"
+        );
+    }
+}
+
+/// Starts a job in the background, and lets `script` do something once it runs: `$agents` are its
+/// agent's processes, the guardian first.
+fn while_it_runs(folder: &Path, options: &str, script: &str) -> Ran {
+    let find = "agents=; for one in $(pgrep -f '[h]ost-agent'); do
+        [ \"$(readlink /proc/$one/cwd)\" != \"$PWD\" ] || agents=\"$agents $one\"; done
+        guardian= supervisor=
+        for one in $agents; do case $(tr '\\0' ' ' </proc/$one/cmdline) in
+            *' serve '*) guardian=$one ;; *' supervise '*) supervisor=$one ;; esac; done";
+    sh(
+        folder,
+        &format!(
+            "rm -f up*; dgl-spawn --connect local --host-timeout 6s {options} <job.jsonl >out \
+             2>err & p=$!
+             until [ -e up ]; do sleep 0.05; done
+             {find}
+             {script}
+             wait $p; echo status $?; cat err"
+        ),
+    )
+}
+
+#[test]
+fn nothing_survives_an_agent_that_is_killed() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("agent-killed");
+    let deaf = "trap '' TERM; touch up; sleep 9444; sleep 9444";
+    let daemon = "setsid env -i sh -c 'trap \"\" TERM; sleep 9444' & sleep 9444";
+    job(&folder, &[deaf, daemon]);
+    let left = || {
+        sh(
+            &folder,
+            // agents of other tests run elsewhere
+            "for p in $(pgrep -f '[s]leep 9444'; cat agents); do tr '\\0' ' ' </proc/$p/cmdline; \
+             done 2>/dev/null",
+        )
+        .out
+    };
+    for (what, script) in [
+        ("supervisor", "kill -KILL $supervisor"),
+        ("guardian", "kill -KILL $guardian"),
+        (
+            "supervisor while the job ends",
+            "kill -TERM $p; sleep 0.3; kill -KILL $supervisor",
+        ),
+        (
+            "guardian while the job ends",
+            "kill -TERM $p; sleep 0.3; kill -KILL $guardian",
+        ),
+        ("launcher", "kill -KILL $p"),
+        ("launcher and supervisor", "kill -KILL $p $supervisor"),
+    ] {
+        let begun = Instant::now();
+        let script = format!("echo $guardian $supervisor >agents; {script}");
+        let ran = while_it_runs(&folder, "--grace 1s", &script);
+        assert!(!ran.out.contains("status 0\n"), "{what}: {}", ran.out);
+        soon(what, || left().is_empty());
+        assert!(begun.elapsed() < Duration::from_secs(40), "{what}");
+    }
+}
+
+#[test]
+fn a_line_is_seen_before_it_ends() {
+    let folder = scratch("pieces");
+    let bar = "printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'";
+    job(&folder, &[bar]);
+    let ran = spawn(&folder, "--format jsonl --log-dir logs");
+    let lines = records(&ran.out, "output");
+    let pieces: Vec<(&str, bool)> = lines
+        .iter()
+        .map(|line| {
+            (
+                line["line"].as_str().unwrap(),
+                line.get("partial").is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        pieces,
+        [(" 10%", true), ("\r 90%", true), ("\rdone", false)]
+    );
+    let times: Vec<u64> = lines
+        .iter()
+        .map(|line| line["time_ms"].as_u64().unwrap())
+        .collect();
+    assert!(
+        times[2] - times[0] > 1200,
+        "they came all at once: {times:?}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(folder.join("logs/trainer-0.log")).unwrap(),
+        " 10%\r 90%\rdone\n"
+    );
+    // what is written in two calls, as Python does, is one line
+    job(
+        &folder,
+        &["for n in 1 2 3; do printf $n; printf '\\n'; done"],
+    );
+    assert_eq!(records(&spawn(&folder, "").out, "output").len(), 3);
+}
+
+#[test]
+fn a_progress_bar_replaces_itself_on_a_terminal() {
+    let folder = scratch("bar");
+    job(
+        &folder,
+        &["printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'"],
+    );
+    let ran = sh(
+        &folder,
+        "TERM=dumb script -qec 'dgl-spawn --connect local --format human <job.jsonl' typescript \
+         </dev/null",
+    );
+    let shown = std::fs::read_to_string(folder.join("typescript")).unwrap();
+    assert_eq!(ran.status, 0, "{shown}");
+    let above = "\x1b[1A\r\x1b[K";
+    let bars: Vec<&str> = shown.split(above).collect();
+    assert!(
+        bars.len() == 3
+            && bars[0].contains(" 10%")
+            && bars[1].contains(" 90%")
+            && bars[2].contains("done"),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn records_and_logs_that_cannot_be_written_make_the_status() {
+    let folder = scratch("full");
+    job(&folder, &["echo hello; sleep 0.3; touch done"]);
+    let ran = sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        folder.join("done").exists() && ran.err.matches("dgl-spawn: stdout: ").count() == 1,
+        "{}",
+        ran.err
+    );
+    let closed = sh(
+        &folder,
+        "dgl-spawn --connect local <job.jsonl >&-; echo $? >status",
+    );
+    assert_eq!(
+        std::fs::read_to_string(folder.join("status")).unwrap(),
+        "74\n",
+        "{}",
+        closed.err
+    );
+    // the second as Python's subprocess.DEVNULL is opened
+    for null in [">", "1<>"] {
+        let unwanted = format!("dgl-spawn --connect local <job.jsonl {null}/dev/null");
+        let unwanted = sh(&folder, &unwanted);
+        assert_eq!(unwanted.status, 0, "{}", unwanted.err);
+    }
+    std::fs::remove_file(folder.join("done")).unwrap();
+    std::fs::create_dir_all(folder.join("logs")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", folder.join("logs/trainer-0.log")).unwrap();
+    let ran = spawn(&folder, "--log-dir logs");
+    assert_eq!(ran.status, 74, "{}", ran.err);
+    assert!(
+        folder.join("done").exists() && ran.err.contains("--log-dir: trainer-0.log: No space left"),
+        "{}",
+        ran.err
+    );
+    let summary = &records(&ran.out, "summary")[0];
+    assert_eq!(
+        (&summary["ok"], &summary["code"]),
+        (&json!(false), &json!(74))
+    );
+    // a process that fails says more than a disk that is full
+    job(&folder, &["echo hello; exit 5"]);
+    assert_eq!(spawn(&folder, "--log-dir logs").status, 5);
+}
+
+#[test]
+fn a_job_goes_on_though_nobody_reads_what_is_said() {
+    let folder = scratch("unheard");
+    job(
+        &folder,
+        &["for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done; : >done"],
+    );
+    for reader in [
+        "2>&1; echo $? >status) | head -1",
+        "2>/dev/full; echo $? >status) | cat",
+    ] {
+        let run = format!("(dgl-spawn --connect local --format human <job.jsonl {reader}");
+        let ran = sh(&folder, &run);
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        assert_eq!(status, "0\n", "{reader}: {}{}", ran.out, ran.err);
+        std::fs::remove_file(folder.join("done")).unwrap();
+    }
+}
+
+#[test]
+fn a_signal_while_a_try_ends_is_the_last_word() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("last-word");
+    job(
+        &folder,
+        &[
+            "echo try >>tries; sleep 1; exit 3",
+            "trap '' TERM; exec sleep 1000",
+        ],
+    );
+    let ran = sh(
+        &folder,
+        "timeout --preserve-status -s TERM 2.5 dgl-spawn --connect local --restart 5 --grace 3s \
+         <job.jsonl",
+    );
+    let tries = std::fs::read_to_string(folder.join("tries")).unwrap();
+    assert_eq!((ran.status, tries.as_str()), (3, "try\n"), "{}", ran.err);
+    let said = "does not start again: SIGTERM came while it ended";
+    assert!(ran.err.contains(said), "{}", ran.err);
+}
+
+#[test]
+fn what_ends_after_the_end_began_is_marked() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("marked");
+    job(
+        &folder,
+        &[
+            "sleep 1; echo last; exit 3",
+            "trap 'echo bye; exit 1' TERM; while :; do sleep 0.1; done",
+            "trap '' TERM; sleep 99; sleep 99",
+        ],
+    );
+    let ran = spawn(&folder, "--grace 4s");
+    assert_eq!(ran.status, 3, "{}", ran.err);
+    let marked = |kind: &str, id: u64| {
+        records(&ran.out, kind)
+            .iter()
+            .find(|one| one["id"] == id)
+            .unwrap()
+            .get("while_ending")
+            .is_some()
+    };
+    assert_eq!(
+        [0, 1, 2].map(|id| marked("exited", id)),
+        [false, true, true],
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        [0, 1].map(|id| marked("output", id)),
+        [false, true],
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.err.contains("is ending: KILL in 2 s, or Ctrl-C again"),
+        "{}",
+        ran.err
+    );
+    let human = spawn(&folder, "--grace 1s --format human");
+    assert!(
+        human.out.contains("trainer 1, ending] bye\n") && human.out.contains("trainer 0] last\n"),
+        "{}",
+        human.out
+    );
+}
+
+#[test]
+fn a_server_listens_by_a_socket_of_its_own() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("own-socket");
+    let strangers = "import socket, time\ns = socket.create_server(('', 30984))\ntime.sleep(4)\n";
+    std::fs::write(folder.join("stranger.py"), strangers).unwrap();
+    job(&folder, &["sleep 30"]);
+    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = text.replace(r#""role":"trainer""#, r#""role":"server","port":30984"#);
+    std::fs::write(folder.join("job.jsonl"), text).unwrap();
+    let ran = sh(
+        &folder,
+        "python3 stranger.py & sleep 0.5; dgl-spawn --connect local --no-preflight \
+         --start-timeout 2s <job.jsonl",
+    );
+    assert_eq!(ran.status, 124, "{}", ran.err);
+    assert!(records(&ran.out, "listening").is_empty(), "{}", ran.out);
+}
+
+/// A host that says what it likes: BEFORE once it was told to start, and then BLOCK without end.
+fn hostile(folder: &Path, before: &str, block: &str) {
+    let script = format!(
+        "import os, sys
+token = sys.stdin.buffer.readline().split(b';')[0].split(b'=')[1]
+os.write(1, b'\\n' + token + b' runs\\n')
+for line in sys.stdin.buffer:
+    if b'\"do\":\"start\"' in line: break
+    os.write(1, b'{{\"event\":\"done\"}}\\n')
+os.write(1, {before})
+block = {block}
+while True: os.write(1, block)
+"
+    );
+    std::fs::write(folder.join("hostile.py"), script).unwrap();
+}
+
+#[test]
+fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_heard() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("hostile-flood");
+    job(&folder, &["true"]);
+    let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;
+    let output = |body: &str| {
+        format!(
+            "b'{{\"event\":\"output\",\"index\":0,\"stream\":\"stdout\",\"bytes\":%d}}\\n' % \
+             len({body}) + {body}"
+        )
+    };
+    for (what, block) in [
+        ("lines", output("(b'y' * 999 + b'\\n') * 60")),
+        (
+            "nothing but done",
+            r#"b'{"event":"done"}\n' * 1000"#.to_owned(),
+        ),
+    ] {
+        hostile(&folder, started, &block);
+        let ran = sh(
+            &folder,
+            "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s <job.jsonl \
+             >/dev/null 2>err & p=$!
+             until grep -q '1 process' err; do sleep 0.1; done; sleep 4
+             grep VmHWM /proc/$p/status; kill -TERM $p; begun=$(date +%s); wait $p; echo $? \
+                 $(($(date +%s) - begun)); cat err >&2",
+        );
+        let words: Vec<u64> = ran
+            .out
+            .split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [kilobytes, status, seconds] = words[..] else {
+            panic!("{what}: {}{}", ran.out, ran.err)
+        };
+        assert!(kilobytes < 150_000, "{what}: {kilobytes} kB");
+        assert!(
+            status == 143 && seconds < 60,
+            "{what}: {status} after {seconds} s: {}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("held-output");
+    // more than a pipe and the launcher hold
+    job(&folder, &["yes a line of some length | head -n 900000"]);
+    let ran = sh(
+        &folder,
+        "mkdir logs; mkfifo logs/trainer-0.log; { sleep 8; wc -c; } <logs/trainer-0.log & \
+         dgl-spawn --connect local --host-timeout 2s --log-dir logs <job.jsonl >/dev/null
+         status=$?; wait; exit $status",
+    );
+    assert_eq!((ran.status, ran.out.trim()), (0, "19800000"), "{}", ran.err);
+}
+
+#[test]
+fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
+    let folder = scratch("hostile-words");
+    job(&folder, &["true"]);
+    let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;
+    for (before, said) in [
+        (
+            r#"b'{"event":"exited","index":7,"code":0,"cpu_s":0,"max_rss_bytes":0}\n'"#.to_owned(),
+            "it has no process 7",
+        ),
+        (format!("{started} * 2"), "a process started twice"),
+        (
+            r#"b'{"event":"listening","index":0}\n'"#.to_owned(),
+            "a process listens that has no port",
+        ),
+        (
+            r#"b'{"event":"fault","why":"x"}\n'"#.to_owned(),
+            "what it sends is not host-agent's",
+        ),
+        (
+            r#"b'{"event":"output","index":0,"stream":"stdout","bytes":99999999999}\n'"#.to_owned(),
+            "a body of 99999999999 bytes",
+        ),
+        (
+            r#"b'{"event":"probed"}\n'"#.to_owned(),
+            "an answer to what was not asked",
+        ),
+    ] {
+        hostile(&folder, &before, r#"b'{"event":"alive"}\n' * 1000"#);
+        let ran = sh(
+            &folder,
+            "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s <job.jsonl",
+        );
+        assert_eq!(ran.status, 74, "{said}: {}", ran.err);
+        assert!(
+            ran.err.contains(said) && ran.err.contains("host 0 (127.0.0.1) lost: "),
+            "{said}: {}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn a_dev_shm_of_its_own() {
+    let folder = scratch("private-shm");
+    std::fs::write("/dev/shm/seen-by-all", "x").unwrap();
+    job(&folder, &["ls /dev/shm; echo x >/dev/shm/mine; id -u"]);
+    let ran = spawn(&folder, "--private-shm --format human");
+    std::fs::remove_file("/dev/shm/seen-by-all").unwrap();
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert!(
+        !ran.out.contains("seen-by-all") && !Path::new("/dev/shm/mine").exists(),
+        "{}",
+        ran.out
+    );
+    assert!(
+        ran.out
+            .contains(&format!("] {}\n", sh(&folder, "id -u").out.trim())),
+        "{}",
+        ran.out
+    );
+}

@@ -1,0 +1,393 @@
+//! Signals: Ctrl-C in a real terminal, a terminal that closes, nohup, a reader that goes away.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use support::{Cluster, ip_config, partition, path, ran, scratch, sh, soon, takes_seconds};
+
+/// A terminal of tmux, with a server of its own.
+struct Terminal {
+    /// What leads to the machine that it is a terminal of: nothing, or `host-lab exec 1`.
+    way: String,
+    folder: PathBuf,
+    socket: PathBuf,
+}
+
+impl Terminal {
+    fn new(folder: &Path) -> Terminal {
+        // a server that ends must not be taken for the next one
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "dgl-tools-test-{}-{}.tmux",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let socket = std::env::temp_dir().join(name);
+        Terminal {
+            way: String::new(),
+            folder: folder.to_owned(),
+            socket,
+        }
+    }
+
+    fn tmux(&self, args: &[&str]) {
+        let mut tmux = Command::new("tmux");
+        tmux.arg("-S")
+            .arg(&self.socket)
+            .args(["-f", "/dev/null"])
+            .args(args)
+            .env("PATH", path())
+            .current_dir(&self.folder);
+        let tmux = ran(tmux.output().expect("tmux is missing"));
+        assert_eq!(tmux.status, 0, "{}", tmux.err);
+    }
+
+    /// A pipeline in the foreground of the terminal; its status is for [`Terminal::status`].
+    fn run(&self, pipeline: &str) {
+        // the trap lets this shell live on; the stages of the pipeline meet the signal as they
+        // would anywhere
+        let script = format!("trap : INT\n{pipeline}\necho $? >status.new; mv status.new status\n");
+        std::fs::write(self.folder.join("run.sh"), script).unwrap();
+        let _ = std::fs::remove_file(self.folder.join("status"));
+        self.tmux(&[
+            "new-session",
+            "-d",
+            "-x",
+            "200",
+            "-y",
+            "50",
+            &format!("{} sh run.sh 2>err", self.way),
+        ]);
+    }
+
+    fn ctrl_c(&self) {
+        self.tmux(&["send-keys", "C-c"]);
+    }
+
+    fn ended(&self) -> bool {
+        self.folder.join("status").exists()
+    }
+
+    fn status(&self) -> (String, String) {
+        soon("the pipeline ends", || self.ended());
+        let text = |name: &str| std::fs::read_to_string(self.folder.join(name)).unwrap();
+        (text("status").trim().to_owned(), text("err"))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux")
+            .arg("-S")
+            .arg(&self.socket)
+            .arg("kill-server")
+            .output();
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn has(folder: &Path, file: &str, text: &str) -> bool {
+    std::fs::read_to_string(folder.join(file)).is_ok_and(|all| all.contains(text))
+}
+
+/// Whether a process here belongs to the job.
+fn lives(folder: &Path, job: &str) -> bool {
+    sh(
+        folder,
+        &format!("grep -qs '^DGL_TOOLS_JOB={job}$' -z /proc/[0-9]*/environ"),
+    )
+    .status
+        == 0
+}
+
+#[test]
+fn ctrl_c_while_a_tool_still_reads() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("reads");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
+                dgl-env --role worker -- touch ran >all.jsonl";
+    assert_eq!(sh(&folder, plan).status, 0);
+    let tools = [
+        "ipconf-check -",
+        "host-probe --connect local",
+        "part-map --part-config out/g.json --workspace /nowhere/ws",
+        "part-push --connect local",
+        "dgl-env --role worker -- true",
+        "dgl-spawn --connect local --no-push-check --log-dir logs",
+        "dgl-reap --connect local --list",
+    ];
+    for tool in tools {
+        let terminal = Terminal::new(&folder);
+        // all has come but the end
+        let name = tool.split(' ').next().unwrap();
+        let feed = "sh -c 'cat all.jsonl; : >fed; exec sleep 300'";
+        let _ = std::fs::remove_file(folder.join("fed"));
+        let _ = std::fs::remove_file(folder.join("pid"));
+        terminal.run(&format!("{feed} | sh -c 'echo $$ >pid; exec {tool} >said'"));
+        let is_tool = || {
+            let pid = std::fs::read_to_string(folder.join("pid")).unwrap_or_default();
+            std::fs::read_link(format!("/proc/{}/exe", pid.trim()))
+                .is_ok_and(|exe| exe.ends_with(name))
+        };
+        soon("the tool reads", || {
+            folder.join("fed").exists() && is_tool()
+        });
+        terminal.ctrl_c();
+        assert_eq!(
+            terminal.status(),
+            ("130".to_owned(), String::new()),
+            "{tool}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(folder.join("said")).unwrap(),
+            "",
+            "{tool}"
+        );
+        assert!(
+            !folder.join("ws").exists() && !folder.join("logs").exists(),
+            "{tool}"
+        );
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_job_on_real_hosts() {
+    let folder = scratch("ctrl-c");
+    let cluster = Cluster::up("ctrl-c", 3);
+    ip_config(&folder, 3);
+    let script = support::root().join("tools/host-lab/host-lab");
+    let way = format!(
+        "LAB='{}' '{}' exec 1",
+        cluster.0.display(),
+        script.display()
+    );
+    let terminal_of_host_1 = || {
+        let mut terminal = Terminal::new(&folder);
+        terminal.way.clone_from(&way);
+        terminal
+    };
+    let begin = "ipconf-check ip.txt | host-probe | dgl-env --role worker --workspace /srv";
+    let tree = "-- sh -c \"sleep 300 & setsid sleep 301 & sleep 302\"";
+    let runs = |out: &str| {
+        std::fs::read_to_string(folder.join(out))
+            .is_ok_and(|all| all.matches(r#""type":"started""#).count() == 3)
+    };
+    // the reader of dgl-spawn gets the signal too, and is gone before the job is
+    let terminal = terminal_of_host_1();
+    terminal.run(&format!(
+        "{begin} {tree} | dgl-spawn --format jsonl | tee one.jsonl >/dev/null"
+    ));
+    soon("the job runs", || runs("one.jsonl"));
+    terminal.ctrl_c();
+    let (_, err) = terminal.status();
+    assert!(err.contains("was ended by SIGINT"), "{err}");
+    cluster.assert_clean();
+
+    let terminal = terminal_of_host_1();
+    terminal.run(&format!(
+        "{begin} {tree} | dgl-spawn --format jsonl >two.jsonl"
+    ));
+    soon("the job runs", || runs("two.jsonl"));
+    terminal.ctrl_c();
+    let (status, err) = terminal.status();
+    assert_eq!(status, "130", "{err}");
+    assert!(err.contains("was ended by SIGINT"), "{err}");
+    assert!(has(&folder, "two.jsonl", r#""code":130,"cause":"signal""#));
+    cluster.assert_clean();
+
+    // what does not obey TERM gets its grace, until a second Ctrl-C
+    let terminal = terminal_of_host_1();
+    let deaf = "-- sh -c \"trap \\\"echo told\\\" TERM; echo deaf; while :; do sleep 0.1; done\"";
+    terminal.run(&format!(
+        "{begin} {deaf} | dgl-spawn --grace 10m --format human >out.txt"
+    ));
+    let said = |what: &str| {
+        std::fs::read_to_string(folder.join("out.txt"))
+            .is_ok_and(|all| all.matches(what).count() >= 3)
+    };
+    soon("the job runs", || said("deaf"));
+    terminal.ctrl_c();
+    soon("it is told to end", || said("told"));
+    assert!(!terminal.ended(), "it has ten minutes");
+    terminal.ctrl_c();
+    let (status, err) = terminal.status();
+    assert_eq!(status, "130", "{err}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn term_hup_and_nohup() {
+    let folder = scratch("signals");
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
+        0.05; done'";
+    let job = format!("ipconf-check ip.txt | {wait} >job.jsonl");
+    assert_eq!(sh(&folder, &job).status, 0);
+    let started = "until grep -qs '\"started\"' out.jsonl || ! kill -0 $p; do sleep 0.05; done";
+    for (before, signal, status) in [("", "TERM", 143), ("", "HUP", 129), ("nohup", "TERM", 143)] {
+        let name = format!("signals-{}-{signal}{before}", std::process::id());
+        let spawn = format!(
+            "rm -f out.jsonl; {before} dgl-spawn --connect local --job {name} <job.jsonl \
+             >out.jsonl & p=$!; {started}"
+        );
+        let got = sh(&folder, &format!("{spawn}; kill -{signal} $p; wait $p"));
+        assert_eq!(got.status, status, "{signal}: {}", got.err);
+        assert!(
+            got.err.contains(&format!("was ended by SIG{signal}")),
+            "{signal}: {}",
+            got.err
+        );
+        assert!(!lives(&folder, &name), "{signal}");
+    }
+    let name = format!("signals-{}", std::process::id());
+    let nohup = format!(
+        "rm -f out.jsonl; nohup dgl-spawn --connect local --job {name} <job.jsonl >out.jsonl & \
+         p=$!; {started}"
+    );
+    let went_on = sh(
+        &folder,
+        &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"),
+    );
+    assert_eq!(went_on.status, 0, "{}", went_on.err);
+    assert!(went_on.err.contains("ended well"), "{}", went_on.err);
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "each kind of tool loses its reader in its own way"
+)]
+#[test]
+fn a_reader_that_goes_away() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("reader");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    // more than a pipe holds
+    let many: String = (0..4000)
+        .map(|host| format!("10.0.{}.{}\n", host / 250, host % 250 + 1))
+        .collect();
+    std::fs::write(folder.join("many.txt"), many).unwrap();
+    std::fs::create_dir(folder.join("extras")).unwrap();
+    (0..1000).for_each(|file| std::fs::write(folder.join(format!("extras/{file}")), "").unwrap());
+    let planners = [
+        "ipconf-check many.txt",
+        "ipconf-check --emit ip_config many.txt",
+        "part-map --workspace /w --extra extras <many.jsonl",
+        "dgl-env --role worker --workspace /w --num-omp-threads 1 --master-port 29500 -- true \
+         <many.jsonl",
+    ];
+    assert_eq!(
+        sh(
+            &folder,
+            "ipconf-check many.txt | jq -c '.iface = \"eth0\" | .cpus = 1' >many.jsonl"
+        )
+        .status,
+        0
+    );
+    for planner in planners {
+        let got = sh(
+            &folder,
+            &format!("{{ {planner}; echo $? >status; }} | head -n 1 | wc -l; cat status"),
+        );
+        assert_eq!(
+            (got.out.as_str(), got.err.as_str()),
+            ("1\n0\n", ""),
+            "{planner}"
+        );
+    }
+
+    // one that acts does all of its work, says it once, and keeps its status
+    let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
+        >plan.jsonl
+                dgl-env --role worker -- sh -c 'seq 20000; touch done' \
+                    <plan.jsonl >well.jsonl
+                dgl-env --role worker -- sh -c 'seq 20000; exit 7' <plan.jsonl \
+                    >fails.jsonl";
+    assert_eq!(sh(&folder, plan).status, 0);
+    let actors = [
+        ("part-push <plan.jsonl", 0),
+        ("host-probe <plan.jsonl", 0),
+        ("dgl-reap --list <plan.jsonl", 0),
+        ("dgl-spawn --no-push-check <well.jsonl", 0),
+        ("dgl-spawn --no-push-check --format human <well.jsonl", 0),
+        ("dgl-spawn --no-push-check <fails.jsonl", 7),
+    ];
+    for (actor, status) in actors {
+        let name = actor.split(' ').next().unwrap();
+        // the reader has gone before the first record
+        let script = format!(
+            "rm -f gone; {{ until [ -e gone ]; do sleep 0.01; done; {actor} --connect local; echo \
+             $? >status; }} | {{ exec <&-; : >gone; }}; cat status"
+        );
+        let got = sh(&folder, &script);
+        assert_eq!(got.out, format!("{status}\n"), "{actor}: {}", got.err);
+        assert_eq!(
+            got.err.matches(&format!("{name}: stdout: ")).count(),
+            1,
+            "{actor}: {}",
+            got.err
+        );
+    }
+    assert!(folder.join("ws/done").exists() && folder.join("ws/data/part0/graph.dgl").exists());
+}
+
+#[test]
+fn what_people_read_fits_the_terminal() {
+    let folder = scratch("terminal-width");
+    std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
+    let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \
+                sh -c 'echo \"frame #0: c10\"; sleep 2' >job.jsonl";
+    assert_eq!(sh(&folder, plan).status, 0);
+    let on_terminal = |command: &str| {
+        let script = format!(
+            "TERM=xterm script -qec 'stty cols 40 rows 20; {command}' /dev/null </dev/null"
+        );
+        sh(&folder, &script).out.replace('\r', "<")
+    };
+    let name = "a-job-with-a-name-that-is-longer-than-the-line";
+    let spawn = format!("dgl-spawn --connect local --no-preflight --job {name} <job.jsonl");
+    let shown = on_terminal(&spawn);
+    let status: Vec<&str> = shown
+        .split("\x1b[?7l")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("\x1b[?7h")?.0))
+        .collect();
+    assert!(!status.is_empty(), "{shown}");
+    for line in status {
+        assert!(
+            line.chars().count() <= 40 && line.ends_with('…'),
+            "{line:?}"
+        );
+    }
+    let (_, end) = shown.rsplit_once("\x1b[?7h").unwrap();
+    assert!(end.starts_with("<\x1b[K"), "it is cleared: {end:?}");
+
+    // what has no log is not said to be in one
+    let folded = "1 line not shown here: C++ frames, and what processes wrote because they were \
+                  ended";
+    for (log, ending) in [("", "<\n"), ("--log-dir logs", "; --log-dir has all<\n")] {
+        let shown = on_terminal(&spawn.replace("--job", &format!("{log} --job")));
+        assert!(shown.contains(&format!("{folded}{ending}")), "{shown}");
+    }
+
+    let wrong = "dgl-spawn --connect local --no-push-check <ip_config.txt";
+    let shown = on_terminal(wrong);
+    let (_, fix) = shown.split_once("  fix: ").unwrap();
+    assert!(fix.contains("<\n       "), "{shown}");
+    assert!(
+        fix.lines().all(|line| line.chars().count() <= 41),
+        "{shown}"
+    );
+    let piped = sh(&folder, wrong).err;
+    assert_eq!(
+        piped.lines().count(),
+        2,
+        "no line is broken in a pipe: {piped}"
+    );
+}

@@ -1,0 +1,279 @@
+//! dgl-why on the records of a job that runs and ends on this machine. Its verdicts on real jobs of
+//! DGL are a table beside its source.
+
+use serde_json::json;
+use std::path::Path;
+use support::{scratch, sh, takes_seconds};
+
+/// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
+/// jobs that use the same port for torch.
+fn job(folder: &Path, name: &str, script: &str) {
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    std::fs::write(folder.join("work.py"), script).unwrap();
+    let run = format!(
+        "ipconf-check ip.txt | dgl-env --role worker \
+         --workspace \"$PWD\" -- python3 work.py | dgl-spawn --wait 2m --connect local \
+              --job {name} >job.jsonl"
+    );
+    sh(folder, &run);
+}
+
+#[test]
+fn it_names_the_exception_that_ended_a_job() {
+    let folder = scratch("why-raises");
+    job(
+        &folder,
+        "why-raises",
+        "print('begun')\nraise KeyError('nothing')\n",
+    );
+    let why = sh(&folder, "dgl-why job.jsonl");
+    assert_eq!(why.status, 0, "{}", why.err);
+    let said =
+        "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing'.\n  since: ";
+    assert!(why.out.starts_with(said), "{}", why.out);
+    assert!(
+        why.out.contains(r#"shown by: {"type":"output""#)
+            && why.out.contains(r#"{"type":"exited""#),
+        "{}",
+        why.out
+    );
+    let brief = sh(&folder, "dgl-why --brief job.jsonl").out;
+    assert!(
+        brief.starts_with(said) && !brief.contains("shown by"),
+        "{brief}"
+    );
+    for same in ["dgl-why <job.jsonl", "dgl-why - <job.jsonl"] {
+        assert_eq!(sh(&folder, same).out, why.out, "{same}");
+    }
+}
+
+#[test]
+fn it_finds_nothing_unusual_where_nothing_is() {
+    let folder = scratch("why-well");
+    job(&folder, "why-well", "print('done')\n");
+    let why = sh(&folder, "dgl-why job.jsonl");
+    assert!(
+        why.out.starts_with("The job ended well: 1 process, ")
+            && why.out.ends_with("\nNothing unusual.\n"),
+        "{}",
+        why.out
+    );
+    let begun = sh(
+        &folder,
+        "grep -v summary job.jsonl | grep -v exited | dgl-why",
+    );
+    assert!(
+        begun.out.starts_with("The job runs: 1 process for "),
+        "{}",
+        begun.out
+    );
+}
+
+#[test]
+fn a_last_line_that_breaks_off_hides_nothing_before_it() {
+    let folder = scratch("why-cut");
+    job(&folder, "why-cut", "raise KeyError('nothing')\n");
+    let cut = "grep -v summary job.jsonl >all; head -c -9 all >cut; grep summary job.jsonl >>cut";
+    assert_eq!(sh(&folder, cut).status, 0);
+    // in the midst nothing may be missing
+    assert_eq!(sh(&folder, "dgl-why cut").status, 65);
+    for (line, status) in [
+        ("head -c -9 all | dgl-why", 0),
+        ("head -c -9 all >live; dgl-why live", 0),
+        ("head -c -9 all >live; dgl-report live", 0),
+        // the stages of a pipeline want every record
+        ("head -c -9 all | dgl-stacks --job x --connect local", 65),
+    ] {
+        let got = sh(&folder, line);
+        assert!(
+            got.status == status && got.err.contains(" breaks off"),
+            "{line}: {} {}",
+            got.status,
+            got.err
+        );
+        assert_eq!(got.out.contains("KeyError"), status == 0, "{line}");
+    }
+}
+
+#[test]
+fn questions_to_the_hosts_end_no_job() {
+    let folder = scratch("why-asked");
+    job(&folder, "why-asked", "print('done')\n");
+    let ask = "grep -v -e summary -e exited job.jsonl | dgl-reap --connect local --list >asked";
+    let asked = sh(&folder, ask);
+    assert_eq!(asked.status, 0, "{}", asked.err);
+    let why = sh(&folder, "tail -n 1 asked | grep summary && dgl-why asked");
+    assert!(why.out.contains("\nThe job runs: "), "{}", why.out);
+    let page = sh(&folder, "dgl-report asked").out;
+    assert!(!page.contains("The job ended well"), "{page}");
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
+    let folder = scratch("why-refused");
+    assert_eq!(sh(&folder, "dgl-why </dev/null").status, 65);
+    assert_eq!(sh(&folder, "echo x | dgl-why").status, 65);
+    let hosts = sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why");
+    assert_eq!(hosts.status, 0, "{}", hosts.err);
+    assert!(
+        hosts.out.starts_with("The job was not started: "),
+        "{}",
+        hosts.out
+    );
+}
+
+#[test]
+fn memory_does_not_grow_with_what_a_job_wrote() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("why-memory");
+    job(
+        &folder,
+        "why-memory",
+        "print('begun')\nraise KeyError('nothing')\n",
+    );
+    // 100 MB of output come before the exception
+    let long = r#"line=$(printf "%1000s" | tr " " x)
+        record="{\"type\":\"output\",\"id\":0,\"stream\":\"stdout\",\"time_ms\":@"
+        record="$record,\"line\":\"$line\"}"
+        at=$(sed -n 's/.*"begun".*"time_ms":\([0-9]*\).*/\1/p' job.jsonl)
+        { sed '/"begun"/q' job.jsonl; yes "$record" | head -n 100000 | sed "s/@/$at/"
+          sed '1,/"begun"/d' job.jsonl; } >long.jsonl
+        wc -c <long.jsonl"#;
+    let bytes: u64 = sh(&folder, long).out.trim().parse().unwrap();
+    assert!(bytes > 100_000_000, "{bytes}");
+    for tool in ["dgl-why --brief", "dgl-report --lines 5"] {
+        // in KiB, of address space
+        let ran = sh(&folder, &format!("ulimit -v 65536; {tool} long.jsonl"));
+        assert_eq!(ran.status, 0, "{tool}: {}", ran.err);
+        assert!(ran.out.contains("raised KeyError: "), "{tool}: {}", ran.out);
+    }
+}
+
+/// Writes the records of a worker on each of so many addresses of this machine, with a home of the
+/// test's own: hosts to hosts.jsonl, all to job.jsonl.
+fn workers(folder: &Path, hosts: u32, command: &str) {
+    let (mut all, mut own) = (String::new(), String::new());
+    for id in 0..hosts {
+        let ip = format!("127.0.0.{}", id + 1);
+        all += &format!(
+            "{}\n",
+            json!({"type": "host", "id": id, "of": hosts, "ip": ip, "port": 30050})
+        );
+        let process = json!({"type": "process", "id": id, "of": hosts, "host": id, "ip": ip,
+            "role": "worker", "rank": id, "cwd": folder, "env": {"K": id.to_string()},
+            "argv": ["sh", "-c", command]});
+        own += &format!("{process}\n");
+    }
+    std::fs::write(folder.join("hosts.jsonl"), &all).unwrap();
+    std::fs::write(folder.join("job.jsonl"), all + &own).unwrap();
+}
+
+const SPAWN: &str = "export HOME=$PWD; spawn='dgl-spawn --no-preflight --connect local --grace 1s \
+    --host-timeout 6s'; ";
+
+#[test]
+fn an_attached_stream_has_what_the_verdict_needs() {
+    let folder = scratch("why-attached");
+    let raises = "[ $K = 2 ] || exec sleep 600; python3 -c 'raise KeyError(7)'";
+    let table = [
+        (
+            raises,
+            1,
+            "The job failed: worker 2 on host 2 (127.0.0.3) raised KeyError: 7.\n  since: ",
+        ),
+        ("sleep 1", 0, "The job ended well: 3 processes, "),
+    ];
+    for (command, status, verdict) in table {
+        workers(&folder, 3, command);
+        let script = format!(
+            "{SPAWN} $spawn --job attached --detach <job.jsonl >/dev/null
+             $spawn --attach attached <hosts.jsonl >attached.jsonl"
+        );
+        let ran = sh(&folder, &script);
+        assert_eq!(ran.status, status, "{}", ran.err);
+        let why = sh(&folder, "dgl-why attached.jsonl").out;
+        assert!(why.starts_with(verdict), "{why}");
+        let page = sh(&folder, "dgl-report attached.jsonl");
+        assert!(page.out.contains("3 processes"), "{}{}", page.out, page.err);
+        // what is not there is not made up
+        let without = sh(&folder, "grep -v '\"process\"' attached.jsonl | dgl-why").out;
+        assert!(
+            without.starts_with(verdict)
+                && without.contains("Also: 3 process records are missing in the records."),
+            "{without}"
+        );
+        let job_s = |file: &str| {
+            let text = std::fs::read_to_string(folder.join(file)).unwrap();
+            let last: serde_json::Value =
+                serde_json::from_str(text.lines().last().unwrap()).unwrap();
+            last["elapsed_ms"].as_u64().unwrap() / 1000
+        };
+        // an attached tool that comes late does not count its own coming
+        let again = format!("sleep 5; {SPAWN} $spawn --attach attached <hosts.jsonl >again.jsonl");
+        sh(&folder, &again);
+        assert!(job_s("again.jsonl") < job_s("attached.jsonl") + 5);
+    }
+}
+
+#[test]
+fn a_pause_of_who_decides_is_no_lost_host() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("why-paused");
+    workers(&folder, 2, "echo up; exec sleep 600");
+    let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done; sleep 1";
+    let launcher = format!(
+        "{SPAWN} $spawn --job paused <job.jsonl >out.jsonl & p=$!
+         {wait}; kill -STOP $p; sleep 9; kill -CONT $p; wait $p"
+    );
+    let leader = format!(
+        "{SPAWN} $spawn --job paused --detach <job.jsonl >/dev/null
+         p=$(cat .local/state/dgl-tools/paused/127.0.0.1/guard)
+         sleep 1; kill -STOP $p; sleep 9; kill -CONT $p
+         $spawn --attach paused <hosts.jsonl >out.jsonl"
+    );
+    for (script, who) in [
+        (launcher, "the launcher"),
+        (leader, "the agent that keeps it on its first host"),
+    ] {
+        let ran = sh(&folder, &script);
+        assert_eq!(ran.status, 74, "{}", ran.err);
+        let said = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
+        assert!(
+            ran.err.contains(&said)
+                && ran.err.contains("; no host was lost\n  fix: ")
+                && !ran.err.contains("lost: ")
+                && !ran.err.contains("could not be ended"),
+            "{}",
+            ran.err
+        );
+        let why = sh(&folder, "dgl-why out.jsonl").out;
+        let said = format!("The job failed: {who} was stopped for ");
+        assert!(
+            why.starts_with(&said) && why.contains("; no host was lost.\n"),
+            "{why}"
+        );
+    }
+}
+
+/// The hosts have not given a launcher up that was stopped for less than their patience.
+#[test]
+fn a_short_pause_of_the_launcher_harms_nothing() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("why-short-pause");
+    workers(&folder, 2, "echo up; exec sleep 16");
+    let ran = sh(
+        &folder,
+        &format!(
+            "{SPAWN} $spawn --job short-pause <job.jsonl >out.jsonl & p=$!
+             until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done
+             sleep 1; kill -STOP $p; sleep 4; kill -CONT $p; wait $p"
+        ),
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+}

@@ -1,0 +1,244 @@
+//! Workers: plain processes, one or several a host, such as scripts of torch.distributed without
+//! graph servers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Cluster, ip_config, python_with_dgl, scratch, sh};
+
+/// Adds the ranks of all workers up, over gloo; the sum is printed by each.
+const ALL_REDUCE: &str = "import os, sys, datetime
+import torch
+import torch.distributed as dist
+dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=120))
+rank = dist.get_rank()
+if os.environ.get('FAILS') == str(rank):
+    sys.exit(7)
+total = torch.tensor([rank + 1])
+dist.all_reduce(total)
+names = 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', 'OMP_NUM_THREADS'
+print('sum', int(total), 'of', dist.get_world_size(), *(os.environ[name] for name in names))
+dist.barrier()
+";
+
+/// Two hosts, the script and their folder; none where there is no torch.
+fn two_hosts(name: &str) -> Option<(Cluster, PathBuf, String)> {
+    let python = python_with_dgl()?;
+    let folder = scratch(name);
+    ip_config(&folder, 2);
+    fs::write(folder.join("reduce.py"), ALL_REDUCE).unwrap();
+    let cluster = Cluster::up(name, 2);
+    let script = format!(
+        "ipconf-check ip.txt | host-probe --python {python} |
+         part-map --workspace /srv/job --extra reduce.py | part-push >pushed.jsonl"
+    );
+    let pushed = cluster.sh(&folder, &script);
+    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    Some((cluster, folder, python))
+}
+
+/// What four workers print, whoever starts them.
+fn assert_all_met(out: &str) {
+    for rest in ["0 2 0", "1 2 0", "0 2 1", "1 2 1"] {
+        let line = format!("sum 10 of 4 {rest} ");
+        assert_eq!(out.matches(&line).count(), 1, "{line}: {out}");
+    }
+}
+
+fn run(cluster: &Cluster, folder: &Path, flags: &str, python: &str) -> support::Ran {
+    let script = format!(
+        "<pushed.jsonl dgl-env --role worker --num-workers 2 {flags} -- {python} reduce.py |
+         dgl-spawn --format human --timeout 5m"
+    );
+    cluster.sh(folder, &script)
+}
+
+#[test]
+fn torch_workers_meet_on_real_hosts() {
+    let Some((cluster, folder, python)) = two_hosts("workers-torch") else {
+        return;
+    };
+    let direct = run(&cluster, &folder, "--num-omp-threads 1", &python);
+    assert_eq!(direct.status, 0, "{}{}", direct.out, direct.err);
+    assert_all_met(&direct.out);
+    assert!(
+        direct
+            .out
+            .contains("[10.77.0.2 worker 3] sum 10 of 4 1 2 1 1\n")
+    );
+
+    // of torch 1.13 under Python 3.11; others take them too
+    let torchrun = "--launcher torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1";
+    let started = run(&cluster, &folder, torchrun, &python);
+    assert_eq!(started.status, 0, "{}{}", started.out, started.err);
+    assert_all_met(&started.out);
+    cluster.assert_clean();
+
+    // the others wait in the sum for one that has gone
+    let failed = run(&cluster, &folder, "--env FAILS=2", &python);
+    assert!(
+        failed.status == 7 && failed.err.contains("worker 2 exited with status 7"),
+        "{} {}{}",
+        failed.status,
+        failed.out,
+        failed.err
+    );
+    cluster.assert_clean();
+}
+
+/// A worker whose torch is beside it, imported by way of a module of the job.
+const IMPORTS: &[(&str, &str)] = &[
+    ("mods/torch/__init__.py", ""),
+    ("code/model.py", "import torch\n"),
+    (
+        "code/job.py",
+        "from model import torch\nprint('ran', torch.__name__)\n",
+    ),
+    (
+        "code/plain.py",
+        "try:\n    import torch\nexcept ImportError:\n    print('went on')\n",
+    ),
+];
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+#[test]
+fn workers_of_real_hosts_are_examined_before_they_start() {
+    let folder = scratch("workers-preflight");
+    ip_config(&folder, 3);
+    for (file, text) in IMPORTS {
+        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let cluster = Cluster::up("workers-preflight", 3);
+    let made = cluster.sh(
+        &folder,
+        "python3 -m venv --without-pip venv && ipconf-check ip.txt | host-probe |
+         part-map --workspace /srv/job --script-folder code --script-folder mods |
+         part-push >pushed.jsonl",
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let run = |env: &str, script: &str| {
+        cluster.sh(
+            &folder,
+            &format!(
+                "<pushed.jsonl dgl-env --role worker --num-workers 2 {env} -- \
+                 $PWD/venv/bin/python3 {script} |
+                 dgl-spawn --connect-timeout 60s --format human"
+            ),
+        )
+    };
+    let with_torch = "--env PYTHONPATH=/srv/job/mods";
+    let healthy = run(with_torch, "code/job.py");
+    assert!(
+        healthy.status == 0 && healthy.out.matches("ran torch\n").count() == 6,
+        "{}{}",
+        healthy.out,
+        healthy.err
+    );
+
+    let break_hosts = "ssh h2 'rm -r /srv/job/mods/torch; PATH=$PATH:/usr/sbin:/sbin
+         ip route add blackhole 10.77.0.3'
+         ssh h3 'echo \"# edited\" >>/srv/job/code/job.py'";
+    let broken = cluster.call(&["exec", "1", "sh", "-c", break_hosts]);
+    assert_eq!(broken.status, 0, "{}", broken.err);
+    let refused = run(with_torch, "code/job.py");
+    assert_eq!(refused.status, 74, "{}{}", refused.out, refused.err);
+    for words in [
+        "host 1 (10.77.0.2): no module named torch",
+        "host 2 (10.77.0.3): code/job.py differs from the other hosts'",
+        "host 2 (10.77.0.3): cannot be reached on an ephemeral port from host 1 (10.77.0.2)",
+        "nothing was started",
+    ] {
+        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+    }
+    assert_eq!(
+        refused.err.matches("dgl-spawn: host").count(),
+        4,
+        "{}",
+        refused.err
+    );
+
+    // what can do without torch is not kept from running by either
+    let without = run("", "code/plain.py");
+    assert!(
+        without.status == 0 && without.out.matches("went on\n").count() == 6,
+        "{}{}",
+        without.out,
+        without.err
+    );
+    let mistyped = run(with_torch, "code/jbo.py");
+    let told = "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
+    assert!(
+        mistyped.status == 74 && mistyped.err.contains(told),
+        "{}",
+        mistyped.err
+    );
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_workspace_is_said_once() {
+    let folder = scratch("workers-workspace");
+    ip_config(&folder, 1);
+    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let place = folder.join("job");
+    let script = format!(
+        "export DGL_TOOLS_CONNECT=local
+         ipconf-check ip.txt | part-map --workspace {0} --extra ip.txt | part-push |
+           dgl-env --role worker --num-workers 2 -- sh -c 'pwd; cat ip_config.txt; echo {{rank}}' \
+             2>warnings >job.jsonl
+         dgl-spawn --format human <job.jsonl && part-pull ip.txt --to got <job.jsonl",
+        place.display()
+    );
+    let ran = sh(&folder, &script);
+    let line = |rank: u32, text: &str| format!("[127.0.0.1 worker {rank}] {text}\n");
+    let folder_of_job = place.display().to_string();
+    assert!(
+        ran.status == 0
+            && ran.out.contains(&line(0, &folder_of_job))
+            && ran.out.contains(&line(1, &folder_of_job))
+            && ran.out.contains(&line(0, "0"))
+            && ran.out.contains(&line(1, "1")),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let other = format!(
+        "ipconf-check ip.txt | part-map --workspace {0} --extra ip.txt |
+         dgl-env --role worker --workspace /other -- t",
+        place.display()
+    );
+    let refused = sh(&folder, &other);
+    assert!(
+        refused.status == 65 && refused.err.contains("in the stream's workspace record"),
+        "{}",
+        refused.err
+    );
+}
+
+#[test]
+fn more_trainers_than_gpus_are_told() {
+    let folder = scratch("workers-gpus");
+    ip_config(&folder, 2);
+    let gpus = "jq -c '.gpus = 2 | .cpus = 8 | .iface = \"eth0\"'";
+    let plan = |count: &str| {
+        let script = format!(
+            "ipconf-check ip.txt | {gpus} | dgl-env --workspace /w --part-config g.json \
+             --num-trainers {count} -- python3 t.py | jq -r 'select(.role == \"trainer\") | .rank'"
+        );
+        let ran = sh(&folder, &script);
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        (ran.out.lines().count(), ran.err)
+    };
+    assert_eq!(plan("gpus"), (4, String::new()));
+    let (count, told) = plan("3");
+    assert!(
+        count == 6
+            && told.starts_with(
+                "dgl-env: warning: host 0 (10.77.0.1) has 2 GPUs for 3 processes, and 1 more host"
+            ),
+        "{told}"
+    );
+}

@@ -1,0 +1,239 @@
+//! dgl.mk in the Makefile of a research repo: tests/example, on this machine and on real hosts.
+
+use std::path::PathBuf;
+use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, takes_seconds, tools};
+
+/// A copy of the repo, as README tells a user to make one.
+fn example(name: &str) -> PathBuf {
+    let folder = scratch(name);
+    assert_eq!(
+        sh(
+            &folder,
+            &format!("cp -r '{}/tests/example/.' .", root().display())
+        )
+        .status,
+        0
+    );
+    folder
+}
+
+fn make(args: &str) -> String {
+    format!("make -I '{}' {args} 2>&1", root().display())
+}
+
+#[test]
+fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
+    let folder = example("example-path");
+    assert_eq!(
+        sh(&folder, "find . -type l").out,
+        "",
+        "what is copied out leads nowhere else"
+    );
+    std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
+    let built = tools().parent().unwrap().display().to_string();
+    let probe = make("probe WORKSPACE=\"$PWD/ws\"");
+    let script = format!(
+        "export DGL_TOOLS_CONNECT=local CARGO_TARGET_DIR='{built}' PATH=/usr/bin:/bin; {probe}"
+    );
+    let probed = sh(&folder, &script);
+    assert!(
+        probed.status == 0 && probed.out.contains("127.0.0.1"),
+        "{}",
+        probed.out
+    );
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "each make goes on from what the one before it has left"
+)]
+#[test]
+fn on_this_machine() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = example("example");
+    std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
+    partition(&folder, 1);
+    let here = |args: &str| -> Ran {
+        let script = format!(
+            "export DGL_TOOLS_CONNECT=local; {} WORKSPACE='{}'",
+            make(args),
+            folder.join("ws").display()
+        );
+        sh(&folder, &script)
+    };
+
+    assert!(
+        here("-n").out.contains("Nothing to be done for 'all'"),
+        "the repo's first target stays the first"
+    );
+    let probed = here("probe");
+    assert!(
+        probed.status == 0 && probed.out.contains("127.0.0.1"),
+        "{}",
+        probed.out
+    );
+
+    let pushed = here("push");
+    assert!(
+        pushed.status == 0
+            && pushed.out.contains("7 files")
+            && pushed.out.contains("; 0 there already"),
+        "{}",
+        pushed.out
+    );
+    assert!(
+        here("push").out.contains("0 files, 0 B; 7 there already"),
+        "nothing is pushed when nothing changed"
+    );
+    std::fs::write(folder.join("code/new.py"), "x").unwrap();
+    std::fs::remove_file(folder.join("ws/data/part0/graph.dgl")).unwrap();
+    assert!(
+        here("push").out.contains("2 files"),
+        "what is new here, and what was lost there"
+    );
+
+    let job = concat!(
+        r#"TRAIN="sh -c 'echo rank \$\$RANK of \$\$WORLD_SIZE: \$\$GREETING' x" "#,
+        r#"ENV_FLAGS="--env 'GREETING=two  words'""#
+    );
+    let trained = here(&format!("train NUM_TRAINERS=2 {job}"));
+    assert!(
+        trained.status == 0 && trained.out.contains("trainer 1] rank 1 of 2: two words"),
+        "{}",
+        trained.out
+    );
+    let logs = here("logs").out;
+    assert!(
+        logs.contains("trainer-1.log") && logs.contains("rank 1 of 2"),
+        "{logs}"
+    );
+    let failed = here("train NUM_TRAINERS=1 TRAIN='sh -c \"exit 7\"'");
+    assert!(
+        failed.status == 2 && failed.out.contains("Error 7"),
+        "{}",
+        failed.out
+    );
+    let verdict = here("why").out;
+    assert!(verdict.contains("status 7"), "{verdict}");
+    assert!(
+        !here("logs").out.contains("trainer-1.log"),
+        "the run before the last is not shown"
+    );
+    assert!(folder.join(".dgl-run/logs/run-1/trainer-1.log").is_file());
+    assert_eq!(here("reap").status, 0);
+    let workers = here(concat!(
+        r#"train WORKERS=2 PART_CONFIG= NUM_SAMPLERS=3 "#,
+        r#"TRAIN="sh -c 'echo worker \$\$RANK of \$\$WORLD_SIZE'""#
+    ));
+    assert!(
+        workers.status == 0 && workers.out.contains("worker 1] worker 1 of 2"),
+        "{}",
+        workers.out
+    );
+
+    // a stage that fails, first or in the midst, fails make
+    for (goal, args) in [
+        ("push", "HOSTS=none.txt"),
+        ("train", "MAP_FLAGS=--frobnicate"),
+        ("reap", "HOSTS=none.txt"),
+        ("train", "TRAIN="),
+        ("train", "TRAIN='sh -c x' RETRY=1"),
+    ] {
+        let failed = here(&format!("{goal} {args}"));
+        assert_eq!(failed.status, 2, "{goal} {args}: {}", failed.out);
+    }
+    let unset = sh(&folder, &make("push WORKSPACE="));
+    assert!(
+        unset.status == 2 && unset.out.contains("set WORKSPACE, the folder of the job"),
+        "{}",
+        unset.out
+    );
+}
+
+#[test]
+fn on_real_hosts_as_many_are_taken_as_are_needed() {
+    let folder = example("example-need");
+    let cluster = Cluster::up("example-need", 3);
+    partition(&folder, 2);
+    std::fs::write(
+        folder.join("ip_config.txt"),
+        "10.77.0.1\n10.77.0.2\n10.77.0.3\n",
+    )
+    .unwrap();
+    cluster.call(&["stop", "2"]);
+    let run = |goal: &str| {
+        let line =
+            format!("{goal} NEED=2 NEED_FLAGS='--port auto' PYTHON=none FETCH=ip_config.txt");
+        cluster.sh(&folder, &make(&line))
+    };
+    let pushed = run("push");
+    assert!(
+        pushed.status == 0 && pushed.out.contains("host 1 (10.77.0.2) is left out"),
+        "{}",
+        pushed.out
+    );
+    let fetched = run("fetch");
+    assert_eq!(fetched.status, 0, "{}", fetched.out);
+    let taken = std::fs::read_to_string(folder.join("results/h1/ip_config.txt")).unwrap();
+    let addresses: Vec<_> = taken.lines().map(|line| line.split(' ').next()).collect();
+    assert_eq!(addresses, [Some("10.77.0.1"), Some("10.77.0.3")]);
+    let reaped = run("reap");
+    assert_eq!(reaped.status, 0, "{}", reaped.out);
+    let fit = run("fit");
+    assert!(
+        fit.out.contains("host 1 (10.77.0.2) is left out"),
+        "{}",
+        fit.out
+    );
+    let few = cluster.sh(&folder, &make("push NEED=3 PYTHON=none"));
+    assert!(
+        few.status == 2 && few.out.contains("2 of 3 hosts can be taken"),
+        "{}",
+        few.out
+    );
+}
+
+#[test]
+fn real_dgl_by_make() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = example("example-dgl");
+    let cluster = Cluster::up("example", 2);
+    let run = |goals: &str| {
+        cluster.sh(
+            &folder,
+            &make(&format!(
+                "{goals} PYTHON='{python}' NUM_SERVERS=1 NUM_SAMPLERS=1"
+            )),
+        )
+    };
+    let fit = run("fit");
+    assert!(
+        fit.status == 0 && fit.out.contains("loading") && fit.out.contains(" fits"),
+        "{}",
+        fit.out
+    );
+    let large = run("fit FIT_FLAGS='--mem trainer=90T'");
+    assert!(
+        large.status == 2 && large.out.contains("Error 65"),
+        "{}",
+        large.out
+    );
+    let ran = run("train");
+    assert_eq!(ran.status, 0, "{}", ran.out);
+    assert!(
+        ran.out.contains("loss fell from") && folder.join(".dgl-run/logs/trainer-3.log").is_file(),
+        "{}",
+        ran.out
+    );
+    let fetched = run("fetch");
+    assert!(
+        fetched.status == 0 && folder.join("results/h0/model.pt").is_file(),
+        "{}",
+        fetched.out
+    );
+    cluster.assert_clean();
+}

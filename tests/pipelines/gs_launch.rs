@@ -1,0 +1,367 @@
+//! gs-copy and gs-launch: GraphStorm's command lines, and what GraphStorm's own launchers would
+//! run. tests/dgl/graphstorm.rs runs them with GraphStorm itself.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{executable, partition, root, scratch, sh, shells, takes_seconds};
+
+/// A process: its host, folder, variables and words.
+#[derive(Debug)]
+struct Seen {
+    ip: String,
+    cwd: String,
+    env: BTreeMap<String, String>,
+    words: Vec<String>,
+}
+
+fn seen(process: &Value, words: &str) -> Seen {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let env = process["env"].as_object().unwrap();
+    Seen {
+        ip: text(&process["ip"]),
+        cwd: text(&process["cwd"]),
+        env: env
+            .iter()
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect(),
+        words: process[words]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(text)
+            .collect(),
+    }
+}
+
+/// A process of GraphStorm's launcher, or those that torch's launcher makes of it, as torch 1 does.
+fn started(process: &Value) -> Vec<Seen> {
+    let mut one = seen(process, "words");
+    one.words.retain(|word| word != "-u");
+    if !one.words.contains(&"torch.distributed.launch".to_owned()) {
+        return vec![one];
+    }
+    let nproc: usize = one.words[3]
+        .strip_prefix("--nproc_per_node=")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let script = one
+        .words
+        .iter()
+        .position(|word| word.starts_with("--master_port="))
+        .unwrap()
+        + 1;
+    let trainer = |rank: usize| Seen {
+        ip: one.ip.clone(),
+        cwd: one.cwd.clone(),
+        env: one.env.clone(),
+        words: [
+            &[
+                "PYTHON".to_owned(),
+                one.words[script].clone(),
+                format!("--local_rank={rank}"),
+            ],
+            &one.words[script + 1..],
+        ]
+        .concat(),
+    };
+    (0..nproc).map(trainer).collect()
+}
+
+/// The words of ours as GraphStorm's launcher would say them: scripts by their files.
+fn by_file(mut words: Vec<String>) -> Vec<String> {
+    assert_eq!(words[0], "python3");
+    words[0] = "PYTHON".to_owned();
+    if words[1] == "-m"
+        && let Some(module) = words[2].strip_prefix("graphstorm.run.")
+    {
+        words[1] = format!("GS/{}.py", module.replace('.', "/"));
+        words.remove(2);
+    }
+    words
+}
+
+/// A folder where hosts are neither asked nor reached: host-probe says they have 16 processors, and
+/// dgl-spawn writes down what it was to start, with which flags, and ends with status $ENDS.
+fn stand_ins(name: &str) -> PathBuf {
+    let folder = scratch(name);
+    fs::create_dir_all(folder.join("ws/data")).unwrap();
+    fs::write(folder.join("ws/ip.txt"), "10.0.0.1 30050\n10.0.0.2 30050\n").unwrap();
+    executable(
+        &folder.join("bin/host-probe"),
+        "#!/bin/sh\nexec jq -c '.cpus = 16'\n",
+    );
+    let spawn = "#!/bin/sh\necho \"${DGL_TOOLS_SSH_USERNAME-}:${DGL_TOOLS_SSH_PORT-} $*\" >>flags; \
+        jq -c 'select(.type == \"process\")' >>started\nexit ${ENDS:-0}\n";
+    executable(&folder.join("bin/dgl-spawn"), spawn);
+    folder
+}
+
+/// What a command line starts: its processes, and the user, port and flags of each dgl-spawn.
+fn run(folder: &Path, line: &str) -> (i32, Vec<Seen>, String) {
+    let begin = "unset OMP_NUM_THREADS PYTHONPATH; PATH=$PWD/bin:$PATH; rm -f started flags";
+    let ran = sh(folder, &format!("{begin}; {line}"));
+    let started = fs::read_to_string(folder.join("started")).unwrap_or_default();
+    let records = started
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let flags = fs::read_to_string(folder.join("flags")).unwrap_or_default();
+    assert!(!flags.is_empty(), "{line}: {}", ran.err);
+    (
+        ran.status,
+        records.map(|record| seen(&record, "argv")).collect(),
+        flags,
+    )
+}
+
+#[test]
+fn processes_are_those_that_graphstorms_own_launchers_start() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = stand_ins("gs-words");
+    let ws = folder.join("ws").display().to_string();
+    let recorded = fs::read_to_string(root().join("tests/graphstorm/launcher.jsonl")).unwrap();
+    let mut compared = 0;
+    for case in recorded.replace("/ws", &ws).lines() {
+        let case: Value = serde_json::from_str(case).unwrap();
+        let line = case["line"].as_str().unwrap();
+        let (status, ours, flags) = run(&folder, &format!("gs-launch {line}"));
+        assert_eq!(status, 0, "{line}");
+        let theirs = case["processes"].as_array().unwrap();
+        let logs_in = theirs[0]["login"] == "bob:2222";
+        assert_eq!(flags.starts_with("bob:2222 "), logs_in, "{line}");
+        let theirs: Vec<Seen> = theirs.iter().flat_map(started).collect();
+        assert_eq!(ours.len(), theirs.len(), "{line}");
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            assert_eq!((ours.ip, ours.cwd), (theirs.ip, theirs.cwd), "{line}");
+            assert_eq!(by_file(ours.words), theirs.words, "{line}");
+            for (name, value) in theirs.env.iter().filter(|(_, value)| !value.is_empty()) {
+                assert_eq!(ours.env.get(name), Some(value), "{line}: {name}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 250, "{compared}");
+}
+
+#[test]
+fn a_line_for_graphstorm_needs_but_a_word_before_it() {
+    let folder = stand_ins("gs-forms");
+    let flags = "--workspace \"$PWD/ws\" --part-config data/g.json --ip-config ip.txt \
+        --num-trainers 1 --cf 'my c.yaml' --extra-envs 'A=$x y' B= --verbose True \
+        --lm-encoder-only --job j --log-dir logs --num-server-threads 1 --num-omp-threads 2";
+    let bare = run(&folder, &format!("gs-launch gs_edge_regression {flags}")).1;
+    assert_eq!(
+        by_file(bare[0].words.clone())[1],
+        "GS/gsgnn_ep/gsgnn_lm_ep.py"
+    );
+    let of_env = ["A", "B", "OMP_NUM_THREADS"].map(|name| bare[2].env[name].as_str());
+    assert_eq!(of_env, ["$x y", "", "2"]);
+    assert!(
+        bare[0].words.contains(&"my c.yaml".to_owned()),
+        "{:?}",
+        bare[0].words
+    );
+
+    let whole = format!("gs-launch /v/bin/python3 -u -m graphstorm.run.gs_edge_regression {flags}");
+    let (_, with_python, spawned) = run(&folder, &whole);
+    assert!(
+        with_python
+            .iter()
+            .all(|process| process.words[0] == "/v/bin/python3")
+    );
+    assert_eq!(with_python[0].words[1..], bare[0].words[1..]);
+    let spawn = |logs| format!(": --job j --format human --log-dir {logs}\n");
+    assert_eq!(spawned, spawn("logs") + &spawn("logs/remap"));
+
+    // what is shown can be pasted
+    let shown = format!("gs-launch --print gs_edge_regression {flags} >shown && . ./shown");
+    let pasted = run(&folder, &shown).1;
+    let words = |all: &[Seen]| all.iter().map(|one| one.words.clone()).collect::<Vec<_>>();
+    assert_eq!(words(&pasted), words(&bare));
+
+    // the workspace is this folder, as for GraphStorm
+    let here = "cd ws; gs-launch gs_node_regression --part-config \
+        data/g.json --ip-config ip.txt --num-trainers 1 --do-nid-remap=false; mv started flags ..";
+    let here = run(&folder, here).1;
+    assert_eq!(
+        (here.len(), here[0].cwd.as_str()),
+        (4, folder.join("ws").to_str().unwrap())
+    );
+}
+
+#[test]
+fn results_are_renamed_only_after_a_job_that_ended_well() {
+    let folder = stand_ins("gs-fails");
+    let line = "ENDS=3 gs-launch gs_node_regression --workspace \"$PWD/ws\" --part-config \
+        data/g.json --ip-config ip.txt --num-trainers 1 --output-chunk-size 9 --preserve-input 1";
+    let (status, started, _) = run(&folder, line);
+    assert_eq!((status, started.len()), (3, 4), "2 servers, 2 trainers");
+    // what is wrong with the second job is told before the first starts
+    let broken = line.replace("gs-launch", "gs-launch --print");
+    let broken = format!("{broken} | sed 's/--role worker/--role nobody/' >plan; . ./plan");
+    let ran = sh(
+        &folder,
+        &format!("PATH=$PWD/bin:$PATH; rm -f started flags; {broken}"),
+    );
+    assert_eq!(
+        (ran.status, folder.join("flags").exists()),
+        (2, false),
+        "{}",
+        ran.err
+    );
+}
+
+/// Each line is refused with that problem, and a cure.
+fn refused(folder: &Path, table: &[(&str, &str)]) {
+    for (line, problem) in table {
+        let got = sh(folder, line);
+        let told = got.err.contains(problem) && got.err.contains("fix: ");
+        assert!(
+            got.status == 2 && told,
+            "{line}: {} {}",
+            got.status,
+            got.err
+        );
+    }
+}
+
+#[test]
+fn every_shell_makes_the_same_pipelines() {
+    let folder = scratch("gs-shells");
+    std::fs::write(folder.join("it's $one.yaml"), "").unwrap();
+    let line = r#"gs_node_classification --workspace '/data/my job' --num-trainers 2 --part-config \
+        'my data/g.json' --ip-config ip.txt --extra-envs 'A=b  c' "B=it's" --cf "it's \$one.yaml" \
+        --note 'back\slash\' --list '' --lines 'one
+two'"#;
+    for script in ["gs-launch", "gs-copy"] {
+        let path = root().join("tools").join(script).join(script);
+        let printed = |shell: &str| {
+            let ran = sh(
+                &folder,
+                &format!("{shell} '{}' --print {line}", path.display()),
+            );
+            assert_eq!(ran.status, 0, "{shell} {script}: {}", ran.err);
+            ran.out
+        };
+        let usual = printed("sh");
+        assert!(usual.contains(r"'it'\''s $one.yaml'"), "{usual}");
+        for shell in shells() {
+            assert_eq!(printed(shell), usual, "{shell} {script}");
+            // and it reads them as one
+            let syntax = format!("{shell} '{}' --print {line} | {shell} -n", path.display());
+            assert_eq!(sh(&folder, &syntax).status, 0, "{shell} {script}");
+        }
+    }
+}
+
+#[test]
+fn what_gs_launch_misses_is_named() {
+    let flags = "--workspace /w --part-config g --ip-config i --num-trainers 1";
+    let table = [
+        ("gs-launch", "gs_TASK: is missing"),
+        (
+            "gs-launch --num-trainers",
+            "--num-trainers: its value is missing",
+        ),
+        (
+            "gs-launch --cf c.yaml gs_link_prediction",
+            "--cf: stands before the task",
+        ),
+        (
+            &format!("gs-launch gs_vertex {flags}"),
+            "gs_vertex: GraphStorm has no such task",
+        ),
+        (
+            "gs-launch gs_link_prediction --part-config g --ip-config i",
+            "--num-trainers: is missing",
+        ),
+        (
+            "gs-launch gs_link_prediction --part-config g",
+            "--ip-config: is missing",
+        ),
+        ("gs-launch gs_link_prediction", "--part-config: is missing"),
+        (&format!("gs-launch launch {flags}"), "SCRIPT: is missing"),
+        (
+            &format!("gs-launch launch {flags} --lr 1 t.py"),
+            "launcher has no such flag",
+        ),
+        (
+            &format!("gs-launch gs_node_regression {flags} --with-shared-fs maybe"),
+            "--with-shared-fs: maybe is neither true nor false",
+        ),
+    ];
+    refused(&scratch("gs-launch-usage"), &table);
+}
+
+#[test]
+fn what_gs_copy_misses_is_named() {
+    let table = [
+        ("gs-copy", "gs_TASK: is missing"),
+        ("gs-copy gs_link_prediction", "--workspace: is missing"),
+        (
+            "gs-copy gs_link_prediction --workspace w",
+            "w is not an absolute path",
+        ),
+        (
+            "gs-copy gs_link_prediction --workspace /w",
+            "--part-config: is missing",
+        ),
+        (
+            "gs-copy gs_link_prediction --workspace /w --part-config /x/g.json --ip-config i",
+            "--part-config: /x/g.json has no place in the workspace",
+        ),
+        (
+            "gs-copy gs_link_prediction --workspace /w --part-config g.json --ip-config ../i",
+            "--ip-config: ../i has no place in the workspace",
+        ),
+    ];
+    refused(&scratch("gs-copy-usage"), &table);
+}
+
+#[test]
+fn copied_to_where_the_same_line_looks_for_it() {
+    let folder = scratch("gs-copied");
+    partition(&folder, 1);
+    let make = "mkdir -p conf model/epoch-1 lib out/raw_id_mappings/_N out/wholegraph && \
+        echo 127.0.0.1 >conf/ip.txt && echo x | tee conf/nc.yaml own.py lib/l.py model/epoch-1/m \
+        out/raw_id_mappings/_N/part-0 out/wholegraph/f out/node_label_stats.json more \
+        out/data_transform_new.json";
+    assert_eq!(sh(&folder, make).status, 0);
+    let line = "DGL_TOOLS_CONNECT=local gs-copy python3 -m graphstorm.run.launch --script-folder \
+        lib --extra more:some/more --parts local --workspace \"$PWD/ws\" --num-trainers 2 \
+        --ip-config conf/ip.txt --part-config out/g.json --extra-envs A=1 B=2 --inference own.py \
+        --cf conf/nc.yaml --workspace x --restore-model-path=model/epoch-1 y";
+    let copied = sh(&folder, line);
+    assert_eq!(copied.status, 0, "{}", copied.err);
+    let there = sh(&folder.join("ws"), "find . -type f | sort").out;
+    let wanted = "./conf/ip.txt ./conf/nc.yaml ./lib/l.py ./model/epoch-1/m \
+        ./out/data_transform_new.json ./out/g.json ./out/node_label_stats.json \
+        ./out/part0/edge_feat.dgl ./out/part0/graph.dgl ./out/part0/node_feat.dgl \
+        ./out/raw_id_mappings/_N/part-0 ./out/wholegraph/f ./own.py ./some/more";
+    assert_eq!(there.lines().collect::<Vec<_>>().join(" "), wanted);
+    let config = fs::read_to_string(folder.join("ws/out/g.json")).unwrap();
+    assert!(config.contains("\"part0/graph.dgl\""), "{config}");
+}
+
+#[test]
+fn what_the_hosts_have_already_is_not_looked_for_here() {
+    let folder = scratch("gs-not-copied");
+    let line = "gs-copy --print gs_node_classification --workspace /w --part-config /w/d/g.json \
+        --ip-config ip.txt --cf /nfs/c.yaml --inference --restore-model-path model --ssh-port 2 \
+        --ssh-username bob --lm-encoder-only --num-trainers 2";
+    let shown = sh(&folder, line);
+    let wanted = "export DGL_TOOLS_SSH_PORT=2 DGL_TOOLS_SSH_USERNAME=bob\n\
+        ipconf-check ip.txt | host-probe --workspace /w \
+        |\n  part-map --part-config d/g.json --workspace /w --rel-data-path d \\\n    \
+        --config-name g.json --ip-config ip.txt |\n  part-push\n";
+    assert_eq!(
+        (shown.status, shown.out.as_str()),
+        (0, wanted),
+        "{}",
+        shown.err
+    );
+}

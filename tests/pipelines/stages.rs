@@ -1,0 +1,361 @@
+//! A stage that fails, in every way, at every place of the pipeline: the last stage's status says
+//! so in plain `sh`, without pipefail, and nothing is done behind it.
+
+use std::path::Path;
+use support::{Ran, partition, scratch, sh, takes_seconds};
+
+/// A tool, its arguments, and the set that it adds to the stream.
+struct Stage(&'static str, &'static str, &'static str);
+
+const PIPELINE: [Stage; 6] = [
+    Stage("ipconf-check", "ip.txt", "host"),
+    Stage("host-probe", "", "host"),
+    Stage(
+        "part-map",
+        "--part-config out/g.json --workspace \"$PWD/ws\"",
+        "file",
+    ),
+    Stage("part-push", "", "pushed"),
+    Stage(
+        "dgl-env",
+        "--num-trainers 2 --role trainer -- touch ran",
+        "process",
+    ),
+    Stage("dgl-spawn", "", ""),
+];
+
+/// Ways to fail, as filters of what the stage would have written, and what the stage behind it
+/// says.
+const WAYS: [(&str, &str, &str); 7] = [
+    ("is not there", "no-such-tool", "no record came in"),
+    (
+        "refuses its arguments",
+        "sh -c 'cat >/dev/null; exit 2'",
+        "no record came in",
+    ),
+    (
+        "dies before it reads",
+        "sh -c 'kill -9 $$'",
+        "no record came in",
+    ),
+    (
+        "dies when it has read all",
+        "sh -c 'cat >/dev/null; kill -9 $$'",
+        "no record came in",
+    ),
+    (
+        "dies within its first line",
+        "sh -c 'head -c 9; kill -9 $$'",
+        "breaks off in the middle",
+    ),
+    (
+        "dies within its last line",
+        "sh -c 'head -c -9; kill -9 $$'",
+        "breaks off in the middle",
+    ),
+    (
+        "has an item that failed",
+        "jq -c 'if .id == 0 then .ok = false | .error = \"broken\" else . end'",
+        "0 failed: broken",
+    ),
+];
+
+/// The stages behind number `at`, each with its pipe.
+fn rest(at: usize) -> String {
+    PIPELINE[at + 1..]
+        .iter()
+        .map(|Stage(tool, args, _)| format!(" | {tool} {args}"))
+        .collect()
+}
+
+fn local(folder: &Path, script: &str) -> Ran {
+    sh(folder, &format!("export DGL_TOOLS_CONNECT=local; {script}"))
+}
+
+/// All that is in the workspace, to the nanosecond.
+fn workspace(folder: &Path) -> String {
+    sh(
+        folder,
+        "find ws -printf '%p %s %T@ %C@\\n' 2>/dev/null | sort",
+    )
+    .out
+}
+
+/// Runs what breaks off in place of stage number `at`, and the stages behind it.
+fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, said: &str) {
+    let before = workspace(folder);
+    let got = local(folder, &format!("{broken}{}", rest(at)));
+    let (tool, next) = (PIPELINE[at].0, PIPELINE[at + 1].0);
+    assert_eq!(got.status, 65, "{tool} {how}\n{}", got.err);
+    // that all files were pushed is for dgl-spawn to see, right behind dgl-env
+    let from = |line: &str, tool: &str| line.starts_with(&format!("{tool}: "));
+    let explained = got.err.lines().any(|line| {
+        let is_of_next = from(line, next) || next == "dgl-env" && from(line, "dgl-spawn");
+        is_of_next && line.contains(said)
+    });
+    assert!(
+        explained,
+        "{tool} {how}: {next} does not say {said:?}\n{}",
+        got.err
+    );
+    assert_eq!(
+        workspace(folder),
+        before,
+        "{tool} {how}: something was done behind it"
+    );
+    assert!(
+        !got.out.contains(r#""type":"started""#),
+        "{tool} {how}: {}",
+        got.out
+    );
+}
+
+#[test]
+fn every_stage_failing_in_every_way_fails_the_last_one() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch("every-stage");
+    partition(&folder, 1);
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    std::fs::write(folder.join("in"), "").unwrap();
+    for (at, Stage(tool, args, set)) in PIPELINE.iter().enumerate().take(5) {
+        let whole = local(&folder, &format!("<in {tool} {args} >whole"));
+        assert_eq!(whole.status, 0, "{tool}: {}", whole.err);
+        for (how, filter, said) in WAYS {
+            assert_refused(&folder, at, &format!("<whole {filter}"), how, said);
+        }
+        let lines = std::fs::read_to_string(folder.join("whole")).unwrap();
+        let count = lines.lines().count();
+        for kept in 0..count {
+            assert_refused(
+                &folder,
+                at,
+                &format!("head -n {kept} whole"),
+                &format!("breaks off after {kept} lines"),
+                "",
+            );
+        }
+        let members: Vec<_> = (1..=count)
+            .zip(lines.lines())
+            .filter(|(_, line)| line.contains(&format!(r#""type":"{set}""#)))
+            .collect();
+        assert!(!members.is_empty(), "{tool} adds no {set}");
+        for (number, _) in &members {
+            let said = match members.len() {
+                1 => "no record came in".to_owned(),
+                of => format!("1 of {of} {set} records are missing"),
+            };
+            // a host alone has no stream without it
+            let said = if count > 1 && members.len() == 1 {
+                format!("{set} record")
+            } else {
+                said
+            };
+            assert_refused(
+                &folder,
+                at,
+                &format!("sed {number}d whole"),
+                &format!("loses line {number}"),
+                &said,
+            );
+        }
+        if at > 0 {
+            assert_killed_while_it_reads(&folder, at);
+        }
+        std::fs::rename(folder.join("whole"), folder.join("in")).unwrap();
+    }
+    // A status alone, behind an output that is whole, is seen by no later stage: that is how a
+    // shell without pipefail is.
+    let unseen = local(&folder, "sh -c 'cat in; exit 3' | dgl-spawn");
+    assert_eq!(
+        (unseen.status, folder.join("ws/ran").exists()),
+        (0, true),
+        "{}",
+        unseen.err
+    );
+}
+
+/// The tool itself, killed when all of its input has come but the end of it.
+fn assert_killed_while_it_reads(folder: &Path, at: usize) {
+    let Stage(tool, args, _) = &PIPELINE[at];
+    let stage = format!("echo $$ >pid.new; mv pid.new pid; exec {tool} {args}\n");
+    std::fs::write(folder.join("stage.sh"), stage).unwrap();
+    let feed = "rm -f pid fifo; mkfifo fifo; (exec 3>fifo; cat in >&3; until [ -f pid ]; do sleep \
+        0.01; done; kill -9 \"$(cat pid)\") & sh stage.sh <fifo";
+    assert_refused(
+        folder,
+        at,
+        feed,
+        "is killed while it reads",
+        "no record came in",
+    );
+}
+
+#[test]
+fn every_tool_refuses_a_set_with_a_hole() {
+    let folder = scratch("hole");
+    partition(&folder, 2);
+    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    let tools = [
+        "host-probe",
+        "part-map --part-config out/g.json --workspace /ws",
+        "part-push",
+        "dgl-env --num-trainers 1 --workspace /ws -- true",
+        "dgl-spawn",
+        "dgl-reap --list",
+    ];
+    for tool in tools {
+        for (filter, said) in [
+            (
+                "head -n 1",
+                "1 of 2 host records are missing, the first is 1",
+            ),
+            (
+                "tail -n 1",
+                "1 of 2 host records are missing, the first is 0",
+            ),
+            ("sed p", "host records: id 0 is there twice"),
+            (
+                "sed '1s/\"of\":2/\"of\":3/'",
+                "host records: one says it is of 3, another of 2",
+            ),
+            (
+                "sed '2s/\"id\":1/\"id\":7/'",
+                "host records: id 7 is not below 2",
+            ),
+            ("sed '1s/^{/[/'", "not a record"),
+            (
+                "sed '$a {\"type\":\"file\",\"id\":0,\"of\":1,\"host\":2}'",
+                "file record 0: names host 2, and there are 2 hosts",
+            ),
+        ] {
+            let got = local(&folder, &format!("ipconf-check ip.txt | {filter} | {tool}"));
+            assert_eq!(
+                (got.status, got.out.as_str()),
+                (65, ""),
+                "{filter} | {tool}: {}",
+                got.err
+            );
+            assert!(
+                got.err.contains(said) && !got.err.contains("stage before this one failed"),
+                "{filter} | {tool}: {}",
+                got.err
+            );
+        }
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+#[test]
+fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
+    let folder = scratch("foreign");
+    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    let made = sh(
+        &folder,
+        "ipconf-check ip.txt >hosts && dgl-env --role worker -- t <hosts >plan 2>/dev/null",
+    );
+    assert_eq!(made.status, 0, "{}", made.err);
+    let plan = |filter: &str| {
+        sh(
+            &folder,
+            &format!("<hosts {filter} | dgl-env --role worker -- t"),
+        )
+    };
+    let table = [
+        (
+            "jq -s .",
+            "line 1: not a record: an array, as jq -s makes it",
+            "jq -c '.[]'",
+        ),
+        (
+            "jq -cs .",
+            "line 1: not a record: an array, as jq -s makes it",
+            "jq -c '.[]'",
+        ),
+        (
+            r"sed '1s/^/\xef\xbb\xbf/'",
+            "line 1: not a record: it begins with a byte order mark",
+            r"sed 's/^\xef\xbb\xbf//'",
+        ),
+        (
+            r"sed '2s/^/\xef\xbb\xbf/'",
+            "line 2: not a record: it begins with a byte order mark",
+            r"sed 's/^\xef\xbb\xbf//'",
+        ),
+        // PowerShell's > writes the first of them
+        (
+            "iconv -f utf-8 -t utf-16",
+            "line 1: not a record: it is UTF-16",
+            "iconv -f utf-16 -t utf-8",
+        ),
+        (
+            r"sed 's/$/\r/' | iconv -f utf-8 -t utf-16",
+            "line 1: not a record: it is UTF-16",
+            "iconv -f utf-16 -t utf-8",
+        ),
+    ];
+    for (filter, said, cure) in table {
+        let got = plan(filter);
+        assert_eq!(
+            (got.status, got.out.as_str()),
+            (65, ""),
+            "{filter}: {}",
+            got.err
+        );
+        assert!(
+            got.err.contains(said) && got.err.contains(&format!(" {cure} ")),
+            "{filter}: {}",
+            got.err
+        );
+        let cured = plan(&format!("{filter} | {cure}"));
+        assert_eq!(cured.status, 0, "{filter} | {cure}: {}", cured.err);
+        assert_eq!(
+            cured.out.replace('\r', ""),
+            std::fs::read_to_string(folder.join("plan")).unwrap(),
+            "{filter} | {cure}"
+        );
+    }
+    // the line ends of Windows are white space, in jq's long form too
+    for filter in [r"sed 's/$/\r/'", r"jq . | sed 's/$/\r/'"] {
+        let got = plan(filter);
+        assert_eq!(got.status, 0, "{filter}: {}", got.err);
+        let processes = got
+            .out
+            .lines()
+            .filter(|line| line.contains(r#""type":"process""#))
+            .count();
+        assert_eq!(processes, 2, "{filter}: {}", got.out);
+    }
+}
+
+#[test]
+fn a_stream_of_ten_million_hosts_is_refused_at_its_first_record() {
+    let folder = scratch("ten-million");
+    // endless: whoever would read on would never answer
+    let one = r#"{"type":"host","id":0,"of":10000000,"ip":"10.0.0.1","port":30050}"#;
+    let got = sh(
+        &folder,
+        &format!("yes '{one}' | dgl-env --role worker -- t"),
+    );
+    assert_eq!((got.status, got.out.as_str()), (65, ""), "{}", got.err);
+    assert!(
+        got.err
+            .contains("host records: of 10000000 is more than 1048576"),
+        "{}",
+        got.err
+    );
+    // a set that can only grow too large
+    let got = sh(
+        &folder,
+        &format!(
+            "yes '{}' | dgl-env --role worker -- t",
+            one.replace("10000000", "2")
+        ),
+    );
+    assert!(
+        got.status == 65 && got.err.contains("host records: id 0 is there twice"),
+        "{}",
+        got.err
+    );
+}

@@ -1,0 +1,314 @@
+//! Which hosts of a longer list are taken: `host-probe --need`; which ports: `--port auto`.
+
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::path::Path;
+use support::{Cluster, Ran, executable, ip_config, partition, scratch, sh, soon};
+
+/// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
+fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
+    let of = addresses.len();
+    let host = |(id, ip): (usize, &&str)| {
+        json!({"type": "host", "id": id, "of": of, "ip": ip, "port": port, "own": 1.5}).to_string()
+    };
+    let records: Vec<String> = addresses.iter().enumerate().map(host).collect();
+    std::fs::write(folder.join(file), records.join("\n") + "\n").unwrap();
+}
+
+fn records(ran: &Ran) -> Vec<Value> {
+    ran.out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn probe(folder: &Path, options: &str) -> Ran {
+    sh(folder, &format!("host-probe --connect local {options}"))
+}
+
+#[test]
+fn ports_that_are_in_use_are_passed_over() {
+    let folder = scratch("port-auto");
+    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
+    let port = |options: &str| {
+        let ran = probe(&folder, &format!("--port auto {options} <hosts"));
+        assert_eq!(ran.status, 0, "{}", ran.err);
+        records(&ran)[0]["port"].as_u64().unwrap()
+    };
+    let first = u16::try_from(port("")).unwrap();
+    let _listener = TcpListener::bind(("127.0.0.1", first)).unwrap();
+    let next = port("--num-servers 3");
+    let its_own = next..next + 3;
+    assert!(!its_own.contains(&first.into()), "{next} and {first}");
+}
+
+/// In place of nvidia-smi on a host with two cards; the process that uses the second is this test.
+fn nvidia_smi(free_mib: u32) -> String {
+    let user = std::process::id();
+    format!(
+        "#!/bin/sh
+case $1 in
+    --query-gpu=*) echo '0, GPU-a, 81920, 81000'; echo '1, GPU-b, 81920, {free_mib}' ;;
+    --query-compute-apps=*) echo '{user}, GPU-b, 39936' ;;
+    -L) echo 'GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-a)'
+        echo 'GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-b)' ;;
+esac
+"
+    )
+}
+
+/// Whether nvidia-smi counts the cards of this machine, as it does where no driver has any.
+fn nvidia_smi_counts() -> bool {
+    let counts = !Path::new("/proc/driver/nvidia/gpus").exists();
+    if !counts {
+        println!(
+            "skipped: how many GPUs there are, because the driver of this machine counts its own"
+        );
+    }
+    counts
+}
+
+#[test]
+fn gpus_with_their_memory_and_who_uses_them() {
+    let folder = scratch("probe-gpus");
+    executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
+    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
+    let probe = |options: &str| {
+        let script = format!("PATH=$PWD/bin:$PATH host-probe --connect local {options} <hosts");
+        sh(&folder, &script)
+    };
+    let ran = probe("");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let host = &records(&ran)[0];
+    assert_eq!(host["gpu_cards"].as_array().map(Vec::len), Some(2));
+    let (first, second) = (&host["gpu_cards"][0], &host["gpu_cards"][1]);
+    assert_eq!(
+        first,
+        &json!({"index": 0, "mem_bytes": 81_920_u64 << 20, "mem_free_bytes": 81_000_u64 << 20})
+    );
+    let user = &second["users"][0];
+    assert_eq!(user["pid"], std::process::id());
+    assert_eq!(user["mem_used_bytes"], 39_936_u64 << 20);
+    assert!(user["user"].is_string(), "{user}");
+    let told = format!("GPU 1, 43 GB of 86 GB: process {}", std::process::id());
+    assert!(ran.err.contains(&told), "{}", ran.err);
+    let counts = nvidia_smi_counts();
+    if counts {
+        assert_eq!(host["gpus"], 2);
+        let in_use = "1 of its 2 GPUs is in use";
+        assert!(ran.err.contains(in_use), "{}", ran.err);
+    }
+    let table = probe("--format human").out;
+    assert!(
+        table.contains("gpu free") && table.contains("43 GB"),
+        "{table}"
+    );
+
+    // cards that are gone are in no record any more
+    std::fs::write(folder.join("hosts"), &ran.out).unwrap();
+    let none = "#!/bin/sh\necho 'No devices were found'\nexit 6\n";
+    executable(&folder.join("bin/nvidia-smi"), none);
+    let again = probe("");
+    assert_eq!(again.status, 0, "{}", again.err);
+    assert!(!again.out.contains("gpu_cards"), "{}", again.out);
+
+    // a driver that does not work is told; that no GPU is found then is no error of host-probe's
+    let broken = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\n\
+        exit 18\n";
+    executable(&folder.join("bin/nvidia-smi"), broken);
+    let ran = probe("");
+    let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
+    assert!(ran.status == 0 && ran.err.contains(problem), "{}", ran.err);
+    if counts {
+        assert_eq!(records(&ran)[0]["gpus"], 0);
+    }
+}
+
+/// Where no further thread can be had, the host is not lost.
+#[test]
+fn cards_that_cannot_be_asked_for_are_told() {
+    let folder = scratch("probe-no-thread");
+    executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
+    hosts(&folder, "hosts", &["127.0.0.1"], 30050);
+    let script = "PATH=$PWD/bin:$PATH host-probe --connect 'env RUST_MIN_STACK=281474976710656' \
+                  <hosts";
+    let ran = sh(&folder, script);
+    assert!(
+        ran.status == 0 && ran.err.contains("nvidia-smi: "),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn what_was_planned_for_all_hosts_is_not_for_some() {
+    let folder = scratch("need-late");
+    partition(&folder, 1);
+    hosts(&folder, "hosts", &["127.0.0.1"], 30953);
+    for option in ["--need 1", "--port auto"] {
+        let script = format!(
+            "<hosts part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
+             host-probe --connect local {option}"
+        );
+        let ran = sh(&folder, &script);
+        assert!(
+            ran.status == 65 && ran.err.contains("in front of part-map"),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn of_real_hosts_those_are_taken_that_are_up_and_free() {
+    let folder = scratch("need-hosts");
+    let cluster = Cluster::up("need", 5);
+    ip_config(&folder, 5);
+    partition(&folder, 2);
+    cluster.call(&["stop", "2"]);
+    let job = "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=other \
+        setsid sleep 600 >/dev/null 2>&1 </dev/null &";
+    cluster.call(&["exec", "3", "sh", "-c", job]);
+    let listen = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 30051)); \
+        s.listen(); time.sleep(600)";
+    let script = format!("setsid python3 -c \"{listen}\" >/dev/null 2>&1 </dev/null &");
+    cluster.call(&["exec", "4", "sh", "-c", &script]);
+    soon("host 4 listens", || {
+        let look = ["exec", "4", "grep", "-q", ":7563 ", "/proc/net/tcp"];
+        cluster.call(&look).status == 0
+    });
+    let ran = cluster.sh(
+        &folder,
+        "export DGL_TOOLS_CONNECT_TIMEOUT=20s
+         ipconf-check --num-servers 2 ip.txt |
+         host-probe --need 2 --num-servers 2 --port auto --python none 2>said | part-map \
+             --part-config out/g.json --workspace /srv/job | part-push --format jsonl | \
+         dgl-env --role worker -- \
+             sh -c 'tail -n 1 data/part$RANK/graph.dgl; echo; cat ip_config.txt' |
+         dgl-spawn --format human",
+    );
+    let said = std::fs::read_to_string(folder.join("said")).unwrap();
+    assert_eq!(ran.status, 0, "{}{said}", ran.err);
+    for words in [
+        "host 1 (10.77.0.2) is left out: ",
+        "host 2 (10.77.0.3) is left out: there is another job: other",
+        "not needed, though good: 10.77.0.5",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+    for line in [
+        "[10.77.0.1 worker 0] graph of part 0",
+        "[10.77.0.4 worker 1] graph of part 1",
+        "[10.77.0.4 worker 1] 10.77.0.1 30052",
+        "[10.77.0.1 worker 0] 10.77.0.4 30052",
+    ] {
+        assert!(ran.out.contains(line), "{}", ran.out);
+    }
+    assert!(!ran.out.contains("10.77.0.5"), "{}", ran.out);
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one cluster serves all of its steps, and takes longer to start than they do"
+)]
+/// By --connect local on one host, where no job of another test is.
+#[test]
+fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
+    let folder = scratch("need-local");
+    let cluster = Cluster::up("need-local", 1);
+    let on_host = |script: &str| cluster.sh(&folder, script);
+    let probe = |options: &str| on_host(&format!("host-probe --connect local {options}"));
+    hosts(
+        &folder,
+        "hosts",
+        &["127.0.0.9", "127.0.0.1", "127.0.0.8"],
+        30950,
+    );
+
+    let ran = probe("--need 1 <hosts");
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let [host] = &records(&ran)[..] else {
+        panic!("{}", ran.out)
+    };
+    for (name, value) in [
+        ("id", json!(0)),
+        ("of", json!(1)),
+        ("ip", json!("127.0.0.1")),
+        ("port", json!(30950)),
+        ("own", json!(1.5)),
+        ("iface", json!("lo")),
+    ] {
+        assert_eq!(host[name], value, "{name} of {host}");
+    }
+    for words in [
+        "host-probe: host 0 (127.0.0.9) is left out: 127.0.0.9 is not the first address",
+        "host-probe: host 2 (127.0.0.8) is left out: 127.0.0.8 is not the first address",
+    ] {
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+    let table = probe("--need 1 --format human <hosts");
+    assert!(
+        table.out.lines().count() == 2 && table.out.contains("\n   0  127.0.0.1 "),
+        "{}",
+        table.out
+    );
+
+    // too few of them end the pipeline
+    let ran = probe("--need 2 <hosts | part-map --workspace /w");
+    assert!(
+        ran.status == 65
+            && ran
+                .err
+                .contains("host-probe: --need: 1 of 3 hosts can be taken, and 2 are needed")
+            && ran.err.contains("the stage before this one failed"),
+        "{}",
+        ran.err
+    );
+    for (option, least) in [
+        ("", "is left out"),
+        ("--min memory=900T", "of main memory, less than 900 TB"),
+        ("--min shm=900T", "free in /dev/shm, less than 900 TB"),
+        (
+            "--workspace / --min disk=900T",
+            "free in the workspace, less than 900 TB",
+        ),
+    ] {
+        let ran = probe(&format!("--need 2 {option} <hosts"));
+        assert!(ran.status == 74 && ran.err.contains(least), "{}", ran.err);
+    }
+
+    for (free_mib, status, problem) in [
+        (41_000, 74, "43 GB are free on GPU 1, less than 50 GB"),
+        (80_000, 0, ""),
+    ] {
+        executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(free_mib));
+        let script = "PATH=$PWD/bin:$PATH host-probe --connect local --need 1 --min gpu=50G \
+            <hosts";
+        let ran = on_host(script);
+        assert!(
+            ran.status == status && ran.err.contains(problem),
+            "{}",
+            ran.err
+        );
+    }
+
+    // a port that is in use counts where it is kept
+    let listen = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 30951)); \
+        s.listen(); time.sleep(600)";
+    let script = format!("setsid python3 -c \"{listen}\" >/dev/null 2>&1 </dev/null &");
+    cluster.call(&["exec", "1", "sh", "-c", &script]);
+    soon("it listens", || {
+        let look = ["exec", "1", "grep", "-q", ":78E7 ", "/proc/net/tcp"];
+        cluster.call(&look).status == 0
+    });
+    let taken = probe("--need 1 --num-servers 2 --port keep <hosts");
+    assert!(
+        taken.status == 74 && taken.err.contains("left out: port 30951 is in use"),
+        "{}",
+        taken.err
+    );
+    assert_eq!(
+        probe("--need 1 --num-servers 2 --port auto <hosts").status,
+        0
+    );
+}

@@ -1,0 +1,460 @@
+//! dgl-env against DGL's own launcher, and against records that were edited on the way.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::{create_dir_all, read_to_string, write};
+use std::path::Path;
+use std::process::Command;
+use support::{executable, ran, root, scratch, sh};
+
+/// What dgl-env sets and the launcher of some release, or of all, does not; on purpose.
+const MORE: [&str; 7] = [
+    "DGL_GRAPH_FORMAT",
+    "DGL_GROUP_ID",
+    "DGL_KEEP_ALIVE",
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+    "PYTHONFAULTHANDLER",
+];
+
+/// A process: role and rank, folder, variables, words.
+type Seen = (String, String, BTreeMap<String, String>, String);
+
+fn variables(text: &str) -> BTreeMap<String, String> {
+    text.split(' ')
+        .filter_map(|word| word.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// A program that writes down what it was started with and where.
+fn stand_in(folder: &Path, name: &str, text: &str) {
+    executable(
+        &folder.join("bin").join(name),
+        &format!("#!/bin/sh\n{text}\n"),
+    );
+}
+
+/// Runs the processes of a plan here, with stand-ins for their programs.
+fn run_plan(folder: &Path, plan: &str) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    for line in plan.lines() {
+        let record: Value = serde_json::from_str(line).unwrap();
+        if record["type"] != "process" {
+            continue;
+        }
+        let mut command = match record["argv"].as_array() {
+            Some(words) => {
+                let mut command = Command::new(words[0].as_str().unwrap());
+                command.args(words[1..].iter().map(|word| word.as_str().unwrap()));
+                command
+            }
+            None => {
+                let mut command = Command::new("sh");
+                command.args(["-c", record["shell"].as_str().unwrap()]);
+                command
+            }
+        };
+        let env = record["env"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| (name, value.as_str().unwrap()));
+        command.env_clear().envs(env).env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", folder.join("bin").display()),
+        );
+        let ran = ran(command
+            .current_dir(record["cwd"].as_str().unwrap())
+            .output()
+            .unwrap());
+        assert_eq!(ran.status, 0, "{line}: {}", ran.err);
+        let mut lines = ran.out.lines();
+        let (cwd, words) = (
+            lines.next().unwrap().to_owned(),
+            lines.next().unwrap().to_owned(),
+        );
+        let mut env: BTreeMap<String, String> = lines
+            .filter_map(|line| line.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        env.retain(|name, _| !["PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(&name.as_str()));
+        seen.push((
+            format!("{} {}", record["role"].as_str().unwrap(), record["rank"]),
+            cwd,
+            env,
+            words,
+        ));
+    }
+    seen.sort();
+    seen
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "it compares each process of a recording"
+)]
+#[test]
+fn processes_see_what_dgls_own_launcher_gives_them() {
+    let folder = scratch("launch_py");
+    let ws = folder.join("ws");
+    create_dir_all(ws.join("code")).unwrap();
+    for python in ["python", "python3", "python3.8"] {
+        stand_in(
+            &folder,
+            python,
+            "printf '%s\\n' \"$PWD\" \"${0##*/} $*\"; env",
+        );
+    }
+    stand_in(&folder, "numactl", "shift; exec \"$@\"");
+    write(folder.join("ip.txt"), "10.0.0.1 30050\n10.0.0.2 30050\n").unwrap();
+
+    let table = read_to_string(root().join("tests/dgl_env/launch_py.txt"))
+        .unwrap()
+        .replace("/ws", &ws.display().to_string());
+    let mut compared = 0;
+    for block in table.split("\n\n").skip(1) {
+        let line = |name: &str| {
+            block
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default()
+                .trim()
+        };
+        let rows: Vec<Vec<&str>> = block
+            .lines()
+            .filter(|line| line.contains(" | "))
+            .map(|line| line.split(" | ").map(str::trim).collect())
+            .collect();
+        let releases: std::collections::BTreeSet<&str> =
+            rows.iter().flat_map(|row| row[0].split(' ')).collect();
+        let differs = variables(line("differs "));
+        // launch.py takes all of them behind one --extra_envs
+        let flags = match line("flags ").split_once("--extra_envs") {
+            Some((flags, extra)) => format!("{flags}{}", extra.replace(' ', " --env ")),
+            None => line("flags ").to_owned(),
+        };
+        for launcher in ["torchrun", "torch-launch"] {
+            let releases: Vec<_> = releases
+                .iter()
+                .filter(|release| release.starts_with("2.") == (launcher == "torchrun"))
+                .collect();
+            if releases.is_empty() {
+                continue;
+            }
+            let script = format!(
+                "unset OMP_NUM_THREADS PYTHONPATH; export {} NONE=; ipconf-check ip.txt | jq -c \
+                 '.cpus=2' | \
+                 dgl-env --workspace '{}' --launcher {launcher} --master-port 1234 {flags} '{}'",
+                line("here "),
+                ws.display(),
+                line("command ")
+            );
+            let plan = sh(&folder, &script);
+            assert_eq!(plan.status, 0, "{script}\n{}", plan.err);
+            let ours = run_plan(&folder, &plan.out);
+            for release in releases {
+                let of_release = rows
+                    .iter()
+                    .filter(|row| row[0].split(' ').any(|other| other == *release));
+                let mut theirs: Vec<Seen> = of_release
+                    .map(|row| {
+                        (
+                            row[1].to_owned(),
+                            row[3].to_owned(),
+                            variables(row[4]),
+                            row[5].to_owned(),
+                        )
+                    })
+                    .collect();
+                theirs.sort();
+                assert_eq!(ours.len(), theirs.len(), "{script}");
+                for (ours, mut theirs) in ours.iter().zip(theirs) {
+                    let more = ours
+                        .2
+                        .iter()
+                        .filter(|(name, _)| MORE.contains(&name.as_str()));
+                    for (name, value) in more {
+                        theirs.2.entry(name.clone()).or_insert(value.clone());
+                    }
+                    if ours.0.starts_with("trainer") {
+                        theirs.2.extend(differs.clone());
+                    }
+                    assert_eq!(*ours, theirs, "DGL {release}: {script}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 100, "the table was read: {compared}");
+}
+
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+#[test]
+fn edited_records_are_checked_again() {
+    let folder = scratch("edited");
+    write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    let graph = concat!(
+        r#"{"type":"graph","graph_name":"g","num_parts":2,"files":0,"workspace":"/ws","#,
+        r#""part_config":"data/g.json","ip_config":"ip_config.txt"}"#
+    );
+    write(folder.join("graph.jsonl"), graph).unwrap();
+    let host = |edit: &str| format!(r#"if .type == "host" and .id == 1 then {edit} else . end"#);
+    let graph = |edit: &str| format!(r#"if .type == "graph" then {edit} else . end"#);
+    let table = [
+        (host(".id = 0"), "host records: id 0 is there twice"),
+        (host(".id = 2"), "host records: id 2 is not below 2"),
+        (host(".id = -1"), "not a record: invalid value"),
+        (host(".id = 1.5"), "not a record: invalid type"),
+        (
+            host(".of = 3"),
+            "host records: one says it is of 2, another of 3",
+        ),
+        (host("empty"), "1 of 2 host records are missing"),
+        (host(".ok = false"), "the stage before this one failed"),
+        (host("del(.ip)"), "missing field `ip`"),
+        (
+            host(".ip = \"node1\""),
+            "host record 1: invalid IPv4 address",
+        ),
+        (
+            host(".ip = \"10.0.0.1\""),
+            "host 1 (10.0.0.1): has the address of host 0",
+        ),
+        (
+            host(".ip = \"0.0.0.0\""),
+            "host 1 (0.0.0.0): 0.0.0.0 is not a host's address",
+        ),
+        (
+            host(".ip = \"127.0.1.1\""),
+            "the other hosts cannot reach 127.0.1.1",
+        ),
+        (host(".port = 0"), "host 1 (10.0.0.2): port 0"),
+        (host(".port = 65536"), "host record 1: invalid value"),
+        (
+            host(".port = 65535"),
+            "2 servers from port 65535 on go beyond 65535",
+        ),
+        (host(".cpus = 0"), "host 1 (10.0.0.2): cpus is 0"),
+        (host(".cpus = \"8\""), "host record 1: invalid type"),
+        (
+            host(".iface = \"\""),
+            "iface \"\" is not a network interface's name",
+        ),
+        (host(".iface = \"eth0,eth1\""), "iface \"eth0,eth1\" is not"),
+        (
+            host(".iface = \"eth 0\\u0000\""),
+            "is not a network interface's name",
+        ),
+        (
+            host(".iface = \"a-name-of-16-byt\""),
+            "is not a network interface's name",
+        ),
+        (
+            host(".prefix = \"/v\\u0000\""),
+            "prefix \"/v\\0\" is not an absolute path",
+        ),
+        (
+            host(".path = \"/bin\\u0000\""),
+            "host 1 (10.0.0.2): path has a NUL byte in it",
+        ),
+        (
+            host(".conda_env = \"a\\u0000b\""),
+            "host 1 (10.0.0.2): conda_env has a NUL byte in it",
+        ),
+        (
+            host(".master_port = 0"),
+            "host 1 (10.0.0.2): master_port is 0",
+        ),
+        (
+            r#"if .id == 0 then .master_port = 30051 else . end"#.to_owned(),
+            "the master port 30051 is one of its servers' (30050 to 30051)",
+        ),
+        (
+            graph(".num_parts = 3"),
+            "stdin: graph record: 3 partitions for 2 hosts",
+        ),
+        (graph(".num_parts = 0"), "0 partitions for 2 hosts"),
+        (graph("del(.num_parts)"), "missing field `num_parts`"),
+        (graph(".workspace = \"ws\""), "ws is not an absolute path"),
+        (
+            graph(".workspace = \"~/ws\""),
+            "the home of host 0 (10.0.0.1) is not known",
+        ),
+        (
+            graph(".workspace = \"/w\\u0000s\""),
+            "workspace: has a NUL byte in it",
+        ),
+        (
+            graph(".part_config = \"\""),
+            "graph record: part_config: is empty",
+        ),
+        (graph("., ."), "2 graph records, where one is enough"),
+        (
+            format!(
+                "., {}",
+                concat!(
+                    r#"{type: "process", id: 0, of: 1, host: 0, ip: "10.0.0.1", role: "#,
+                    r#""worker", rank: 0, argv: ["t"]}"#
+                )
+            ),
+            "",
+        ),
+    ];
+    for (edit, problem) in table {
+        write(folder.join("edit.jq"), &edit).unwrap();
+        let got = sh(
+            &folder,
+            "(ipconf-check ip.txt; cat graph.jsonl) | jq -c -f edit.jq | dgl-env --num-trainers 1 \
+             --num-servers 2 -- python3 t.py",
+        );
+        assert!(
+            got.status == 65 && got.out.is_empty(),
+            "{edit}: {}\n{}",
+            got.status,
+            got.err
+        );
+        assert!(
+            got.err.starts_with("dgl-env: ")
+                && got.err.contains(problem)
+                && !got.err.contains("panicked"),
+            "{edit}\n{}",
+            got.err
+        );
+    }
+}
+
+#[test]
+fn words_and_values_arrive_as_they_were_given() {
+    let folder = scratch("words");
+    write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let odd = r#"it's $HOME `x` "y" \ *;&|<>(){} é"#;
+    write(folder.join("odd"), odd).unwrap();
+    let show = r#"printf '%s\n' "$V" "$1" "$2""#;
+    let script = format!(
+        "ipconf-check ip.txt | host-probe --connect local | \
+         dgl-env --role worker --workspace '{0}' --env V=\"$(cat odd)\" -- sh -c '{1}' x \"$(cat \
+         odd)\" '' | dgl-spawn --connect local --format human",
+        folder.display(),
+        show.replace('\'', r"'\''")
+    );
+    let words = sh(&folder, &script);
+    assert_eq!(words.status, 0, "{}", words.err);
+    assert_eq!(words.out.matches(odd).count(), 2, "{}", words.out);
+    // one string is the user's shell text, and nothing in it is touched
+    let text = r#"echo "a  b" '$V' $V | cat"#;
+    write(folder.join("text"), text).unwrap();
+    let plan = sh(
+        &folder,
+        "ipconf-check ip.txt | dgl-env --role worker --env V=v \"$(cat text)\" | jq -r '.shell // \
+         empty'",
+    );
+    assert_eq!(plan.out.trim_end(), text);
+}
+
+#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+#[test]
+fn warnings_name_what_disagrees_and_change_nothing() {
+    let folder = scratch("warnings");
+    create_dir_all(folder.join("data")).unwrap();
+    write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
+    write(
+        folder.join("data/g.json"),
+        r#"{"graph_name":"g","num_parts":1}"#,
+    )
+    .unwrap();
+    let env = |more: &str, command: &str| {
+        let edit = r#".cpus=8|.iface="eth0"|.dgl="0.6.1"|.python="3.8.1""#;
+        let flags = "--num-trainers 1 --workspace \"$PWD\" --part-config data/g.json";
+        sh(
+            &folder,
+            &format!(
+                "ipconf-check ip.txt | jq -c '{edit}' | env -u OMP_NUM_THREADS {more} dgl-env \
+                 {flags} {command}"
+            ),
+        )
+    };
+    let fine = env(
+        "",
+        "-- python3 t.py --graph_name g --part_config \"$PWD/data/g.json\" --ip_config \
+         ip_config.txt",
+    );
+    assert_eq!((fine.status, fine.err.as_str()), (0, ""));
+    let table = [
+        (
+            "",
+            "-- python3 t.py --graph_name h",
+            "the script's --graph_name h is not g",
+        ),
+        (
+            "",
+            "'python3 t.py --ip_config other.txt'",
+            "the script's --ip_config other.txt is not ip_config.txt",
+        ),
+        (
+            "",
+            "-- 'python3 t.py'",
+            "leave out -- to have the hosts' shell read it",
+        ),
+        (
+            "",
+            "--num-samplers 1 -- python3 t.py",
+            "does not support samplers under Python 3.8",
+        ),
+        (
+            "OMP_NUM_THREADS=6",
+            "--num-omp-threads 3 -- python3 t.py",
+            "--num-omp-threads 3 is taken, not OMP_NUM_THREADS=6",
+        ),
+    ];
+    for (more, command, warning) in table {
+        let got = env(more, command);
+        assert!(
+            got.status == 0
+                && got.err.starts_with("dgl-env: warning: ")
+                && got.err.contains(warning),
+            "{command}: {}",
+            got.err
+        );
+        assert_eq!(
+            (got.err.lines().count(), got.out.lines().count()),
+            (1, 3),
+            "{}",
+            got.err
+        );
+    }
+    // two partitions for one host, in the config that lies here
+    write(
+        folder.join("data/g.json"),
+        r#"{"graph_name":"g","num_parts":2}"#,
+    )
+    .unwrap();
+    let parts = env("", "-- python3 t.py");
+    assert!(
+        parts.status == 65 && parts.err.contains("data/g.json: 2 partitions for 1 hosts"),
+        "{}",
+        parts.err
+    );
+    // which proves nothing where the stream says what the hosts have
+    let known = sh(
+        &folder,
+        &format!(
+            "echo 127.0.0.1 | ipconf-check >hosts; (cat hosts; echo '{}') | dgl-env \
+             --num-trainers 1 -- python3 t.py",
+            json!({"type": "graph", "graph_name": "g", "num_parts": 1, "files": 0,
+                "workspace": folder, "part_config": "data/g.json", "ip_config": "ip_config.txt"})
+        ),
+    );
+    assert_eq!(known.status, 0, "{}", known.err);
+    let unequal = sh(
+        &folder,
+        "printf '10.0.0.1\\n10.0.0.2\\n' | ipconf-check | dgl-env --workspace /ws --part-config \
+         g.json --num-trainers 2,1 -- t",
+    );
+    assert!(
+        unequal.status == 0 && unequal.err.contains("split the nodes in the script"),
+        "{}",
+        unequal.err
+    );
+}

@@ -1,0 +1,225 @@
+//! A host that is lost: a spare takes its place, gets its partition, and the job goes on.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use support::{Cluster, ip_config, partition, python_with_dgl, root, scratch, sh};
+
+/// A plan for two hosts, the records of a run that lost the second, and a spare.
+fn lost_host(folder: &Path) {
+    partition(folder, 2);
+    ip_config(folder, 2);
+    let plan = sh(
+        folder,
+        "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job >plan.jsonl",
+    );
+    assert_eq!(plan.status, 0, "{}", plan.err);
+    let summary = json!({"type": "summary", "ok": false, "code": 74, "cause": "host",
+        "elapsed_ms": 1, "first_failure": {"host": 1, "error": "silent"}});
+    std::fs::write(folder.join("run.jsonl"), format!("{summary}\n")).unwrap();
+    let spare = json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.3", "port": 1, "cpus": 2});
+    std::fs::write(folder.join("spares.jsonl"), format!("{spare}\n")).unwrap();
+}
+
+#[test]
+fn a_spare_stands_for_a_lost_host() {
+    let folder = scratch("swap");
+    lost_host(&folder);
+    std::fs::write(folder.join("empty"), "").unwrap();
+    let ran = sh(
+        &folder,
+        "host-swap --run run.jsonl --run empty --spares spares.jsonl <plan.jsonl",
+    );
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(
+        ran.err,
+        "host-swap: host 1 (10.77.0.2) was lost (silent); 10.77.0.3 takes its place, which \
+         ip_config does not say yet\n"
+    );
+    let plan = std::fs::read_to_string(folder.join("plan.jsonl")).unwrap();
+    let changed: Vec<Value> = ran
+        .out
+        .lines()
+        .filter(|line| !plan.contains(line))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [host, file] = &changed[..] else {
+        panic!("{changed:?}")
+    };
+    assert!(
+        host["id"] == 1 && host["of"] == 2 && host["ip"] == "10.77.0.3" && host["port"] == 30050,
+        "{host}"
+    );
+    assert_eq!(file["content"], "10.77.0.1 30050\n10.77.0.3 30050\n");
+    assert_eq!(ran.out.lines().count(), plan.lines().count());
+    // what was copied for the lost host is not taken for the spare's
+    let stale = sh(
+        &folder,
+        "host-swap --run run.jsonl --spares spares.jsonl <plan.jsonl | dgl-env \
+         --num-trainers 1 -- python3 t.py | dgl-spawn",
+    );
+    assert!(
+        stale.status == 65 && stale.err.contains("were never copied"),
+        "{}",
+        stale.err
+    );
+}
+
+#[test]
+fn without_a_lost_host_or_a_spare_the_pipeline_ends() {
+    let folder = scratch("swap-none");
+    lost_host(&folder);
+    let fault = json!({"type": "summary", "ok": false, "code": 1, "cause": "process",
+        "elapsed_ms": 1, "first_failure": {"host": 1, "id": 3, "code": 1}});
+    std::fs::write(folder.join("fault.jsonl"), format!("{fault}\n")).unwrap();
+    for (arguments, status, words) in [
+        (
+            "--run fault.jsonl --spares spares.jsonl",
+            65,
+            "no host was lost",
+        ),
+        (
+            "--run run.jsonl --spares plan.jsonl",
+            74,
+            "it is a host of the job",
+        ),
+        (
+            "--run none.jsonl --spares spares.jsonl",
+            74,
+            "none.jsonl: No such file",
+        ),
+        (
+            "--run run.jsonl --run ip.txt --spares spares.jsonl",
+            65,
+            "ip.txt: line 1",
+        ),
+        (
+            "--run spares.jsonl --spares spares.jsonl",
+            65,
+            "its host 0 is 10.77.0.3",
+        ),
+    ] {
+        let ran = sh(&folder, &format!("host-swap {arguments} <plan.jsonl"));
+        assert!(
+            ran.status == status && ran.out.is_empty() && ran.err.contains(words),
+            "{arguments}: {} {}{}",
+            ran.status,
+            ran.out,
+            ran.err
+        );
+    }
+}
+
+/// The last number of lines that begin so.
+fn epochs(log: &str) -> Vec<u32> {
+    log.lines()
+        .filter_map(|line| {
+            line.split_once("epoch ")?
+                .1
+                .split_once(" loss")?
+                .0
+                .parse()
+                .ok()
+        })
+        .collect()
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "it follows one training through the loss of two hosts"
+)]
+#[test]
+fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("swap-dgl");
+    let copied = sh(
+        &folder,
+        &format!("cp -r '{}/tests/example/.' .", root().display()),
+    );
+    assert_eq!(copied.status, 0, "{}", copied.err);
+    std::fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    // the first spare has no power either
+    std::fs::write(folder.join("spares.txt"), "10.77.0.3\n10.77.0.4\n").unwrap();
+    let cluster = Cluster::up("swap-dgl", 4);
+    cluster.call(&["stop", "3"]);
+    let begun = std::time::Instant::now();
+    let (ran, gap) = std::thread::scope(|scope| {
+        let training = scope.spawn(|| {
+            let make = format!(
+                "make -I '{}' train PYTHON='{python}' RETRY=1 SPARES=spares.txt \
+                 PROBE_FLAGS='--python \"{python}\" --connect-timeout 20s' \
+                 SPAWN_FLAGS='--host-timeout 10s --connect-timeout 60s' \
+                 TRAIN='$(PYTHON) code/train.py --ip-config ip_config.txt --part-config \
+                     data/g.json --checkpoint checkpoint.pt --num-epochs 60' 2>&1",
+                root().display()
+            );
+            cluster.sh(&folder, &make)
+        });
+        let log = folder.join(".dgl-run/logs/trainer-0.log");
+        let trained = || epochs(&std::fs::read_to_string(&log).unwrap_or_default()).len() >= 3;
+        while !trained() && !training.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let cut = begun.elapsed();
+        cluster.call(&["stop", "2"]);
+        let goes_on = || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            text.contains("goes on with epoch ") && epochs(&text).len() == 1
+        };
+        while !goes_on() && !training.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let gap = begun.elapsed() - cut;
+        (training.join().unwrap(), gap)
+    });
+    let told = &ran.out;
+    assert_eq!(ran.status, 0, "{told}{}", ran.err);
+    assert!(
+        told.contains("10.77.0.3 is passed over: ")
+            && told.contains("; 10.77.0.4 takes its place")
+            && told.contains("goes on with epoch ")
+            && told.contains("loss fell from"),
+        "{told}"
+    );
+    // no epoch of those that were saved is trained again
+    let all = epochs(told);
+    let again: Vec<u32> = told
+        .lines()
+        .filter_map(|line| line.split_once("goes on with epoch ")?.1.parse().ok())
+        .collect();
+    assert!(again[0] >= 2 && all.iter().max() == Some(&59), "{again:?}");
+
+    let pushed = std::fs::read_to_string(folder.join(".dgl-run/pushed.jsonl")).unwrap();
+    let records: Vec<Value> = pushed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let kinds: Vec<&str> = records
+        .iter()
+        .filter(|record| record["type"] == "file")
+        .map(|record| record["kind"].as_str().unwrap())
+        .collect();
+    let sent = |host: u32| -> Vec<&str> {
+        let here = records.iter().filter(|record| {
+            record["type"] == "pushed" && record["host"] == host && record["skipped"] == false
+        });
+        here.map(|record| kinds[usize::try_from(record["file"].as_u64().unwrap()).unwrap()])
+            .collect()
+    };
+    assert_eq!(sent(0), ["ip_config"], "the other host gets nothing else");
+    assert!(sent(1).contains(&"partition"), "{:?}", sent(1));
+    let bytes = |sent_only: bool| -> u64 {
+        let all = records.iter().filter(|record| record["type"] == "pushed");
+        all.filter(|record| !sent_only || record["skipped"] == false)
+            .map(|record| record["bytes"].as_u64().unwrap())
+            .sum()
+    };
+    println!(
+        "{} of {} bytes sent again; {:.1} s from the power cut to the end of the next epoch",
+        bytes(true),
+        bytes(false),
+        gap.as_secs_f64()
+    );
+    cluster.assert_clean();
+}

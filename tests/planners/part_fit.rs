@@ -1,0 +1,336 @@
+//! part-fit: what partitions that DGL itself wrote need of their hosts, and that a pipeline stops
+//! where they do not fit.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use support::{Cluster, Ran, ip_config, python_with_dgl, root, scratch, sh};
+
+const CONFIG: &str = "tests/fixtures/dgl-1.0.4-homo/g.json";
+
+/// Records of two hosts in `hosts`, with what is said of the memory of the second.
+fn hosts(folder: &Path, second: Value) {
+    let plenty = json!({"mem_bytes": 64_000_000_000_u64, "shm_free_bytes": 32_000_000_000_u64});
+    let host = |(id, facts): (usize, &Value)| {
+        let mut host = json!({"type": "host", "id": id, "of": 2, "port": 30050});
+        let ip = json!({"ip": format!("10.77.0.{}", id + 1), "dgl": "1.0.4", "gpus": 4});
+        let fields = ip
+            .as_object()
+            .unwrap()
+            .iter()
+            .chain(facts.as_object().unwrap());
+        for (name, value) in fields {
+            host[name] = value.clone();
+        }
+        format!("{host}\n")
+    };
+    let text: String = [&plenty, &second]
+        .into_iter()
+        .enumerate()
+        .map(host)
+        .collect();
+    fs::write(folder.join("hosts"), text).unwrap();
+}
+
+fn roomy(name: &str) -> std::path::PathBuf {
+    let folder = scratch(name);
+    hosts(
+        &folder,
+        json!({"mem_bytes": 64_000_000_000_u64, "shm_free_bytes": 32_000_000_000_u64}),
+    );
+    folder
+}
+
+fn fit(folder: &Path, flags: &str) -> Ran {
+    let config = root().join(CONFIG);
+    sh(
+        folder,
+        &format!(
+            "part-fit --part-config '{}' {flags} <hosts",
+            config.display()
+        ),
+    )
+}
+
+fn fits(out: &str) -> Vec<Value> {
+    let records = out.lines().map(|line| serde_json::from_str(line).unwrap());
+    records
+        .filter(|record: &Value| record["type"] == "fit")
+        .collect()
+}
+
+fn number(record: &Value, field: &str) -> u64 {
+    record[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{field} of {record}"))
+}
+
+#[test]
+fn a_record_says_what_a_partition_has_and_needs() {
+    let folder = roomy("fit-records");
+    let ran = fit(&folder, "");
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""));
+    let came_in = fs::read_to_string(folder.join("hosts")).unwrap();
+    assert!(ran.out.starts_with(&came_in), "{}", ran.out);
+    let records = fits(&ran.out);
+    let part = |id: usize| root().join(format!("tests/fixtures/dgl-1.0.4-homo/part{id}"));
+    for (id, record) in records.iter().enumerate() {
+        assert!(
+            record["id"] == id && record["of"] == 2 && record["host"] == id,
+            "{record}"
+        );
+        assert_eq!(record["fits"], true);
+        let files = fs::read_dir(part(id)).unwrap();
+        let bytes: u64 = files
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .sum();
+        assert_eq!(number(record, "disk_bytes"), bytes);
+    }
+    // the config has 61 of 120 nodes; 117 are in the file
+    let first = &records[0];
+    assert_eq!(
+        (number(first, "nodes"), number(first, "halo_nodes")),
+        (61, 56)
+    );
+    assert_eq!(number(first, "edges") + number(&records[1], "edges"), 400);
+    assert_eq!(first["node_skew"], 1.017);
+    // 64 KiB for its description; in csc 8 bytes for each node and one more, and 16 for each edge;
+    // and 9 for each of both
+    let (nodes, edges) = (117, number(first, "edges") + number(first, "halo_edges"));
+    let graph = (64 << 10) + 8 * (nodes + 1) + 16 * edges + 9 * (nodes + edges);
+    // of each own node three masks, a label and four numbers; of each own edge one number
+    let features = number(first, "nodes") * (3 + 8 + 16) + number(first, "edges") * 4;
+    assert_eq!(number(first, "shm_bytes"), graph + features);
+}
+
+#[test]
+fn flags_say_what_is_counted() {
+    let folder = roomy("fit-flags");
+    let bytes = |flags: &str, field: &str| number(&fits(&fit(&folder, flags).out)[0], field);
+    let bare = "--mem process=100M --graph dgl --margin 0";
+    let run = |flags: &str| bytes(&format!("{bare} {flags}"), "run_bytes");
+    let shm = bytes(bare, "shm_bytes");
+    assert_eq!(run(""), 200_000_000 + shm);
+    let table = [
+        ("--num-servers 3", 400_000_000),
+        ("--num-trainers 2", 300_000_000),
+        ("--num-trainers 3,1", 400_000_000),
+        ("--num-trainers gpus", 500_000_000),
+        ("--num-samplers 4", 600_000_000),
+        ("--mem trainer=1G", 1_200_000_000),
+        ("--num-samplers 2 --mem sampler=1G", 2_400_000_000),
+        ("--mem shm=1G", 1_200_000_000),
+    ];
+    for (flags, expected) in table {
+        assert_eq!(run(flags), expected + shm, "{flags}");
+    }
+    let formats = |list: &str| bytes(&format!("--graph-format {list}"), "shm_bytes");
+    let edges = 297;
+    assert_eq!(formats("csc,coo"), formats("csc") + 16 * edges);
+    assert_eq!(formats("csc"), formats("csr"));
+    let human = fit(&folder, "--format human");
+    assert!(
+        human.out.contains("loading") && human.out.contains(" fits"),
+        "{}",
+        human.out
+    );
+    let flags = "--format human >/dev/full";
+    let lost = fit(&folder, flags);
+    assert_eq!(lost.status, 74, "{}", lost.err);
+}
+
+#[test]
+fn a_host_that_is_too_small_stops_the_pipeline() {
+    let folder = scratch("fit-small");
+    let (all, little) = (64_000_000_000_u64, 50_000_000_u64);
+    let table = [
+        (
+            json!({"mem_bytes": little, "shm_free_bytes": all}),
+            "of memory are missing: it needs",
+        ),
+        (
+            json!({"mem_bytes": all, "mem_limit_bytes": little, "shm_free_bytes": all}),
+            "of memory are missing: it needs",
+        ),
+        (
+            json!({"mem_bytes": all, "shm_free_bytes": 10}),
+            "of /dev/shm are missing: it needs",
+        ),
+    ];
+    for (second, problem) in table {
+        hosts(&folder, second);
+        let ran = fit(&folder, "--num-trainers 2 --num-samplers 1");
+        assert_eq!((ran.status, ran.out.as_str()), (65, ""), "{}", ran.err);
+        let begin = "part-fit: host 1 (10.77.0.2): partition 1 does not fit\n    ";
+        assert!(
+            ran.err.starts_with(begin) && ran.err.contains(problem),
+            "{}",
+            ran.err
+        );
+        assert!(ran.err.contains("\n  fix: take hosts with "), "{}", ran.err);
+        let warned = fit(&folder, "--num-trainers 2 --num-samplers 1 --warn-only");
+        assert_eq!(warned.status, 0, "{}", warned.err);
+        assert!(
+            warned.err.starts_with("part-fit: warning: host 1"),
+            "{}",
+            warned.err
+        );
+        let records = fits(&warned.out);
+        assert!(records[0]["fits"] == true && records[1]["fits"] == false);
+    }
+}
+
+#[test]
+fn what_it_cannot_know_is_an_error() {
+    let folder = scratch("fit-unknown");
+    hosts(&folder, json!({}));
+    let unprobed = fit(&folder, "");
+    assert_eq!((unprobed.status, unprobed.out.as_str()), (65, ""));
+    assert!(
+        unprobed.err.contains("put host-probe before part-fit"),
+        "{}",
+        unprobed.err
+    );
+    let none = sh(&folder, "part-fit <hosts");
+    assert_eq!(none.status, 2, "{}", none.err);
+    assert!(
+        none.err.contains("--part-config: is missing"),
+        "{}",
+        none.err
+    );
+    let copy = "cp -r '$ROOT'/tests/fixtures/dgl-1.0.4-homo g; truncate -s 9000 g/part1/graph.dgl; \
+        rm g/part0/edge_feat.dgl; part-fit --part-config g/g.json <hosts";
+    let cut = sh(
+        &folder,
+        &copy.replace("$ROOT", &root().display().to_string()),
+    );
+    assert_eq!((cut.status, cut.out.as_str()), (65, ""), "{}", cut.err);
+    let both = [
+        "g/part0/edge_feat.dgl: No such file",
+        "g/part1/graph.dgl: byte ",
+    ];
+    assert!(
+        both.iter().all(|problem| cut.err.contains(problem)),
+        "{}",
+        cut.err
+    );
+}
+
+/// Partitions of all versions, by the records of part-map; .npy maps among them.
+#[test]
+fn partitions_of_each_version_in_the_pipeline() {
+    let folder = roomy("fit-versions");
+    for entry in fs::read_dir(root().join("tests/fixtures")).unwrap() {
+        let fixture = entry.unwrap().path();
+        let name = fixture.file_name().unwrap().to_str().unwrap().to_owned();
+        if !fixture.is_dir() {
+            continue;
+        }
+        let copy = format!(
+            "rm -rf g; cp -r '{0}' g; jq -c 'del(.dgl)' hosts >h && mv h hosts; \
+             sed -i \"s|@HERE@|$PWD/g|\" g/*.json; config=$(echo g/*.json); \
+             part-map --part-config $config --workspace /srv/job <hosts >plan && \
+             part-fit <plan >out && head -c \"$(wc -c <plan)\" out | cmp - plan && \
+             part-fit --part-config $config <hosts | grep '\"fit\"' >alone && \
+             grep '\"fit\"' out | cmp - alone && cat alone",
+            fixture.display()
+        );
+        let ran = sh(&folder, &copy);
+        assert_eq!(ran.status, 0, "{name}: {}", ran.err);
+        let records = fits(&ran.out);
+        let total: u64 = records.iter().map(|record| number(record, "nodes")).sum();
+        assert!([100, 120].contains(&total), "{name}: {total}");
+        assert!(
+            records
+                .iter()
+                .all(|record| number(record, "halo_nodes") > 0),
+            "{name}"
+        );
+        assert_eq!(
+            ran.err.contains(".npy maps"),
+            name.ends_with("noshuffle"),
+            "{}",
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn skew_is_said() {
+    let folder = roomy("fit-skew");
+    let skewed = format!(
+        "cp -r '{}/tests/fixtures/dgl-1.0.4-homo' g; jq '.node_map = {{_N: [[0, 100], [100, \
+         120]]}}' g/g.json >x && mv x g/g.json; part-fit --part-config g/g.json <hosts",
+        root().display()
+    );
+    let ran = sh(&folder, &skewed);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let said = "part-fit: warning: partition 0 has 1.67 times the mean of nodes: where all hosts \
+        are equal, the others wait for it, up to 40 % of the time\n";
+    assert_eq!(ran.err, said);
+}
+
+/// The most memory of a server, and what part-fit says of it on what the process takes by itself.
+#[test]
+fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch("fit-real");
+    let cluster = Cluster::up("fit", 2);
+    ip_config(&folder, 2);
+    let prepare = format!(
+        "cp -rL '{}/tests/dgl' code; DGLBACKEND=pytorch '{python}' code/partition.py --out out \
+         --num-parts 2 --num-nodes 100000 && DGLBACKEND=pytorch '{python}' -c 'import dgl, torch; \
+         print(open(\"/proc/self/status\").read())' | \
+         awk '/^VmHWM/ {{ print $2 * 1024 }}' >process",
+        root().display()
+    );
+    let prepared = sh(&folder, &prepare);
+    assert_eq!(prepared.status, 0, "{}", prepared.err);
+    let plan = "fit() { part-fit --margin 0 --mem process=$(cat process),trainer=300M \
+        \"$@\"; }; \
+        ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config out/g.json \
+        --workspace /srv/job --script-folder code >plan && fit --warn-only <plan >fits && \
+        jq 'select(.type == \"fit\") | [.load_bytes, .run_bytes] | max' fits | sort -n | tail -n 1 \
+        >needed && small() { jq -c --argjson b \"$1\" 'if .type == \"host\" then .mem_bytes = $b \
+        else . end' plan; };";
+    let refused = cluster.sh(
+        &folder,
+        &format!(
+            "{plan} small $(($(cat needed) - 1)) | fit | part-push; status=$?; ls -d /srv/job; \
+                  exit $status"
+        ),
+    );
+    assert_eq!(
+        (refused.status, refused.out.as_str()),
+        (65, ""),
+        "{}",
+        refused.err
+    );
+    assert!(refused.err.contains("does not fit"), "{}", refused.err);
+    let train = format!(
+        "{plan} small $(cat needed) | fit | part-push | dgl-env --num-trainers 1 -- '{python}' \
+         code/train.py --ip-config ip_config.txt --part-config data/g.json --num-epochs 1 \
+         --batch-size 1000 | dgl-spawn --format jsonl >run"
+    );
+    let trained = cluster.sh(&folder, &train);
+    assert_eq!(trained.status, 0, "{}", trained.err);
+    cluster.assert_clean();
+    let run = fs::read_to_string(folder.join("run")).unwrap();
+    for record in run
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+    {
+        if record["type"] == "exited" && record["role"] == "server" {
+            let of_host = |one: &&Value| one["host"] == record["host"];
+            let records = fits(&run);
+            let said = number(records.iter().find(of_host).unwrap(), "server_bytes") as f64;
+            let is = number(&record, "max_rss_bytes") as f64;
+            assert!(
+                (0.95..1.10).contains(&(said / is)),
+                "{said} was said, {is} it took"
+            );
+        }
+    }
+}
