@@ -458,7 +458,7 @@ fn a_host_that_lies_is_given_up() {
          --dry-run a",
     );
     assert_eq!(primed.status, 0, "{}", primed.err);
-    let sum = "0".repeat(64);
+    let sum = "0".repeat(32);
     let lies = [
         (
             concat!(

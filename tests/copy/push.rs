@@ -507,13 +507,13 @@ fn offsets_beyond_32_bits() {
         // the sum of `hello`
         concat!(
             r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"#,
-            r#""sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f""#,
+            r#""sum":"b5e9c1ad071b3e7fc779cfaa5e523818""#,
             r#","bytes":5}"#
         )
         .to_owned(),
         concat!(
             r#"hello{"do":"file","step":"block","id":3,"at":5242880001,"length":5,"#,
-            r#""sum":"ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f""#,
+            r#""sum":"b5e9c1ad071b3e7fc779cfaa5e523818""#,
             r#","bytes":5}"#
         )
         .to_owned(),

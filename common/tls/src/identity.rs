@@ -1,7 +1,7 @@
 //! A key pair for one use, and the text form of its public half.
 
 use ring::rand::SystemRandom;
-use ring::signature::{Ed25519KeyPair, KeyPair};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
@@ -26,6 +26,14 @@ impl PublicKey {
         spki.strip_prefix(&ED25519_SPKI)
             .and_then(|key| key.try_into().ok())
             .map(PublicKey)
+    }
+}
+
+impl PublicKey {
+    /// Whether the owner of this key has signed the message.
+    pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, self.0);
+        key.verify(message, signature).is_ok()
     }
 }
 
@@ -68,6 +76,7 @@ impl TryFrom<String> for PublicKey {
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) key: Arc<CertifiedKey>,
+    pair: Arc<Ed25519KeyPair>,
     public_key: PublicKey,
 }
 
@@ -108,8 +117,16 @@ impl Identity {
         let spki = CertificateDer::from([&ED25519_SPKI[..], &public_key.0].concat());
         Ok(Identity {
             key: Arc::new(CertifiedKey::new(vec![spki], signing)),
+            pair: Arc::new(pair),
             public_key,
         })
+    }
+
+    /// Signs a message.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        let mut signature = [0; 64];
+        signature.copy_from_slice(self.pair.sign(message).as_ref());
+        signature
     }
 
     /// The public half, which the other side must know.

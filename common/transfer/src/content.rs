@@ -2,20 +2,26 @@
 
 use crate::GRAIN;
 use twox_hash::XxHash3_128;
-use wire::files::{BLOCK, Check, Content, Fault, Sum};
+use wire::files::{BLOCK, Content, Fault, Hex, Sum};
 
 /// zstd's fastest regular level: 5.2 times smaller on graph.dgl, at 363 MB/s.
 const LEVEL: i32 = 1;
 
 /// The checksum of content.
 pub fn sum(content: &[u8]) -> Sum {
-    Sum(*blake3::hash(content).as_bytes())
+    Hex(*blake3::hash(content).as_bytes())
 }
 
-/// What the tool tells a host, and can be checked by whoever shares the secret: it holds for the
-/// bearer of this name alone.
-pub fn pass(secret: &Sum, bearer: &str) -> Sum {
-    Sum(*blake3::keyed_hash(&secret.0, bearer.as_bytes()).as_bytes())
+/// What the tool signs of a piece of a file, so that hosts may hand it on: its place and its
+/// content, which is `None` if it is all zeros.
+pub fn statement(at: u64, length: u64, content: Option<&[u8]>) -> Vec<u8> {
+    let sum = content.map_or([0; 32], |content| sum(content).0);
+    statement_of(at, length, &Hex(sum))
+}
+
+/// The same, of a piece whose BLAKE3 sum is known.
+pub fn statement_of(at: u64, length: u64, sum: &Sum) -> Vec<u8> {
+    [&at.to_le_bytes()[..], &length.to_le_bytes(), &sum.0].concat()
 }
 
 /// Whether content need not be sent, because it is all zeros. A short piece is sent anyway: the
@@ -31,49 +37,22 @@ pub fn is_zeros(content: &[u8]) -> bool {
     content.chunks(4096).all(is_zero)
 }
 
-/// Who brings content, which decides about its checksum: in memory, BLAKE3 sums up 6 GB a second,
-/// and XXH3 30 to 50.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// It comes from the sender alone.
-    Straight,
-    /// Other hosts may hand it on.
-    ByOthers,
-}
-
-impl Way {
-    fn check(self, content: &[u8]) -> Check {
-        match self {
-            Way::Straight => quick(content),
-            Way::ByOthers => Check::Strong(sum(content)),
-        }
-    }
-}
-
-fn quick(content: &[u8]) -> Check {
-    Check::Quick(XxHash3_128::oneshot(content))
-}
-
-/// Whether content is what it was when its checksum was made.
-fn is_of(content: &[u8], check: Check) -> bool {
-    match check {
-        Check::Strong(expected) => sum(content) == expected,
-        Check::Quick(_) => quick(content) == check,
-    }
+fn quick_sum(content: &[u8]) -> Hex<16> {
+    Hex(XxHash3_128::oneshot(content).to_be_bytes())
 }
 
 /// The description of this content, uncompressed.
-pub fn plain(content: &[u8], way: Way) -> Content {
+pub fn plain(content: &[u8]) -> Content {
     Content {
         length: u32::try_from(content.len()).unwrap_or(u32::MAX),
         packed: false,
-        sum: way.check(content),
+        sum: quick_sum(content),
     }
 }
 
 /// The description and the bytes to send: compressed if `packed` and if that makes them smaller.
-pub fn pack(content: Vec<u8>, packed: bool, way: Way) -> (Content, Vec<u8>) {
-    let described = plain(&content, way);
+pub fn pack(content: Vec<u8>, packed: bool) -> (Content, Vec<u8>) {
+    let described = plain(&content);
     match packed
         .then(|| compress(&content))
         .flatten()
@@ -110,7 +89,7 @@ pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
     if content.len() != described.length as usize {
         return Err(Fault::NotWhole);
     }
-    if is_of(&content, described.sum) {
+    if quick_sum(&content) == described.sum {
         Ok(content)
     } else {
         Err(Fault::OtherSum)
@@ -135,12 +114,8 @@ mod tests {
     #[test]
     fn content_comes_as_it_was_sent_or_not_at_all() {
         let text = b"0 1 2 3 4 5 6 7\n".repeat(1000);
-        let ways = [Way::Straight, Way::ByOthers];
-        for (wish, way) in [false, true]
-            .into_iter()
-            .flat_map(|wish| ways.map(|way| (wish, way)))
-        {
-            let (content, body) = pack(text.clone(), wish, way);
+        for wish in [false, true] {
+            let (content, body) = pack(text.clone(), wish);
             assert_eq!((content.packed, body.len() < text.len()), (wish, wish));
             assert_eq!(unpack(&content, body.clone()), Ok(text.clone()));
             let bad = [
@@ -167,14 +142,7 @@ mod tests {
                 ),
                 (
                     Content {
-                        sum: Check::Strong(Sum([0; 32])),
-                        ..content
-                    },
-                    Fault::OtherSum,
-                ),
-                (
-                    Content {
-                        sum: Check::Quick(0),
+                        sum: Hex([0; 16]),
                         ..content
                     },
                     Fault::OtherSum,
@@ -192,11 +160,8 @@ mod tests {
 
     #[test]
     fn what_does_not_shrink_goes_as_it_is() {
-        let (content, body) = pack(vec![7], true, Way::Straight);
+        let (content, body) = pack(vec![7], true);
         assert!(!content.packed && body == [7], "{content:?}");
-        assert_eq!(
-            unpack(&plain(&[], Way::Straight), Vec::new()),
-            Ok(Vec::new())
-        );
+        assert_eq!(unpack(&plain(&[]), Vec::new()), Ok(Vec::new()));
     }
 }

@@ -2,9 +2,8 @@
 //!
 //! One end reads ([`source`]), the other writes ([`partial`]) in a [`folder`] where it has taken
 //! [`room`]; between them go blocks, each with the sum of its content ([`content`]). [`parts`] says
-//! which of a file is there, [`sums`] whether that is what the other end has, [`vouched`] whether
-//! it is where a third one has brought it; [`fates`] is what the tool knows of each file;
-//! [`run_folder`] is what hosts share that dial in.
+//! which of a file is there, [`sums`] whether that is what the other end has; [`fates`] is what the
+//! tool knows of each file; [`run_folder`] is what hosts share that dial in.
 
 pub mod content;
 pub mod fates;
@@ -15,7 +14,6 @@ pub mod room;
 pub mod run_folder;
 pub mod source;
 pub mod sums;
-pub mod vouched;
 
 /// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
 /// is written again.

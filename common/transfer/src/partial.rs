@@ -256,19 +256,15 @@ impl Partial {
 
     /// Makes a part all zeros; it takes no space if the file system supports holes.
     pub fn write_zeros(&self, at: u64, length: u64) -> Result<(), Fault> {
-        self.put_zeros(at, length)?;
-        self.count(at, at + length)
-    }
-
-    /// Makes a part all zeros, which does not count as present yet.
-    pub fn put_zeros(&self, at: u64, length: u64) -> Result<(), Fault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, length)?;
         if at == end {
             return Ok(());
         }
-        let made = self.fill(at, end).and_then(|()| self.make_hole(at, end));
-        made.map_err(|error| Fault::system(&error))
+        self.fill(at, end)
+            .and_then(|()| self.make_hole(at, end))
+            .and_then(|()| self.note(at, end))
+            .map_err(|error| Fault::system(&error))
     }
 
     fn make_hole(&self, at: u64, end: u64) -> io::Result<()> {
@@ -297,24 +293,12 @@ impl Partial {
 
     /// Writes a part.
     pub fn write(&self, at: u64, content: &[u8]) -> Result<(), Fault> {
-        self.put(at, content)?;
-        self.count(at, at + content.len() as u64)
-    }
-
-    /// Writes a part, which does not count as present yet.
-    pub fn put(&self, at: u64, content: &[u8]) -> Result<(), Fault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, content.len() as u64)?;
-        let filled = self.fill(at, end);
-        let written = filled.and_then(|()| self.file.write_all_at(content, at));
-        written.map_err(|error| Fault::system(&error))
-    }
-
-    /// A part that was written counts as present.
-    pub fn count(&self, begin: u64, end: u64) -> Result<(), Fault> {
-        let _writing = self.writing()?;
-        let noted = self.note(begin, end);
-        noted.map_err(|error| Fault::system(&error))
+        self.fill(at, end)
+            .and_then(|()| self.file.write_all_at(content, at))
+            .and_then(|()| self.note(at, end))
+            .map_err(|error| Fault::system(&error))
     }
 
     /// Notes that a part has come. The notes are written now and then if parts come in any order.

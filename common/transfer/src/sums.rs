@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::files::Sum;
+use wire::files::{BLOCK, Hex, Sum};
 
 /// The most checksums in one message, not counting pieces that parts cut.
 const MOST: u64 = 1 << 14;
@@ -27,10 +27,8 @@ fn piece(bytes: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// The begin and end of each piece of the parts of a file, in order. A piece ends at a multiple of
-/// its size, whatever the parts are.
-pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
-    let size = piece(bytes);
+/// Cuts the parts of a file at multiples of a size, whatever the parts are.
+fn cut(parts: &Parts, size: u64) -> Vec<(u64, u64)> {
     let mut pieces = Vec::new();
     for &(begin, end) in parts.list() {
         let mut at = begin;
@@ -43,29 +41,50 @@ pub fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     pieces
 }
 
-/// The checksum of each piece; fails if one cannot be read completely.
-pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
-    of_unless(&AtomicBool::new(false), file, parts, bytes)
+/// The begin and end of each block of the parts: where a piece is more than a block, several blocks
+/// make one up.
+fn blocks(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
+    cut(parts, piece(bytes).min(BLOCK))
 }
 
-/// The same; fails soon after it is told to stop.
-pub fn of_unless(
+/// The checksum of each piece; fails if one cannot be read completely.
+pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
+    let sums = of_blocks(&AtomicBool::new(false), file, parts, bytes)?;
+    let blocks: Vec<_> = blocks(parts, bytes).into_iter().zip(sums).collect();
+    Ok(pieces_of(&blocks, bytes).map(sum_of_piece).collect())
+}
+
+/// The begin and end of a block of a file, and its checksum.
+pub type SummedBlock = ((u64, u64), Sum);
+
+fn pieces_of(blocks: &[SummedBlock], bytes: u64) -> impl Iterator<Item = &[SummedBlock]> {
+    let size = piece(bytes);
+    blocks.chunk_by(move |(one, _), (next, _)| one.1 == next.0 && next.0 % size != 0)
+}
+
+fn sum_of_piece(blocks: &[SummedBlock]) -> Sum {
+    let sums: Vec<u8> = blocks.iter().flat_map(|(_, sum)| sum.0).collect();
+    content::sum(&sums)
+}
+
+/// The checksum of each block; fails soon after it is told to stop.
+pub fn of_blocks(
     stop: &AtomicBool,
     file: &File,
     parts: &Parts,
     bytes: u64,
 ) -> io::Result<Vec<Sum>> {
-    let pieces = pieces(parts, bytes);
+    let blocks = blocks(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if parts.bytes() > MUCH {
         processors.min(THREADS)
     } else {
         1
     };
-    let each = pieces.len().div_ceil(threads).max(1);
-    let sum_all = |pieces: &[(u64, u64)]| {
+    let each = blocks.len().div_ceil(threads).max(1);
+    let sum_all = |blocks: &[(u64, u64)]| {
         let mut buffer = vec![0; 256 << 10];
-        let sums = pieces.iter().map(|(begin, end)| {
+        let sums = blocks.iter().map(|(begin, end)| {
             if stop.load(Ordering::Relaxed) {
                 return Err(io::Error::other("nobody needs it any longer"));
             }
@@ -74,11 +93,11 @@ pub fn of_unless(
         sums.collect::<io::Result<Vec<Sum>>>()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = pieces
+        let threads: Vec<_> = blocks
             .chunks(each)
-            .map(|pieces| scope.spawn(move || sum_all(pieces)))
+            .map(|blocks| scope.spawn(move || sum_all(blocks)))
             .collect();
-        let mut all = Vec::with_capacity(pieces.len());
+        let mut all = Vec::with_capacity(blocks.len());
         for thread in threads {
             let sums = thread
                 .join()
@@ -106,38 +125,31 @@ fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Su
             Err(error) => return Err(error),
         }
     }
-    Ok(Sum(*hasher.finalize().as_bytes()))
-}
-
-/// The checksum of a part of a file.
-pub fn of_part(file: &File, begin: u64, end: u64) -> io::Result<Sum> {
-    sum_of(file, begin, end, &mut vec![0; 256 << 10])
+    Ok(Hex(*hasher.finalize().as_bytes()))
 }
 
 /// The checksum of a whole file.
 pub fn of_whole(file: &File) -> io::Result<Sum> {
-    of_part(file, 0, file.metadata()?.len())
+    sum_of(file, 0, file.metadata()?.len(), &mut vec![0; 256 << 10])
 }
 
-/// The checksum of bytes in memory.
-pub fn of_bytes(bytes: &[u8]) -> Sum {
-    content::sum(bytes)
-}
-
-/// The pieces whose checksums are equal at both ends, with these.
-pub fn equal(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Vec<((u64, u64), Sum)> {
-    let pieces = pieces(parts, bytes).into_iter();
-    pieces
-        .zip(ours.iter().zip(theirs))
-        .filter(|(_, (ours, theirs))| ours == theirs)
-        .map(|(piece, (sum, _))| (piece, *sum))
+/// The blocks of those pieces whose checksums are equal at both ends. Here they are known of each
+/// block, there of each piece.
+pub fn equal(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Vec<SummedBlock> {
+    let blocks = blocks(parts, bytes).into_iter();
+    let blocks: Vec<_> = blocks.zip(ours.iter().copied()).collect();
+    pieces_of(&blocks, bytes)
+        .zip(theirs)
+        .filter(|(piece, theirs)| sum_of_piece(piece) == **theirs)
+        .flat_map(|(piece, _)| piece)
+        .copied()
         .collect()
 }
 
 /// The parts whose checksums are equal at both ends.
 pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
     let equal = equal(parts, bytes, ours, theirs).into_iter();
-    Parts::of(&equal.map(|(piece, _)| piece).collect::<Vec<_>>())
+    Parts::of(&equal.map(|(block, _)| block).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -149,7 +161,7 @@ mod tests {
         let size = GRAIN;
         let parts = Parts::of(&[(0, size + 1), (2 * size + 5, 4 * size)]);
         assert_eq!(
-            pieces(&parts, 4 * size),
+            cut(&parts, size),
             [
                 (0, size),
                 (size, size + 1),
@@ -157,32 +169,43 @@ mod tests {
                 (3 * size, 4 * size)
             ]
         );
-        assert_eq!(pieces(&Parts::default(), 5), []);
+        assert_eq!(cut(&Parts::default(), 5), []);
         assert_eq!(piece(2 << 30), 256 << 10);
         for huge in [1 << 40, 1 << 50] {
-            assert!(pieces(&Parts::beginning(huge), huge).len() as u64 <= MOST);
+            assert!(huge / piece(huge) <= MOST);
         }
     }
 
     #[test]
     fn what_differs_is_told_from_what_is_the_same() {
-        let size = GRAIN;
-        let parts = Parts::of(&[(0, size + 1), (2 * size, 3 * size)]);
-        let (a, b) = (of_bytes(b"a"), of_bytes(b"b"));
-        let table = [
-            ([a, a, a], vec![(0, size + 1), (2 * size, 3 * size)]),
-            ([a, b, a], vec![(0, size), (2 * size, 3 * size)]),
-            ([b, a, a], vec![(size, size + 1), (2 * size, 3 * size)]),
-            ([a, a, b], vec![(0, size + 1)]),
-            ([b, b, b], vec![]),
-        ];
-        for (theirs, expected) in table {
-            assert_eq!(same(&parts, 4 * size, &[a, a, a], &theirs).list(), expected);
+        let (a, b) = (content::sum(b"a"), content::sum(b"b"));
+        // a file of small pieces, and one whose pieces are of four blocks
+        for (bytes, size) in [(4 * GRAIN, GRAIN), (64 << 30, 4 * BLOCK)] {
+            assert_eq!(piece(bytes), size);
+            let parts = Parts::of(&[(0, size + 1), (2 * size, 3 * size)]);
+            let ours = vec![a; blocks(&parts, bytes).len()];
+            let there = |pieces: [Sum; 3]| {
+                let blocks = blocks(&parts, bytes).into_iter();
+                let of_piece = |at: u64| pieces[usize::try_from(at / size).unwrap()];
+                let blocks: Vec<_> = blocks.map(|block| (block, of_piece(block.0))).collect();
+                pieces_of(&blocks, bytes)
+                    .map(sum_of_piece)
+                    .collect::<Vec<_>>()
+            };
+            let table = [
+                ([a, a, a], vec![(0, size + 1), (2 * size, 3 * size)]),
+                ([a, b, a], vec![(0, size), (2 * size, 3 * size)]),
+                ([b, a, a], vec![(size, size + 1), (2 * size, 3 * size)]),
+                ([a, a, b], vec![(0, size + 1)]),
+                ([b, b, b], vec![]),
+            ];
+            for (theirs, expected) in table {
+                let same = same(&parts, bytes, &ours, &there(theirs));
+                assert_eq!(same.list(), expected);
+            }
+            let fewer = same(&parts, bytes, &ours, &there([a, a, a])[..2]);
+            assert_eq!(fewer.list(), [(0, size + 1)]);
         }
-        assert_eq!(
-            same(&parts, 4 * size, &[a, a], &[a, a]).list(),
-            [(0, size + 1)]
-        );
     }
 
     #[test]
@@ -193,10 +216,11 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let (bytes, mut buffer) = (MUCH + 5, vec![0; 4096]);
         let sums = of(&file, &Parts::beginning(bytes), bytes).unwrap();
-        let pieces = pieces(&Parts::beginning(bytes), bytes);
+        let pieces = cut(&Parts::beginning(bytes), piece(bytes));
         assert_eq!(sums.len(), pieces.len());
         for ((begin, end), sum) in pieces.into_iter().zip(sums) {
-            assert_eq!(sum_of(&file, begin, end, &mut buffer).unwrap(), sum);
+            let block = sum_of(&file, begin, end, &mut buffer).unwrap();
+            assert_eq!(content::sum(&block.0), sum);
         }
     }
 }

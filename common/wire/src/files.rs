@@ -3,15 +3,16 @@
 //! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files
 //! come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a host:
 //! `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the connection
-//! that is made for it `handed`, `block`s and `close`; what comes so counts when the tool has said
-//! by `vouch` what it is. Requests are not waited for one by one: each is answered in its order,
-//! and `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
-//! announces what stands behind it. Content stands behind its line, at most
-//! [`crate::codec::MAX_BODY`] bytes, with its sum in the line, see [`Check`].
+//! that is made for it `handed`, `block`s and `close`; what comes so counts if the tool has signed
+//! it. Requests are not waited for one by one: each is answered in its order, and `sync` tells how
+//! far the agent has come. Sizes are called `size`, because `bytes` in a line announces what stands
+//! behind it. Content stands behind its line, at most [`crate::codec::MAX_BODY`] bytes, with its
+//! sum in the line.
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
+use std::fmt;
 use std::net::Ipv4Addr;
 
 /// The most content in one message, in bytes.
@@ -19,8 +20,8 @@ pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
 /// The most files in one message, so that its line stays well below [`crate::codec::MAX_LINE`]: a
 /// path has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
-/// The most pieces in one message for which the tool vouches, for the same reason: each takes up to
-/// 130 bytes of the line.
+/// The most signed pieces in one message, for the same reason: each takes up to 210 bytes of the
+/// line.
 pub const PIECES_AT_ONCE: usize = 4096;
 
 /// A request about files: `{"do":"file","step":"…",…}`.
@@ -90,22 +91,20 @@ pub enum FileRequest {
         /// The number of the other host.
         host: u32,
     },
-    /// Tells what pieces of a file are that other hosts hand on to this one. What they bring counts
-    /// only then; other content is refused, see [`FileEvent::Refused`].
-    Vouch {
+    /// Brings the signatures of what this host has kept of a file, so that it can hand that on too.
+    Sign {
         /// The number of the delivery.
         id: u32,
         /// At most [`PIECES_AT_ONCE`] of the pieces, in any order.
-        pieces: Vec<PieceSum>,
+        pieces: Vec<SignedPiece>,
     },
     /// The first message of another host over a connection of its own: parts of a file come, as
     /// [`FileRequest::Block`] and [`FileRequest::Zeros`], and then [`FileRequest::Close`] and
-    /// [`FileRequest::Sync`]. Nothing else is allowed there.
+    /// [`FileRequest::Sync`]. Nothing else is allowed there. What the tool has not signed is
+    /// refused, see [`FileEvent::Refused`].
     Handed {
         /// The name of the partial file.
         key: String,
-        /// That of [`HandOn`].
-        pass: Sum,
     },
     /// No more of a file comes over this connection. If the file was begun over it, no more comes
     /// over any.
@@ -208,8 +207,6 @@ pub struct HandOn {
     pub id: u32,
     /// The name of the partial file, on both hosts.
     pub key: String,
-    /// What shows the other host that this one is to hand the file on to it.
-    pub pass: Sum,
     /// The number of the other host.
     pub host: u32,
     /// The number of the delivery on the other host.
@@ -266,8 +263,8 @@ pub struct Content {
     /// Whether the content is a zstd frame.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
-    /// The sum of the content before compression.
-    pub sum: Check,
+    /// The 128-bit XXH3 sum of the content before compression. It finds errors, but no malice.
+    pub sum: Hex<16>,
 }
 
 /// A file whose content comes in blocks.
@@ -290,15 +287,16 @@ pub struct Begin {
     /// order.
     #[serde(default)]
     pub scattered: bool,
-    /// A secret between the tool and this host, if other hosts hand the file on: it comes in any
-    /// order, and [`FileEvent::Came`] reports what has come.
-    pub chained: Option<Sum>,
+    /// The public key with which the tool signs the pieces of this file, if hosts hand it on: it
+    /// comes in any order, and [`FileEvent::Came`] reports what has come.
+    pub chained: Option<String>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
 }
 
 /// A part of a file.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// The number of the delivery.
@@ -308,9 +306,12 @@ pub struct Block {
     /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
+    /// The tool's signature, if hosts hand the file on.
+    pub signature: Option<Signature>,
 }
 
 /// A part of a file that is all zeros and is not sent.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Zeros {
     /// The number of the delivery.
@@ -319,18 +320,19 @@ pub struct Zeros {
     pub at: u64,
     /// The length of the part, in bytes.
     pub length: u64,
+    /// The tool's signature, if hosts hand the file on.
+    pub signature: Option<Signature>,
 }
 
-/// What the tool has read of a file.
-#[skip_serializing_none]
+/// What the tool has signed of a file: where a piece of at most a block lies, and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PieceSum {
+pub struct SignedPiece {
     /// The offset of the piece in the file, in bytes.
     pub at: u64,
     /// The length of the piece, in bytes.
     pub length: u64,
-    /// The BLAKE3 sum of its content; `None` if it is all zeros.
-    pub sum: Option<Sum>,
+    /// The tool's signature.
+    pub signature: Signature,
 }
 
 /// A file with a number for the answers.
@@ -402,7 +404,7 @@ pub enum FileEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreached: bool,
     },
-    /// Another host has handed on other content than the tool vouches for. Nothing of it is kept,
+    /// Another host has handed on content that the tool has not signed. Nothing of it is written,
     /// and nothing more of the file is taken from that host.
     Refused {
         /// The number of the delivery.
@@ -585,8 +587,8 @@ impl Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const EFBIG: i32 = 27;
         match self {
             Fault::System(EFBIG) => {
@@ -615,97 +617,59 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// What shows that content came as it was read. In JSON it is hexadecimal digits, and how many they
-/// are tells which sum it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// Its BLAKE3 sum: nobody can make other content of the same sum. For what other hosts hand on.
-    Strong(Sum),
-    /// Its 128-bit XXH3 sum, in 32 digits: many times as quick, it finds errors, but no malice. For
-    /// what comes from the sender itself, whose connection nobody else can write to.
-    Quick(u128),
-}
+/// A BLAKE3 checksum.
+pub type Sum = Hex<32>;
+/// An Ed25519 signature.
+pub type Signature = Hex<64>;
 
-impl Check {
-    /// The sum with which content may be handed on.
-    pub fn strong(self) -> Option<Sum> {
-        match self {
-            Check::Strong(sum) => Some(sum),
-            Check::Quick(_) => None,
-        }
-    }
-}
-
-impl Serialize for Check {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Check::Strong(sum) => sum.serialize(serializer),
-            Check::Quick(sum) => serializer.collect_str(&format_args!("{sum:032x}")),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Check {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Check, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let is_quick = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let check = match is_quick {
-            true => u128::from_str_radix(&text, 16).ok().map(Check::Quick),
-            false => Sum::from_hex(&text).map(Check::Strong),
-        };
-        check.ok_or_else(|| serde::de::Error::custom("a sum has 32 or 64 hexadecimal digits"))
-    }
-}
-
-/// A BLAKE3 checksum. In JSON it is 64 hexadecimal digits.
+/// Bytes that are hexadecimal digits in JSON.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Sum(pub [u8; 32]);
+pub struct Hex<const N: usize>(pub [u8; N]);
 
-impl std::fmt::Debug for Sum {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.hex())
+impl<const N: usize> fmt::Display for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl<const N: usize> fmt::Debug for Hex<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl<const N: usize> Hex<N> {
+    fn parse(text: &str) -> Option<Hex<N>> {
+        let (digits, []) = text.as_bytes().as_chunks::<2>() else {
+            return None;
+        };
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
+        let bytes: Option<Vec<u8>> = digits.iter().map(byte).collect();
+        bytes?.try_into().ok().map(Hex)
     }
 }
 
 impl Sum {
-    fn hex(self) -> String {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits
-            .map(|digit| char::from(DIGITS[usize::from(digit)]))
-            .collect()
-    }
-
-    fn from_hex(text: &str) -> Option<Sum> {
-        let mut sum = [0; 32];
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return None;
-        }
-        for (at, byte) in sum.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(at * 2..at * 2 + 2)?, 16).ok()?;
-        }
-        Some(Sum(sum))
-    }
-
     /// Parses the checksums behind a line; `None` if it is not a whole number of them.
     pub fn list(bytes: &[u8]) -> Option<Vec<Sum>> {
         let (sums, rest) = bytes.as_chunks::<32>();
         rest.is_empty()
-            .then(|| sums.iter().map(|sum| Sum(*sum)).collect())
+            .then(|| sums.iter().map(|sum| Hex(*sum)).collect())
     }
 }
 
-impl Serialize for Sum {
+impl<const N: usize> Serialize for Hex<N> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.hex())
+        serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Sum {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sum, D::Error> {
+impl<'de, const N: usize> Deserialize<'de> for Hex<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hex<N>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Sum::from_hex(&text)
-            .ok_or_else(|| serde::de::Error::custom("a sum has 64 hexadecimal digits"))
+        let wrong = || serde::de::Error::custom(format!("not {} hexadecimal digits", 2 * N));
+        Hex::parse(&text).ok_or_else(wrong)
     }
 }
 
@@ -715,7 +679,7 @@ mod tests {
 
     #[test]
     fn a_sum_has_64_digits() {
-        let sum = Sum(std::array::from_fn(|at| (at * 9) as u8));
+        let sum: Sum = Hex(std::array::from_fn(|at| (at * 9) as u8));
         let json = serde_json::to_string(&sum).unwrap();
         assert_eq!(serde_json::from_str::<Sum>(&json).unwrap(), sum);
         for json in [
@@ -814,39 +778,30 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_one_flat_object_and_its_sum_says_which_it_is() {
-        let table = [
-            (Check::Strong(Sum([0; 32])), "00", 64),
-            (Check::Quick(0), "00", 32),
-            (Check::Quick(u128::MAX), "ff", 32),
-        ];
-        for (sum, begin, digits) in table {
+    fn a_step_is_one_flat_object() {
+        for (signature, written) in [
+            (None, String::new()),
+            (
+                Some(Hex([1; 64])),
+                format!(r#","signature":"{}""#, "01".repeat(64)),
+            ),
+        ] {
             let step = FileRequest::Block(Block {
                 id: 3,
                 at: 5,
                 content: Content {
                     length: 2,
                     packed: false,
-                    sum,
+                    sum: Hex([255; 16]),
                 },
+                signature,
             });
             let json = serde_json::to_string(&step).unwrap();
-            let written = begin.repeat(digits / 2);
-            let line = format!(r#"{{"step":"block","id":3,"at":5,"length":2,"sum":"{written}"}}"#);
+            let sum = "ff".repeat(16);
+            let line =
+                format!(r#"{{"step":"block","id":3,"at":5,"length":2,"sum":"{sum}"{written}}}"#);
             assert_eq!(json, line);
             assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
-        }
-        for bad in [
-            "",
-            "0",
-            "+0000000000000000000000000000000",
-            "é",
-            &"0".repeat(63),
-        ] {
-            assert!(
-                serde_json::from_value::<Check>(bad.into()).is_err(),
-                "{bad}"
-            );
         }
     }
 }

@@ -336,7 +336,7 @@ impl SourceHost {
         });
         let ours = self
             .client
-            .keep_alive_during(|stop| sums::of_unless(stop, &file, &parts, bytes))?
+            .keep_alive_during(|stop| sums::of_blocks(stop, &file, &parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
             (FileEvent::Sums { id: 0 }, body) => {

@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use transfer::fates::{Fate, Fates};
-use transfer::{BEAT, content, source};
+use transfer::{BEAT, source};
 
 /// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -44,11 +44,9 @@ pub fn run(
     let stop = cli::signal::stop()?;
     let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
     let mut report = Report::default();
-    let random = || {
-        remote::random_token().map_err(|error| {
-            Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
-        })
-    };
+    let run = remote::random_token().map_err(|error| {
+        Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
+    })?;
     let context = PushContext {
         args,
         remote,
@@ -56,8 +54,7 @@ pub fn run(
         limit: args.wire.limit(),
         stop,
         base,
-        run: random()?,
-        secret: content::sum(random()?.as_bytes()),
+        run,
     };
     let tasks = open(&context, hosts, deliveries, &mut report)?;
     if let Some(signal) = context.signal() {

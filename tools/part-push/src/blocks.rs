@@ -2,9 +2,10 @@
 
 use remote::host_client::{HostClient, HostFailure};
 use std::fs::File;
-use transfer::content::{self, Way};
+use tls::Identity;
+use transfer::content;
 use transfer::source::{self, Piece, Pieces};
-use wire::files::{BLOCK, Block, FileEvent, FileRequest, Zeros};
+use wire::files::{BLOCK, Block, FileEvent, FileRequest, Hex, Zeros};
 
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
@@ -18,19 +19,37 @@ pub struct Sent {
     pub wrong: Option<String>,
 }
 
-/// The request for a piece that was read, and the bytes behind it, compressed if `packed`.
+/// The request for a piece that was read, and the bytes behind it, compressed if `packed`, and
+/// signed if hosts may hand it on.
 pub fn request(
     id: u32,
     piece: &Piece,
-    (raw, way): (Vec<u8>, Way),
+    raw: Vec<u8>,
     packed: bool,
+    signer: Option<&Identity>,
 ) -> (FileRequest, Vec<u8>) {
     let (at, length) = (piece.at, piece.length);
+    let signature = signer.map(|signer| {
+        let content = (!piece.is_zeros).then_some(&raw[..]);
+        Hex(signer.sign(&content::statement(at, length, content)))
+    });
     if piece.is_zeros {
-        return (FileRequest::Zeros(Zeros { id, at, length }), Vec::new());
+        let zeros = Zeros {
+            id,
+            at,
+            length,
+            signature,
+        };
+        return (FileRequest::Zeros(zeros), Vec::new());
     }
-    let (content, body) = content::pack(raw, packed, way);
-    (FileRequest::Block(Block { id, at, content }), body)
+    let (content, body) = content::pack(raw, packed);
+    let block = Block {
+        id,
+        at,
+        content,
+        signature,
+    };
+    (FileRequest::Block(block), body)
 }
 
 /// Sends a part of a file uncompressed. `moved` is called with the bytes that were sent or need not
@@ -54,7 +73,7 @@ pub fn send_blocks(
             }
         };
         if piece.is_zeros {
-            client.send(request(id, &piece, (Vec::new(), Way::Straight), false).0);
+            client.send(request(id, &piece, Vec::new(), false, None).0);
             moved(piece.length);
             client.drain(AHEAD, &|_| ())?;
             continue;
@@ -81,8 +100,13 @@ fn send_block(
     (id, piece): (u32, &Piece),
     buffer: &mut Vec<u8>,
 ) -> Result<(), HostFailure> {
-    let (at, content) = (piece.at, content::plain(buffer, Way::Straight));
-    let block = FileRequest::Block(Block { id, at, content });
+    let at = piece.at;
+    let block = FileRequest::Block(Block {
+        id,
+        at,
+        content: content::plain(buffer),
+        signature: None,
+    });
     if client.copies_files() {
         client.send_read(block, buffer);
     } else {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
-use wire::files::{FileRequest, Receive, Sum};
+use wire::files::{FileRequest, Receive};
 
 /// How soon a pause ends after a signal.
 const SIGNAL_CHECKED: Duration = Duration::from_millis(50);
@@ -31,8 +31,6 @@ pub struct PushContext<'a> {
     pub base: &'a Path,
     /// The name of this push.
     pub run: String,
-    /// From this, what only one host may know is made.
-    pub secret: Sum,
 }
 
 impl PushContext<'_> {

@@ -6,7 +6,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use transfer::content::{self, Way};
+use transfer::content;
 use transfer::source;
 use wire::files::{BLOCK, Batch, FILES_AT_ONCE, FileRequest, Small};
 
@@ -74,7 +74,7 @@ fn batch(files: &[&Delivery], packed: bool) -> Message {
         }
     }
     let raw = all.len() as u64;
-    let (content, body) = content::pack(all, packed, Way::Straight);
+    let (content, body) = content::pack(all, packed);
     Message {
         step: FileRequest::Batch(Batch {
             files: whole,
@@ -197,7 +197,7 @@ mod tests {
             let contents: Vec<Vec<u8>> = made.into_iter().map(content).collect();
             assert_eq!(contents, [long.clone().into_bytes(), b"hello".to_vec()]);
         }
-        let Content { packed, .. } = content::pack(long.into_bytes(), true, Way::Straight).0;
+        let Content { packed, .. } = content::pack(long.into_bytes(), true).0;
         assert!(packed);
     }
 }

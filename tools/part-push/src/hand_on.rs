@@ -2,8 +2,8 @@
 //! to the next. The actions of [`Chain`] are carried out here, with one thread for each host.
 //!
 //! Nothing depends on it: a host that is left out is served separately, from the point that it has
-//! reached. No host is trusted with the content: each is told from here what all pieces are, and
-//! refuses others.
+//! reached. No host is trusted with the content: each piece is signed here, with a key for this
+//! file, and hosts refuse from one another what is not.
 
 use crate::blocks::{self, AHEAD};
 use crate::chain::{self, Action, Chain, Rank, Source as From};
@@ -23,12 +23,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use transfer::content::{self, Way};
+use tls::Identity;
+use transfer::content;
 use transfer::parts::Parts;
 use transfer::source::{self, Pieces};
-use wire::files::{
-    BLOCK, Begin, Block, FileEvent, FileRequest, HandOn, PIECES_AT_ONCE, PieceSum, Sum, Zeros,
-};
+use transfer::sums::SummedBlock;
+use wire::files::{BLOCK, Begin, FileEvent, FileRequest, HandOn, Hex, PIECES_AT_ONCE, SignedPiece};
 
 /// How often a thread checks what others want of its host.
 const TURN: Duration = Duration::from_millis(50);
@@ -44,8 +44,6 @@ struct Member<'t, 'a> {
     kept: u64,
     /// The port on which its agent listens, and its public key.
     listens: (u16, String),
-    /// What only this machine and the host know, for this file.
-    secret: Sum,
 }
 
 /// Lets the hosts hand on to one another what is large and goes to several.
@@ -59,13 +57,11 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
             if plan::is_handed_on(delivery)
                 && let Some((kept, listens)) = task.for_chain(delivery)
             {
-                let bearer = format!("{} {}", task.host.id, delivery.file);
                 let member = Member {
                     task,
                     delivery,
                     kept,
                     listens,
-                    secret: content::pass(&context.secret, &bearer),
                 };
                 by_file.entry(delivery.file).or_default().push(member);
             }
@@ -99,6 +95,10 @@ fn hand_on(
     let Ok(file) = feed::open(path, delivery) else {
         return;
     };
+    // each host can still get it from here
+    let Ok(signer) = Identity::new() else {
+        return;
+    };
     let empty = vec![Parts::default(); members.len()];
     let relay = Relay {
         members,
@@ -107,11 +107,11 @@ fn hand_on(
         options,
         wire,
         board,
+        signer,
         begun: Instant::now(),
         state: Mutex::new(State {
             chain: Chain::new(delivery.bytes, empty, block_takes),
             orders: members.iter().map(|_| VecDeque::new()).collect(),
-            vouched: Vec::new(),
             asked: BTreeSet::new(),
             wrong: None,
         }),
@@ -132,6 +132,8 @@ struct Relay<'r, 't, 'a> {
     options: Options,
     wire: Wire,
     board: &'r Reporter,
+    /// Signs the pieces of this file.
+    signer: Identity,
     begun: Instant,
     state: Mutex<State>,
 }
@@ -140,8 +142,6 @@ struct State {
     chain: Chain,
     /// The actions that the thread of each host has to carry out.
     orders: Vec<VecDeque<Action>>,
-    /// What was read of the file, for all hosts to know.
-    vouched: Vec<PieceSum>,
     /// Which host was asked to hand on to which, unless that one has refused it since.
     asked: BTreeSet<(usize, usize)>,
     /// What is wrong with the source, so that nobody gets it.
@@ -171,8 +171,6 @@ struct View {
     joined: bool,
     /// Whether the host has renamed the file.
     landed: bool,
-    /// How many of the pieces that were read it was told.
-    vouched: usize,
 }
 
 impl Relay<'_, '_, '_> {
@@ -271,22 +269,19 @@ impl Relay<'_, '_, '_> {
         let Kept {
             parts: kept,
             earlier,
-            pieces,
+            blocks,
         } = target.resume(delivery, &self.file)?;
-        let mut state = self.lock();
-        // those behind it may get these from it
-        state.vouched.extend(pieces);
-        state.chain.begins(place, kept.bytes(), self.now());
-        drop(state);
+        self.lock().chain.begins(place, kept.bytes(), self.now());
         target.client.send(FileRequest::Begin(Begin {
             file: small(delivery),
             key: key(delivery),
             keep: kept.list().to_vec(),
             earlier,
             scattered: false,
-            chained: Some(self.members[place].secret),
+            chained: Some(self.signer.public_key().to_string()),
             sparse: feed::is_sparse(&self.file),
         }));
+        self.sign(delivery, &blocks, target);
         let number = target.client.sync();
         view.counted = kept.bytes();
         let host = self.members[place].task.host;
@@ -329,7 +324,6 @@ impl Relay<'_, '_, '_> {
         while let Some((told, _)) = target.client.take_event() {
             self.hear(place, told, view)?;
         }
-        self.vouch(place, target, view);
         self.look();
         let mut turn = Turn::Wait;
         loop {
@@ -351,19 +345,22 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    /// Tells the host what was read here, unless it gets that from here anyway.
-    fn vouch(&self, place: usize, target: &mut Target, view: &mut View) {
-        loop {
-            let state = self.lock();
-            if state.chain.source(place) == From::Us || view.vouched == state.vouched.len() {
-                return;
+    /// Brings a host the signatures of what it has kept: those behind it may get that from it.
+    fn sign(&self, delivery: &Delivery, blocks: &[SummedBlock], target: &mut Target) {
+        let sign = |((at, end), sum): &SummedBlock| {
+            let (at, length) = (*at, end - at);
+            let signature = self.signer.sign(&content::statement_of(at, length, sum));
+            SignedPiece {
+                at,
+                length,
+                signature: Hex(signature),
             }
-            let new = state.vouched[view.vouched..].iter();
-            let pieces: Vec<PieceSum> = new.take(PIECES_AT_ONCE).copied().collect();
-            drop(state);
-            view.vouched += pieces.len();
-            let id = self.members[place].delivery.id;
-            target.client.send(FileRequest::Vouch { id, pieces });
+        };
+        for blocks in blocks.chunks(PIECES_AT_ONCE) {
+            target.client.send(FileRequest::Sign {
+                id: delivery.id,
+                pieces: blocks.iter().map(sign).collect(),
+            });
         }
     }
 
@@ -374,11 +371,9 @@ impl Relay<'_, '_, '_> {
         state.asked.insert((place, to));
         drop(state);
         let (port, peer) = next.listens.clone();
-        let own_key = &self.members[place].listens.1;
         target.client.send(FileRequest::HandOn(HandOn {
             id: self.members[place].delivery.id,
             key: key(next.delivery),
-            pass: content::pass(&next.secret, own_key),
             host: next.task.host.id,
             there: next.delivery.id,
             address: next.task.host.ip.0,
@@ -497,8 +492,7 @@ impl Relay<'_, '_, '_> {
                 let packed = !piece.is_zeros && packing.pays(&buffer);
                 let id = self.members[place].delivery.id;
                 let raw = std::mem::take(&mut buffer);
-                let (step, body) = blocks::request(id, &piece, (raw, Way::ByOthers), packed);
-                self.lock().vouched.extend(pieces_of(&step));
+                let (step, body) = blocks::request(id, &piece, raw, packed, Some(&self.signer));
                 buffer = body;
                 view.sent += buffer.len() as u64;
                 target.client.send_read(step, &mut buffer);
@@ -605,26 +599,6 @@ impl Relay<'_, '_, '_> {
             _ => target.client.send(FileRequest::Close { id }),
         }
     }
-}
-
-/// What the hosts behind are told of a piece that is sent. They are handed zeros in blocks.
-fn pieces_of(step: &FileRequest) -> Vec<PieceSum> {
-    let (at, length, sum) = match step {
-        FileRequest::Block(Block { at, content, .. }) => match content.sum.strong() {
-            Some(sum) => (*at, u64::from(content.length), Some(sum)),
-            None => return Vec::new(),
-        },
-        FileRequest::Zeros(Zeros { at, length, .. }) => (*at, *length, None),
-        _ => return Vec::new(),
-    };
-    let end = at + length;
-    let piece = |at: u64| PieceSum {
-        at,
-        length: BLOCK.min(end - at),
-        sum,
-    };
-    let step = usize::try_from(BLOCK).unwrap_or(usize::MAX);
-    (at..end).step_by(step).map(piece).collect()
 }
 
 /// Decides whether blocks are compressed.

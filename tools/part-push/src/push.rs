@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
-use transfer::content::{self, Way};
+use transfer::content;
 use transfer::parts::Parts;
 use transfer::source::{self, Pieces};
 use wire::files::{BLOCK, Begin, Block, Fault, FileEvent, FileRequest};
@@ -259,16 +259,14 @@ impl<'d> Push<'_, 'd> {
             .as_bytes()
             .chunks(usize::try_from(BLOCK).unwrap_or(usize::MAX))
         {
-            let (content, body) = content::pack(
-                piece.to_vec(),
-                self.options.compress == Some(true),
-                Way::Straight,
-            );
+            let packed = self.options.compress == Some(true);
+            let (content, body) = content::pack(piece.to_vec(), packed);
             self.target.client.send_with(
                 FileRequest::Block(Block {
                     id: file.id,
                     at,
                     content,
+                    signature: None,
                 }),
                 &body,
             );
@@ -606,7 +604,7 @@ fn pack_blocks(
             Ok(None) => return Ok(None),
             Err(error) => return Ok(Some(source::why(&error))),
         };
-        let (step, body) = blocks::request(id, &piece, (content, Way::Straight), true);
+        let (step, body) = blocks::request(id, &piece, content, true, None);
         sink(Message {
             step,
             body,

@@ -10,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use transfer::parts::Parts;
-use transfer::sums;
-use wire::files::{BLOCK, FileEvent, FileRequest, Meta, PieceSum, Receive, Sum};
+use transfer::sums::SummedBlock;
+use transfer::{content, sums};
+use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Receive, Sum};
 
 /// How many names are asked for at once: each has at most 4096 bytes, in one message.
 const NAMES_AT_ONCE: usize = 200;
@@ -37,8 +38,8 @@ struct PartsOnHost {
     earlier: bool,
     /// How many bytes were reported to the progress display.
     counted: u64,
-    /// The pieces of these parts, where they were compared.
-    pieces: Vec<PieceSum>,
+    /// The blocks of these parts and their checksums, where they were compared.
+    blocks: Vec<SummedBlock>,
 }
 
 /// The parts of a file on a host that equal those of the file here.
@@ -48,8 +49,8 @@ pub struct Kept {
     pub parts: Parts,
     /// Whether they are in the file that is in its place now.
     pub earlier: bool,
-    /// The pieces by which they were compared.
-    pub pieces: Vec<PieceSum>,
+    /// The blocks by which they were compared, and their checksums.
+    pub blocks: Vec<SummedBlock>,
 }
 
 impl Target {
@@ -158,7 +159,7 @@ impl Target {
         let is_same = kept.earlier && kept.parts.is_whole(delivery.bytes);
         if let Some(there) = self.partials.get_mut(&key(delivery)) {
             (there.parts, there.sums) = (kept.parts, None);
-            there.pieces = if is_same { Vec::new() } else { kept.pieces };
+            there.blocks = if is_same { Vec::new() } else { kept.blocks };
         }
         Ok(is_same)
     }
@@ -224,7 +225,7 @@ impl Target {
                             sums,
                             earlier,
                             counted: 0,
-                            pieces: Vec::new(),
+                            blocks: Vec::new(),
                         };
                         self.partials.insert(told, there);
                     }
@@ -243,7 +244,7 @@ impl Target {
             sums: None,
             earlier: false,
             counted,
-            pieces: Vec::new(),
+            blocks: Vec::new(),
         };
         self.partials.insert(key(delivery), there);
     }
@@ -276,28 +277,23 @@ impl Target {
         };
         let (parts, earlier) = (there.parts.clone(), there.earlier);
         let Some(theirs) = there.sums.clone() else {
-            let pieces = there.pieces.clone();
+            let blocks = there.blocks.clone();
             return Ok(Kept {
                 parts,
                 earlier,
-                pieces,
+                blocks,
             });
         };
         let ours = self
             .client
-            .keep_alive_during(|stop| sums::of_unless(stop, source, &parts, delivery.bytes))?;
+            .keep_alive_during(|stop| sums::of_blocks(stop, source, &parts, delivery.bytes))?;
         let ours = ours.unwrap_or_default();
-        let equal = sums::equal(&parts, delivery.bytes, &ours, &theirs);
-        let piece = |((at, end), sum): ((u64, u64), Sum)| PieceSum {
-            at,
-            length: end - at,
-            sum: Some(sum),
-        };
-        let same: Vec<(u64, u64)> = equal.iter().map(|(piece, _)| *piece).collect();
+        let blocks = sums::equal(&parts, delivery.bytes, &ours, &theirs);
+        let same: Vec<(u64, u64)> = blocks.iter().map(|(block, _)| *block).collect();
         Ok(Kept {
             parts: Parts::of(&same),
             earlier: earlier && !same.is_empty(),
-            pieces: equal.into_iter().map(piece).collect(),
+            blocks,
         })
     }
 }
@@ -305,7 +301,7 @@ impl Target {
 /// The checksum of a source, if it can be read.
 fn sum(source: &Source) -> Option<Sum> {
     match source {
-        Source::Content(text) => Some(sums::of_bytes(text.as_bytes())),
+        Source::Content(text) => Some(content::sum(text.as_bytes())),
         Source::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
         Source::Folder | Source::There => None,
     }

@@ -6,8 +6,8 @@
 //! keys came over the login, and nobody else is admitted. The port is closed when the conversation
 //! of the login ends.
 
-use super::begin::{Caller, begin};
-use super::coming::Arrivals;
+use super::begin::begin;
+use super::incoming_file::{Caller, IncomingFiles};
 use super::serve::converse_alone;
 use super::shared_output::SharedOutput;
 use crate::output::{Output, SharedLink};
@@ -58,15 +58,15 @@ struct Lane {
 }
 
 struct Shared {
-    arrivals: Arc<Arrivals>,
+    files: Arc<IncomingFiles>,
     /// Receives the connection that takes over the conversation of the login.
     arrived: SyncSender<(SharedLink, Requests)>,
 }
 
 impl Door {
     /// Opens the port and reports it.
-    pub fn open(listen: &Listen, arrivals: &Arc<Arrivals>) -> Option<Door> {
-        let opened = Door::listen(listen, arrivals);
+    pub fn open(listen: &Listen, files: &Arc<IncomingFiles>) -> Option<Door> {
+        let opened = Door::listen(listen, files);
         let (door, answer) = match opened {
             Ok((door, port, key)) => (
                 Some(door),
@@ -86,13 +86,13 @@ impl Door {
                 (None, listening)
             }
         };
-        arrivals.told.tell(answer);
+        files.events.send(answer);
         door
     }
 
-    fn listen(listen: &Listen, arrivals: &Arc<Arrivals>) -> io::Result<(Door, u16, String)> {
+    fn listen(listen: &Listen, files: &Arc<IncomingFiles>) -> io::Result<(Door, u16, String)> {
         let key = |text: &String| PublicKey::try_from(text.clone()).map_err(io::Error::other);
-        let (tool, identity) = (key(&listen.key)?, &arrivals.identity);
+        let (tool, identity) = (key(&listen.key)?, &files.identity);
         let hosts = listen.hosts.iter().map(key);
         let keys = hosts.chain([Ok(tool)]).collect::<io::Result<Vec<_>>>()?;
         let guests = Guests::new(identity, keys)?;
@@ -100,7 +100,7 @@ impl Door {
         let port = listener.local_addr()?.port();
         let (arrived, moving) = sync_channel(1);
         let shared = Arc::new(Shared {
-            arrivals: Arc::clone(arrivals),
+            files: Arc::clone(files),
             arrived,
         });
         let welcome = codec::encode(&Event::File(FileEvent::Welcome), &[]);
@@ -209,7 +209,7 @@ fn lane(
     told: &SharedOutput,
     shared: &Shared,
 ) {
-    match begin(first, caller, told, &shared.arrivals) {
+    match begin(first, caller, told, &shared.files) {
         Ok(mut serving) => converse_alone(serving.as_mut(), requests, told),
         Err(failure) => told.event(&Event::Failed(failure)),
     }

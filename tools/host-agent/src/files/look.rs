@@ -33,7 +33,7 @@ pub fn look(names: &[u8], with_sums: bool, workspace: Option<&Workspace>, told: 
     // checksums take time, so each is sent when it is known
     for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
         let entries = some.iter().copied().map(&mut meta_of).collect();
-        told.tell(FileEvent::There { entries });
+        told.send(FileEvent::There { entries });
     }
 }
 

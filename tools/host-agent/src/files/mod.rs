@@ -3,14 +3,14 @@
 //!
 //! The first request decides which; every further request is answered in its order, and none waits
 //! for another. A conversation may move to a direct connection (`door`), further ones come beside
-//! it, and other hosts hand files on over theirs (`hand`). A sign of life is sent now and then
+//! it, and other hosts hand files on over theirs (`forward`). A sign of life is sent now and then
 //! whatever else is done, and if the tool sends nothing for a minute it is taken for gone.
 
 mod begin;
-mod coming;
 mod door;
+mod forward;
 mod guard;
-mod hand;
+mod incoming_file;
 mod look;
 mod receive;
 mod send;
@@ -21,9 +21,9 @@ mod workspace;
 
 use crate::output::{Output, SharedLink, lock};
 use crate::requests::{Next, Requests};
-use begin::{Caller, begin};
-use coming::Arrivals;
+use begin::begin;
 use door::Door;
+use incoming_file::{Caller, IncomingFiles};
 use serve::{Serve, Stop, answer_all, end, while_beating};
 use shared_output::SharedOutput;
 use std::process::ExitCode;
@@ -46,19 +46,19 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     {
         return guard::run(receive, &requests, &told);
     }
-    let arrivals = match Arrivals::new(Arc::clone(&told)) {
-        Ok(arrivals) => Arc::new(arrivals),
+    let files = match IncomingFiles::new(Arc::clone(&told)) {
+        Ok(files) => Arc::new(files),
         Err(error) => {
             told.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
             return ExitCode::FAILURE;
         }
     };
-    match begin(first, Caller::Tool, &told, &arrivals) {
+    match begin(first, Caller::Tool, &told, &files) {
         Ok(mut serving) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());
             let code = while_beating(serving.as_mut(), &told, |serving| {
-                converse_by_login(serving, requests, &arrivals)
+                converse_by_login(serving, requests, &files)
             });
             ExitCode::from(code)
         }
@@ -73,16 +73,16 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
 fn converse_by_login(
     serving: &mut dyn Serve,
     mut requests: Requests,
-    arrivals: &Arc<Arrivals>,
+    files: &Arc<IncomingFiles>,
 ) -> u8 {
-    let told = arrivals.told.as_ref();
+    let told = files.events.as_ref();
     let mut door: Option<Door> = None;
     let mut first = None;
     loop {
         match answer_all(serving, first.take(), &mut requests, told) {
             Stop::Listen(listen) => {
                 drop(door.take());
-                door = Door::open(&listen, arrivals);
+                door = Door::open(&listen, files);
             }
             Stop::Move => {
                 let Some((link, direct)) = door.as_ref().and_then(Door::arrival) else {

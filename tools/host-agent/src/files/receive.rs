@@ -1,17 +1,18 @@
 //! Receives files: each arrives whole or not at all.
 
-use super::coming::{Arrivals, Coming};
+use super::incoming_file::{Caller, IncomingFile, IncomingFiles};
 use super::serve::Serve;
 use super::shared_output::SharedOutput;
 use super::stage::{self, Stage};
 use super::workspace::{Workspace, split};
-use super::{hand, look};
+use super::{forward, look};
 use nix::fcntl::Flock;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tls::PublicKey;
 use transfer::folder::{Folder, writable_by_others};
 use transfer::partial::{self, Finish, Partial};
@@ -19,7 +20,7 @@ use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{content, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small, Sum};
+use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
 
 /// A push to this host, over one connection.
 pub struct Receiver {
@@ -37,15 +38,15 @@ pub struct Receiver {
     /// were like then.
     compared: BTreeMap<String, Version>,
     /// The files that come over all connections.
-    arrivals: Arc<Arrivals>,
+    incoming: Arc<IncomingFiles>,
 }
 
 /// The state of a file whose content comes in blocks.
 enum Fate {
-    /// It is coming.
-    Comes(Arc<Coming>),
+    /// It is file.
+    Comes(Arc<IncomingFile>),
     /// It has been renamed, and may still be handed on to other hosts.
-    Landed(Arc<Coming>),
+    Landed(Arc<IncomingFile>),
     /// It has failed, which was reported; further parts of it are ignored.
     Failed,
 }
@@ -55,7 +56,7 @@ impl Receiver {
     pub fn begin(
         receive: Receive,
         told: &SharedOutput,
-        arrivals: &Arc<Arrivals>,
+        files: &Arc<IncomingFiles>,
     ) -> Result<Receiver, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
@@ -95,7 +96,7 @@ impl Receiver {
             _lane: lane,
             files: BTreeMap::new(),
             compared: BTreeMap::new(),
-            arrivals: Arc::clone(arrivals),
+            incoming: Arc::clone(files),
         };
         receiver.enter(told)?;
         Ok(receiver)
@@ -109,11 +110,11 @@ impl Receiver {
             Some(stage) => stage.enter().map_err(failed)?,
             None => None,
         };
-        told.tell(FileEvent::Ready {
+        told.send(FileEvent::Ready {
             busy,
             free_bytes: free_bytes(&self.base),
             empty: stage::is_empty(&self.base).map_err(failed)?,
-            key: Some(self.arrivals.identity.public_key().to_string()),
+            key: Some(self.incoming.identity.public_key().to_string()),
             exposed: writable_by_others(&self.base).map(Into::into),
         });
         Ok(())
@@ -183,7 +184,7 @@ impl Receiver {
             failed.extend(done.drain(..).map(|id| (id, fault.clone())));
         }
         self.forget_folders();
-        told.tell(FileEvent::Landed { done, failed });
+        told.send(FileEvent::Landed { done, failed });
     }
 
     /// Writes a small file; returns its folder.
@@ -202,15 +203,18 @@ impl Receiver {
         let names = stage::part(&folder.ok_or(Fault::OutOfOrder)?, &begin.key);
         let system = |error: std::io::Error| Fault::system(&error);
         if begin.scattered
-            && let Some(coming) = self.arrivals.find(&begin.key)
+            && let Some(file) = self.incoming.find(&begin.key)
         {
-            coming.partial.scatter().map_err(system)?;
-            return Ok(Fate::Comes(coming));
+            file.partial.scatter().map_err(system)?;
+            return Ok(Fate::Comes(file));
         }
         let bytes = begin.file.bytes;
         if begin.scattered {
             let partial = Partial::join(names, bytes).map_err(system)?;
-            return Ok(Fate::Comes(Arc::new(Coming::elsewhere(begin, partial))));
+            let events = Arc::clone(&self.incoming.events);
+            return Ok(Fate::Comes(Arc::new(IncomingFile::new(
+                begin, partial, events,
+            ))));
         }
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
@@ -232,86 +236,78 @@ impl Receiver {
         if begin.chained.is_some() {
             partial.scatter().map_err(system)?;
         }
-        Ok(Fate::Comes(self.arrivals.begin(begin, partial)))
+        Ok(Fate::Comes(self.incoming.begin(begin, partial)))
     }
 
     /// Does something with a file that comes; a failure is reported once.
-    fn on(&mut self, id: u32, told: &SharedOutput, act: impl FnOnce(&Coming) -> Result<(), Fault>) {
-        let Some(Fate::Comes(coming)) = self.files.get(&id) else {
+    fn on(
+        &mut self,
+        id: u32,
+        told: &SharedOutput,
+        act: impl FnOnce(&IncomingFile) -> Result<(), Fault>,
+    ) {
+        let Some(Fate::Comes(file)) = self.files.get(&id) else {
             return;
         };
-        if let Err(fault) = act(coming) {
+        if let Err(fault) = act(file) {
             self.fail(id, fault, told);
         }
     }
 
     fn fail(&mut self, id: u32, fault: Fault, told: &SharedOutput) {
         // what came of it before is kept
-        if let Some(Fate::Comes(coming)) = self.files.insert(id, Fate::Failed) {
-            self.leave(&coming);
+        if let Some(Fate::Comes(file)) = self.files.insert(id, Fate::Failed) {
+            self.leave(&file);
         }
-        told.tell(FileEvent::Landed {
-            done: Vec::new(),
-            failed: vec![(id, fault)],
-        });
+        told.send(landed_event(id, Err(fault)));
     }
 
     /// Ends a file that the login's conversation has begun: nothing more comes.
-    fn leave(&self, coming: &Coming) {
+    fn leave(&self, file: &IncomingFile) {
         if self.stage.is_some() {
-            coming.end(false);
-            let _ = coming.partial.close();
+            file.end(false);
+            let _ = file.partial.close();
         } else {
-            let _ = coming.partial.flush();
+            let _ = file.partial.flush();
         }
     }
 
     /// Renames a file that has come completely.
     fn end(&mut self, id: u32, told: &SharedOutput) {
-        let Some(Fate::Comes(coming)) = self.files.remove(&id) else {
+        let Some(Fate::Comes(file)) = self.files.remove(&id) else {
             return;
         };
-        let file = coming.begin.file.clone();
+        let attributes = &file.begin.file;
         self.forget_folders();
         let landed = self
-            .make_folder(file.dst.path())
+            .make_folder(attributes.dst.path())
             .and_then(|(folder, name)| {
-                let finish = self.finish_of(&file);
-                coming.partial.finish((&folder, name), finish)?;
+                let finish = self.finish_of(attributes);
+                file.partial.finish((&folder, name), finish)?;
                 self.sync([&folder])
             });
-        match landed {
+        file.end(landed.is_ok());
+        match &landed {
             Ok(()) => {
                 if let Some(stage) = &self.stage {
-                    stage.forget_kept(&coming.begin.key);
+                    stage.forget_kept(&file.begin.key);
                 }
-                coming.end(true);
-                if coming.begin.chained.is_some() {
-                    self.files.insert(id, Fate::Landed(coming));
+                if file.begin.chained.is_some() {
+                    self.files.insert(id, Fate::Landed(file));
                 }
-                told.tell(FileEvent::Landed {
-                    done: vec![id],
-                    failed: Vec::new(),
-                });
             }
-            Err(fault) => {
-                coming.end(false);
-                coming.partial.discard();
-                told.tell(FileEvent::Landed {
-                    done: Vec::new(),
-                    failed: vec![(id, fault)],
-                });
-            }
+            Err(_) => file.partial.discard(),
         }
+        told.send(landed_event(id, landed));
     }
 
     /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.files.get(&to.id) {
-            Some(Fate::Comes(coming) | Fate::Landed(coming)) if self.stage.is_some() => {
-                hand::begin(Arc::clone(coming), to, Arc::clone(&self.arrivals));
+            Some(Fate::Comes(file) | Fate::Landed(file)) if self.stage.is_some() => {
+                forward::begin(Arc::clone(file), to, Arc::clone(&self.incoming));
             }
-            _ => self.arrivals.told.tell(FileEvent::HandedOn {
+            _ => self.incoming.events.send(FileEvent::HandedOn {
                 id: to.id,
                 host: to.host,
                 problem: Some("it is not there".to_owned()),
@@ -323,24 +319,16 @@ impl Receiver {
     /// Notes the parts of all files, which may then be begun again.
     fn leave_all(&mut self) {
         for fate in std::mem::take(&mut self.files).into_values() {
-            if let Fate::Comes(coming) | Fate::Landed(coming) = fate {
-                self.leave(&coming);
+            if let Fate::Comes(file) | Fate::Landed(file) = fate {
+                self.leave(&file);
             }
         }
     }
 
     fn folder(&mut self, id: u32, dst: &Path, told: &SharedOutput) {
         self.forget_folders();
-        let made = self.make(dst);
-        let failed = made.err().map(|fault| (id, fault));
-        told.tell(FileEvent::Landed {
-            done: if failed.is_none() {
-                vec![id]
-            } else {
-                Vec::new()
-            },
-            failed: failed.into_iter().collect(),
-        });
+        let made = self.make(dst).map(drop);
+        told.send(landed_event(id, made));
     }
 
     /// The file that has its name already, to be read.
@@ -374,7 +362,7 @@ impl Receiver {
         });
         let (parts, sums) = summed.unwrap_or_default();
         let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
-        told.tell_with(
+        told.send_with(
             FileEvent::Partial {
                 key,
                 parts: parts.list().to_vec(),
@@ -383,6 +371,16 @@ impl Receiver {
             &body,
         );
     }
+}
+
+/// The result of one delivery.
+fn landed_event(id: u32, result: Result<(), Fault>) -> FileEvent {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    match result {
+        Ok(()) => done.push(id),
+        Err(fault) => failed.push((id, fault)),
+    }
+    FileEvent::Landed { done, failed }
 }
 
 /// Whether a key has its form: two words of hexadecimal digits.
@@ -421,7 +419,7 @@ impl Serve for Receiver {
             FileRequest::Enter => self.enter(told)?,
             FileRequest::LetGo => self.stage.iter().for_each(Stage::let_go),
             FileRequest::Peers => {
-                told.tell(FileEvent::Peers {
+                told.send(FileEvent::Peers {
                     hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),
                 });
             }
@@ -438,44 +436,45 @@ impl Serve for Receiver {
                 }
             }
             FileRequest::Scatter { id } => {
-                self.on(id, told, |coming| {
-                    coming
-                        .partial
+                self.on(id, told, |file| {
+                    file.partial
                         .scatter()
                         .map_err(|error| Fault::system(&error))
                 });
             }
             FileRequest::Block(block) => {
-                let main = Arc::clone(&self.arrivals.told);
-                self.on(block.id, told, |coming| coming.block(&block, body, &main));
+                self.on(block.id, told, |file| {
+                    file.block(&block, body, Caller::Tool)
+                });
             }
             FileRequest::Zeros(zeros) => {
-                let main = Arc::clone(&self.arrivals.told);
-                self.on(zeros.id, told, |coming| coming.zeros(&zeros, &main));
+                self.on(zeros.id, told, |file| file.zeros(&zeros, Caller::Tool));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
-            FileRequest::Vouch { id, pieces } => {
-                let main = Arc::clone(&self.arrivals.told);
-                self.on(id, told, |coming| coming.vouch(&pieces, &main));
+            FileRequest::Sign { id, pieces } => {
+                self.on(id, told, |file| {
+                    file.sign(&pieces);
+                    Ok(())
+                });
             }
             FileRequest::KeepBack { id, host } => {
-                if let Some(Fate::Comes(coming) | Fate::Landed(coming)) = self.files.get(&id) {
-                    coming.stop_way(host);
+                if let Some(Fate::Comes(file) | Fate::Landed(file)) = self.files.get(&id) {
+                    file.stop_forward(host);
                 }
             }
             FileRequest::End { id } => self.end(id, told),
             FileRequest::Close { id } => match self.files.remove(&id) {
-                Some(Fate::Comes(coming)) => self.leave(&coming),
-                Some(Fate::Landed(coming)) => coming.end(false),
+                Some(Fate::Comes(file)) => self.leave(&file),
+                Some(Fate::Landed(file)) => file.end(false),
                 Some(Fate::Failed) | None => {}
             },
             FileRequest::Discard { id } => {
-                if let Some(Fate::Comes(coming)) = self.files.remove(&id) {
-                    coming.end(false);
-                    coming.partial.discard();
+                if let Some(Fate::Comes(file)) = self.files.remove(&id) {
+                    file.end(false);
+                    file.partial.discard();
                 }
             }
-            FileRequest::Sync { number } => told.tell(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => told.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to receiving")),
         }
         Ok(())
@@ -500,84 +499,86 @@ impl Drop for Receiver {
     }
 }
 
+/// How long a host that has sent what the tool has not signed has to hear from the tool that it is
+/// to stop. Until then what it sends is thrown away.
+const STOPS_WITHIN: Duration = Duration::from_secs(5);
+
 /// Receives parts of one file that another host hands on.
-pub struct Heir {
-    coming: Arc<Coming>,
-    arrivals: Arc<Arrivals>,
-    /// The other host.
+pub struct ForwardReceiver {
+    file: Arc<IncomingFile>,
     host: PublicKey,
-    failed: bool,
+    /// Since when what this host sends is thrown away.
+    refused: Option<Instant>,
+    has_failed: bool,
 }
 
-impl Heir {
-    /// The login's conversation must have begun the file, and the tool must have told the other
-    /// host to hand it on to this one.
+impl ForwardReceiver {
+    /// The login's conversation must have begun the file.
     pub fn begin(
         key: &str,
-        pass: Sum,
         host: PublicKey,
-        arrivals: &Arc<Arrivals>,
-    ) -> Result<Heir, Failure> {
-        let coming = arrivals.find_handed(key, pass, host);
-        let coming = coming.ok_or_else(|| Failure::new("it does not get that file from you"))?;
-        coming.begin_handed(host);
-        Ok(Heir {
-            coming,
-            arrivals: Arc::clone(arrivals),
+        files: &IncomingFiles,
+    ) -> Result<ForwardReceiver, Failure> {
+        let file = files.find(key).filter(|file| file.begin.chained.is_some());
+        let file = file.filter(|file| !file.has_refused(host));
+        Ok(ForwardReceiver {
+            file: file.ok_or_else(|| Failure::new("it does not get that file from you"))?,
             host,
-            failed: false,
+            refused: None,
+            has_failed: false,
         })
     }
 
     /// Reports a write that failed to the host that sent the part, once.
-    fn take(&mut self, taken: Result<(), Fault>, told: &SharedOutput) {
-        if let Err(fault) = taken
-            && !std::mem::replace(&mut self.failed, true)
+    fn report(&mut self, written: Result<(), Fault>, told: &SharedOutput) {
+        if let Err(fault) = written
+            && !std::mem::replace(&mut self.has_failed, true)
         {
-            told.tell(FileEvent::Landed {
-                done: Vec::new(),
-                failed: vec![(self.coming.begin.file.id, fault)],
-            });
+            told.send(landed_event(self.file.begin.file.id, Err(fault)));
         }
     }
 }
 
-impl Serve for Heir {
+impl Serve for ForwardReceiver {
     fn step(
         &mut self,
         step: FileRequest,
         body: Vec<u8>,
         told: &SharedOutput,
     ) -> Result<(), Failure> {
-        let main = Arc::clone(&self.arrivals.told);
-        if self.coming.is_over_with(self.host) {
-            return Err(Failure::new(
-                "what it hands on is not what the tool has read",
-            ));
+        let from = Caller::Host(self.host);
+        if self.file.has_refused(self.host) {
+            let since = self.refused.get_or_insert_with(Instant::now);
+            return match since.elapsed() > STOPS_WITHIN {
+                true => Err(Failure::new(
+                    "what it hands on is not what the tool has read",
+                )),
+                false => Ok(()),
+            };
         }
         match step {
             FileRequest::Block(block) => {
-                let taken = self.coming.handed_block(&block, body, self.host, &main);
-                self.take(taken, told);
+                let written = self.file.block(&block, body, from);
+                self.report(written, told);
             }
             FileRequest::Zeros(zeros) => {
-                let taken = self.coming.handed_zeros(&zeros, self.host, &main);
-                self.take(taken, told);
+                let written = self.file.zeros(&zeros, from);
+                self.report(written, told);
             }
             FileRequest::Close { .. } => {
-                let flushed = self.coming.partial.flush();
-                self.take(flushed.map_err(|error| Fault::system(&error)), told);
-                self.coming.tell(&main);
+                let flushed = self.file.partial.flush();
+                self.report(flushed.map_err(|error| Fault::system(&error)), told);
+                self.file.report();
             }
-            FileRequest::Sync { number } => told.tell(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => told.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to handing on")),
         }
         Ok(())
     }
 }
 
-impl Drop for Heir {
+impl Drop for ForwardReceiver {
     fn drop(&mut self) {
-        let _ = self.coming.partial.flush();
+        let _ = self.file.partial.flush();
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use transfer::content::{self, Way};
+use transfer::content;
 use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
 use transfer::source::Pieces;
@@ -37,7 +37,7 @@ impl Sender {
         let base = Folder::open(&at_home(give.base.path())).map_err(|_| {
             Failure::new(format!("there is no folder {}", give.base.path().display()))
         })?;
-        told.tell(FileEvent::Ready {
+        told.send(FileEvent::Ready {
             busy: None,
             free_bytes: None,
             empty: false,
@@ -77,7 +77,7 @@ impl Sender {
         for root in roots {
             self.walk(root.path().to_owned(), &mut found);
         }
-        told.tell(FileEvent::Found {
+        told.send(FileEvent::Found {
             entries: found.entries,
             unreadable: found.unreadable,
             last: true,
@@ -186,7 +186,7 @@ impl Sender {
                 read.meta = opened.meta_now();
             }
         }
-        told.tell(FileEvent::Read(read));
+        told.send(FileEvent::Read(read));
     }
 
     fn blocks(
@@ -206,10 +206,23 @@ impl Sender {
             };
             let (at, length) = (piece.at, piece.length);
             if piece.is_zeros {
-                told.tell(FileEvent::Zeros(Zeros { id, at, length }));
+                told.send(FileEvent::Zeros(Zeros {
+                    id,
+                    at,
+                    length,
+                    signature: None,
+                }));
             } else {
-                let content = content::plain(&self.block, Way::Straight);
-                told.tell_with(FileEvent::Block(Block { id, at, content }), &self.block);
+                let content = content::plain(&self.block);
+                told.send_with(
+                    FileEvent::Block(Block {
+                        id,
+                        at,
+                        content,
+                        signature: None,
+                    }),
+                    &self.block,
+                );
             }
             *sent += length;
         }
@@ -225,7 +238,7 @@ impl Sender {
             .iter()
             .flat_map(|sum| sum.0)
             .collect();
-        told.tell_with(FileEvent::Sums { id: named.id }, &body);
+        told.send_with(FileEvent::Sums { id: named.id }, &body);
     }
 }
 
@@ -259,7 +272,7 @@ impl Listing<'_> {
 
     fn tell_if_many(&mut self) {
         if self.entries.len() + self.unreadable.len() >= FOUND_AT_ONCE {
-            self.told.tell(FileEvent::Found {
+            self.told.send(FileEvent::Found {
                 entries: std::mem::take(&mut self.entries),
                 unreadable: std::mem::take(&mut self.unreadable),
                 last: false,
@@ -269,10 +282,10 @@ impl Listing<'_> {
 }
 
 fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
-    told.tell_with(
+    told.send_with(
         FileEvent::Batch {
             files,
-            content: content::plain(bytes, Way::Straight),
+            content: content::plain(bytes),
         },
         bytes,
     );
@@ -324,7 +337,7 @@ impl Serve for Sender {
             FileRequest::ReadSmall { files } => self.read_small(&files, told),
             FileRequest::Read { file, at, length } => self.read(&file, at, length, told),
             FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, told),
-            FileRequest::Sync { number } => told.tell(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => told.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to sending")),
         }
         Ok(())

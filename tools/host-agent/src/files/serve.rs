@@ -117,7 +117,7 @@ pub fn end(stop: Stop, told: &SharedOutput) -> u8 {
         Stop::End => 0,
         Stop::Closed => OVER_LOST,
         Stop::Silence => {
-            told.tell(FileEvent::Silence {
+            told.send(FileEvent::Silence {
                 seconds: SILENCE.as_secs(),
             });
             OVER_LOST

@@ -18,11 +18,11 @@ impl SharedOutput {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = output;
     }
 
-    pub fn tell(&self, told: FileEvent) {
-        self.tell_with(told, &[]);
+    pub fn send(&self, told: FileEvent) {
+        self.send_with(told, &[]);
     }
 
-    pub fn tell_with(&self, told: FileEvent, body: &[u8]) {
+    pub fn send_with(&self, told: FileEvent, body: &[u8]) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -1,21 +1,20 @@
 //! Hands a file on to another host as it comes to this one. It is read back from the disk, so that
 //! a slow host delays only itself.
 
-use super::coming::{Arrivals, Coming, Next, Part};
+use super::incoming_file::{IncomingFile, IncomingFiles, Next, Piece};
 use crate::output::{SharedLink, lock, write_over};
 use nix::poll::{PollFd, PollTimeout, poll};
-use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
-use transfer::content::{self, Way};
+use transfer::content;
 use transfer::parts::Parts;
 use transfer::source;
 use wire::codec::{self, Decoder};
-use wire::files::{Block, Check, Content, FileEvent, FileRequest, HandOn, Zeros};
+use wire::files::{Block, FileEvent, FileRequest, HandOn, Zeros};
 use wire::{Event, Request};
 
 /// A port that can be reached answers within a millisecond on a cluster.
@@ -26,29 +25,34 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LAST: Duration = Duration::from_secs(60);
 
 /// Starts to hand a file on; the result is reported as an event.
-pub fn begin(coming: Arc<Coming>, to: HandOn, arrivals: Arc<Arrivals>) {
+pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
     let host = to.host;
-    coming.begin_way(host);
+    file.begin_forward(host);
     let id = to.id;
-    let (one, all) = (Arc::clone(&coming), Arc::clone(&arrivals));
+    let (one, all) = (Arc::clone(&file), Arc::clone(&files));
     let thread = std::thread::Builder::new().spawn(move || {
         let ended = hand(&one, &to, &all);
         end(&one, (id, host), ended, &all);
     });
     if let Err(error) = thread {
         let ended = Err(Broken::after(format!("no thread can be started: {error}")));
-        end(&coming, (id, host), ended, &arrivals);
+        end(&file, (id, host), ended, &files);
     }
 }
 
 /// Reports the result for a host.
-fn end(coming: &Coming, (id, host): (u32, u32), ended: Result<(), Broken>, arrivals: &Arrivals) {
+fn end(
+    file: &IncomingFile,
+    (id, host): (u32, u32),
+    ended: Result<(), Broken>,
+    files: &IncomingFiles,
+) {
     let (problem, unreached) = match ended {
         Ok(()) => (None, false),
         Err(broken) => (Some(broken.why), broken.unreached),
     };
-    coming.stop_way(host);
-    arrivals.told.tell(FileEvent::HandedOn {
+    file.stop_forward(host);
+    files.events.send(FileEvent::HandedOn {
         id,
         host,
         problem,
@@ -71,24 +75,25 @@ impl Broken {
     }
 }
 
-fn hand(coming: &Coming, to: &HandOn, arrivals: &Arrivals) -> Result<(), Broken> {
+fn hand(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Result<(), Broken> {
     let unreached = |error: io::Error| Broken {
         why: format!("{}:{}: {error}", to.address, to.port),
         unreached: true,
     };
-    let mut next = NextHost::connect(to, arrivals).map_err(unreached)?;
+    let mut next = NextHost::connect(to, files).map_err(unreached)?;
     let stream = next.stream.try_clone().map_err(unreached)?;
-    if !coming.connect_way(to.host, stream) {
+    if !file.connect_forward(to.host, stream) {
         return Err(Broken::after("it is not handed on any more"));
     }
-    let (key, pass) = (to.key.clone(), to.pass);
-    next.send(FileRequest::Handed { key, pass }, &[])?;
+    let key = to.key.clone();
+    next.send(FileRequest::Handed { key }, &[])?;
     let mut wanted = Parts::of(&to.parts);
     while !wanted.list().is_empty() {
-        match coming.next(&wanted, to.host, PATIENCE) {
-            Next::Part(part) => {
-                next.part(coming.partial.file(), to.there, part)?;
-                wanted = wanted.without(&Parts::of(&[(part.at, part.end)]));
+        match file.next(&wanted, to.host, PATIENCE) {
+            Next::Piece(piece) => {
+                next.piece(file, to.there, piece)?;
+                let end = piece.at + piece.length;
+                wanted = wanted.without(&Parts::of(&[(piece.at, end)]));
             }
             Next::Nothing => next.send_request(&Request::Alive, &[])?,
             Next::Over => return Err(Broken::after("it is not handed on any more")),
@@ -106,10 +111,10 @@ struct NextHost {
 
 impl NextHost {
     /// Connects, and waits until both sides have proved their keys.
-    fn connect(to: &HandOn, arrivals: &Arrivals) -> io::Result<NextHost> {
+    fn connect(to: &HandOn, files: &IncomingFiles) -> io::Result<NextHost> {
         let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
         let place = SocketAddr::from((to.address, to.port));
-        let (link, received) = Link::open(place, &arrivals.identity, peer, REACHED, true)?;
+        let (link, received) = Link::open(place, &files.identity, peer, REACHED, true)?;
         let mut next = NextHost {
             stream: TcpStream::from(link.as_fd().try_clone_to_owned()?),
             link: Arc::new(Mutex::new(link)),
@@ -177,33 +182,32 @@ impl NextHost {
         }
     }
 
-    fn part(&mut self, file: &File, id: u32, part: Part) -> Result<(), Broken> {
-        let length = part.end - part.at;
+    fn piece(&mut self, file: &IncomingFile, id: u32, piece: Piece) -> Result<(), Broken> {
+        let (at, length, signature) = (piece.at, piece.length, Some(piece.signature));
+        if piece.is_zeros {
+            let zeros = Zeros {
+                id,
+                at,
+                length,
+                signature,
+            };
+            return self.send(FileRequest::Zeros(zeros), &[]);
+        }
         let mut raw = vec![0; usize::try_from(length).unwrap_or(0)];
-        match source::read_at(file, part.at, &mut raw) {
+        match source::read_at(file.partial.file(), at, &mut raw) {
             Ok(count) if count == raw.len() => {}
             Ok(_) => return Err(Broken::after("what has come cannot be read back whole")),
             Err(error) => return Err(Broken::after(error.to_string())),
         }
-        let at = part.at;
-        if part.sum.is_none() && content::is_hole(&raw) {
-            return self.send(FileRequest::Zeros(Zeros { id, at, length }), &[]);
-        }
-        let (content, body) = match part.sum {
-            // with the checksum that the tool sent, so that an error in reading back is found
-            Some(sum) => {
-                let packed = part.packed.then(|| content::compress(&raw)).flatten();
-                let packed = packed.filter(|packed| packed.len() < raw.len());
-                let content = Content {
-                    length: u32::try_from(raw.len()).unwrap_or(u32::MAX),
-                    packed: packed.is_some(),
-                    sum: Check::Strong(sum),
-                };
-                (content, packed.unwrap_or(raw))
-            }
-            None => (content::plain(&raw, Way::ByOthers), raw),
+        let packed = piece.packed || content::is_hole(&raw);
+        let (content, body) = content::pack(raw, packed);
+        let block = Block {
+            id,
+            at,
+            content,
+            signature,
         };
-        self.send(FileRequest::Block(Block { id, at, content }), &body)
+        self.send(FileRequest::Block(block), &body)
     }
 
     /// Waits until the host has written everything that was sent.
