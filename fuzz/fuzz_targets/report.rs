@@ -3,19 +3,19 @@
 #![no_main]
 
 use dgl_report::page::page;
-use dgl_report::plan::{Records, run};
+use dgl_report::plan::{Job, run};
 use libfuzzer_sys::fuzz_target;
-use record::jsonl::Stream;
+use record::run::Run;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(stream) = Stream::read(data, true) else {
-        return;
-    };
-    let Ok(records) = Records::of(&stream) else {
-        return;
-    };
     for lines in [0, 3] {
-        let page = page(&run(&records, lines));
+        let Ok(records) = Run::of(data, lines, &|_| Ok(())) else {
+            return;
+        };
+        let Ok(job) = Job::of(&records) else {
+            return;
+        };
+        let page = page(&run(&job, lines));
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"));
         // in text a quotation mark is written otherwise
         assert!(

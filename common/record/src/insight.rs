@@ -148,3 +148,15 @@ pub struct Culprit {
     /// The number of the process among those of its role, on all hosts.
     pub rank: Option<u32>,
 }
+
+impl Culprit {
+    /// A host as a whole.
+    pub fn of_host(host: u32) -> Culprit {
+        Culprit {
+            host,
+            id: None,
+            role: None,
+            rank: None,
+        }
+    }
+}

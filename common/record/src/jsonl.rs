@@ -18,6 +18,7 @@
 //! Faults are reported as the lines come. Memory holds the text and 40 bytes for each line,
 //! whatever comes in.
 
+use crate::encoded::edited;
 use crate::error::{Fault, Report};
 use crate::stderr;
 use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES};
@@ -159,37 +160,45 @@ impl Stream {
     /// All records of a type, in the order of their ids if they form a set; those with `"ok":false`
     /// are left out.
     pub fn all<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
-        self.parse(|line| line.ok != Some(false))
+        self.set_of(|line| line.ok != Some(false))
     }
 
     /// Like [`Stream::all`], including those with `"ok":false`.
     pub fn all_including_failed<T: Record + DeserializeOwned>(&self) -> Result<Vec<T>, Report> {
-        self.parse(|_| true)
+        self.set_of(|_| true)
     }
 
-    fn parse<T: Record + DeserializeOwned>(
+    fn set_of<T: Record + DeserializeOwned>(
         &self,
         wanted: fn(&Line) -> bool,
     ) -> Result<Vec<T>, Report> {
+        let mut records = self.parse(|_, line| line.r#type == T::TYPE && wanted(line))?;
+        records.sort_by_key(|(id, _)| *id);
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// All records of these types as they came, as an enum that tells them apart by `type`.
+    pub fn in_order<T: DeserializeOwned>(&self, types: &[&str]) -> Result<Vec<T>, Report> {
+        let records = self.parse(|_, line| types.contains(&line.r#type))?;
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// The wanted records with their ids, as they came. `wanted` gets each line and its position.
+    fn parse<T: DeserializeOwned>(
+        &self,
+        wanted: impl Fn(usize, &Line) -> bool,
+    ) -> Result<Vec<(Option<u32>, T)>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
-        for line in self
-            .lines
-            .iter()
-            .filter(|line| line.r#type == T::TYPE && wanted(line))
-        {
+        let lines = self.lines.iter().enumerate();
+        for (_, line) in lines.filter(|(at, line)| wanted(*at, line)) {
             match serde_json::from_slice(self.text_of(line)) {
-                Ok(record) => records.push((line.id.unwrap_or(0), record)),
+                Ok(record) => records.push((line.id, record)),
                 Err(error) => {
-                    let place = format!(
-                        "stdin: {} record {}",
-                        T::TYPE,
-                        line.id.map_or(String::new(), |id| id.to_string())
-                    );
-                    let fault = Fault::data(place.trim_end(), error.to_string());
-                    report.push(fault.fix(
-                        "correct what was edited, as dgl-tools-records(5) has it, or make the \
-                         stream anew",
+                    let id = line.id.map_or(String::new(), |id| format!(" {id}"));
+                    report.push(edited(
+                        format!("stdin: {} record{id}", line.r#type),
+                        error.to_string(),
                     ));
                 }
             }
@@ -198,8 +207,7 @@ impl Stream {
             }
         }
         report.check()?;
-        records.sort_by_key(|(id, _)| *id);
-        Ok(records.into_iter().map(|(_, record)| record).collect())
+        Ok(records)
     }
 
     /// All records of a type of which at least one must be present. `from` names the tool that
@@ -237,31 +245,16 @@ impl Stream {
         self.lines = numbered.into_iter().map(|(_, line)| line).collect();
     }
 
-    /// The position in the stream of each record that [`Stream::all_including_failed`] returns.
-    pub fn positions<T: Record>(&self) -> Vec<usize> {
-        let lines = self.lines.iter().enumerate();
-        let mut of_type: Vec<(u32, usize)> = lines
-            .filter(|(_, line)| line.r#type == T::TYPE)
-            .map(|(at, line)| (line.id.unwrap_or(0), at))
-            .collect();
-        of_type.sort_by_key(|(id, _)| *id);
-        of_type.into_iter().map(|(_, at)| at).collect()
-    }
-
-    /// How the jobs in the stream ended: the summaries but those of tools that only ask hosts.
+    /// How the last job in the stream ended: a summary that is not of a tool that only asks hosts.
     /// Those of 0.2.0 do not name themselves, but write the answers right before the summary.
-    pub fn ends(&self) -> Result<Vec<Summary>, Report> {
-        let of_questions = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
-        let is_of_job = |at: usize| {
-            at.checked_sub(1)
-                .is_none_or(|before| !of_questions.contains(&self.lines[before].r#type))
-        };
-        let summaries = self.all_including_failed::<Summary>()?.into_iter();
-        Ok(summaries
-            .zip(self.positions::<Summary>())
-            .filter(|(summary, at)| summary.tool.is_none() && is_of_job(*at))
-            .map(|(summary, _)| summary)
-            .collect())
+    pub fn end(&self) -> Result<Option<Summary>, Report> {
+        let answers = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
+        let mut ends: Vec<(Option<u32>, Summary)> = self.parse(|at, line| {
+            let before = at.checked_sub(1).map(|before| self.lines[before].r#type);
+            line.r#type == Summary::TYPE && before.is_none_or(|one| !answers.contains(&one))
+        })?;
+        ends.retain(|(_, summary)| summary.tool.is_none());
+        Ok(ends.pop().map(|(_, summary)| summary))
     }
 
     /// Whether a record of a type came in, whatever its content.
@@ -295,7 +288,7 @@ impl Stream {
 }
 
 /// What to do about a last line that breaks off, whose number this is.
-pub(crate) type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
+pub type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
 
 /// Stdin, unless it is a terminal.
 pub(crate) fn stdin() -> Result<io::StdinLock<'static>, Report> {
@@ -909,11 +902,11 @@ mod tests {
         for later in [asked, format!("{stack}\n{old}\n")] {
             let of = |text: String| {
                 let stream = Stream::read(text.as_bytes(), true).map_err(|_| ());
-                let ends = stream.unwrap().ends().map_err(|_| ()).unwrap();
-                ends.iter().map(|end| end.elapsed_ms).collect::<Vec<_>>()
+                let end = stream.unwrap().end().map_err(|_| ()).unwrap();
+                end.map(|end| end.elapsed_ms)
             };
-            assert_eq!(of(format!("{A}\n{later}")), [0; 0]);
-            assert_eq!(of(format!("{A}\n{end}\n{later}")), [7]);
+            assert_eq!(of(format!("{A}\n{later}")), None);
+            assert_eq!(of(format!("{A}\n{end}\n{later}")), Some(7));
         }
     }
 

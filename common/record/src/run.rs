@@ -49,7 +49,8 @@ impl Run {
         })
     }
 
-    fn of(input: impl Read, lines: usize, at_cut: jsonl::AtCut<'_>) -> Result<Run, Report> {
+    /// Like [`Run::read`], of any input; `at_cut` decides about a last line that breaks off.
+    pub fn of(input: impl Read, lines: usize, at_cut: jsonl::AtCut<'_>) -> Result<Run, Report> {
         let (mut run, mut numbers, mut number) = (Run::default(), Vec::new(), 0);
         let mut servers = HashSet::new();
         let mut tails: HashMap<(Option<u32>, bool), Tail> = HashMap::new();

@@ -16,7 +16,8 @@ use std::borrow::Cow;
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
-    let run = plan::run(&plan::Records::of_run(&run)?, args.lines);
+    let job = plan::Job::of(&run)?;
+    let run = plan::run(&job, args.lines);
     jsonl::print(None, [Cow::Owned(page::page(&run).into_bytes())])?;
     Ok(Exit::Done)
 }

@@ -3,11 +3,11 @@
 
 use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
 use crate::samples::{Line, Panel};
-use dgl_why::{Finding, Outcome};
+use dgl_why::Finding;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use record::FirstFailure;
 use record::stacks::Comparison;
 use record::term;
+use record::{FirstFailure, Role, Summary};
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ const NAMED: usize = 20;
 
 /// The whole page.
 pub fn page(run: &Run) -> String {
-    let title = title(run);
+    let title = title(run.summary);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -46,13 +46,10 @@ pub fn page(run: &Run) -> String {
     .into_string()
 }
 
-fn title(run: &Run) -> String {
-    let job = run
-        .summary
-        .as_ref()
-        .and_then(|summary| summary.job.as_deref())
-        .unwrap_or("a DGL job");
-    match &run.summary {
+fn title(summary: Option<&Summary>) -> String {
+    let job = summary.and_then(|summary| summary.job.as_deref());
+    let job = job.unwrap_or("a DGL job");
+    match summary {
         Some(summary) if summary.ok => format!("{job}: ended well"),
         Some(_) => format!("{job}: failed"),
         None => format!("{job}: the records break off before its end"),
@@ -64,8 +61,8 @@ fn summary(run: &Run) -> Markup {
     html! {
         p {
             (term::count(run.hosts.len() as u64, "host")) ", "
-            @if processes == 1 { "1 process" } @else { (processes) " processes" }
-            @if let Some(summary) = &run.summary {
+            (term::count(processes as u64, "process"))
+            @if let Some(summary) = run.summary {
                 ", " (time(summary.elapsed_ms)) ", exit status " (summary.code)
                 @if let Some(cause) = &summary.cause { ", cause: " (cause) }
             }
@@ -77,7 +74,7 @@ fn summary(run: &Run) -> Markup {
 /// What ended the job or what it waits for, and what else is unusual.
 fn verdict(run: &Run) -> Markup {
     let verdict = &run.verdict;
-    let is_fine = matches!(verdict.outcome, Outcome::EndedWell | Outcome::Runs);
+    let is_fine = verdict.outcome.is_fine();
     html! {
         section.verdict.fine[is_fine] aria-labelledby="verdict" {
             h2 id="verdict" { "Why" }
@@ -114,15 +111,12 @@ fn stacks(comparison: &Comparison) -> Markup {
 
 /// Where on the page the process is for which the others wait; a failure has a section of its own.
 fn culprit(run: &Run) -> Markup {
-    let has_failed = run
-        .summary
-        .as_ref()
-        .is_some_and(|summary| summary.first_failure.is_some());
+    let has_failed = first_failure(run).is_some();
     let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
     html! {
         @if let Some(bar) = bars.find(|bar| bar.culprit && !has_failed) {
             p {
-                a href={ "#process-" (bar.id) } { (bar.role) " " (bar.rank) " and its last lines" }
+                a href={ "#process-" (bar.id()) } { (bar.name()) " and its last lines" }
             }
         }
     }
@@ -150,14 +144,14 @@ fn evidence(finding: &Finding) -> Markup {
     }
 }
 
+fn first_failure<'a>(run: &Run<'a>) -> Option<&'a FirstFailure> {
+    run.summary?.first_failure.as_ref()
+}
+
 /// The host or process that failed first, and its last lines.
 fn failure(run: &Run) -> Markup {
-    let failure = run
-        .summary
-        .as_ref()
-        .and_then(|summary| summary.first_failure.as_ref());
     html! {
-        @if let Some(failure) = failure {
+        @if let Some(failure) = first_failure(run) {
             section.failure {
                 h2 { "First failure" }
                 p {
@@ -181,7 +175,7 @@ fn place(run: &Run, failure: &FirstFailure) -> Markup {
     let process = host.and_then(|host| host.processes.iter().find(|bar| bar.culprit));
     html! {
         @match (host, process) {
-            (Some(host), Some(bar)) => a href={ "#process-" (bar.id) } { "host " (host.name) },
+            (Some(host), Some(bar)) => a href={ "#process-" (bar.id()) } { "host " (host.name) },
             (Some(host), None) => a href={ "#host-" (host.id) } { "host " (host.name) },
             (None, _) => { "host " (failure.host) }
         }
@@ -195,7 +189,7 @@ fn other_failures(run: &Run) -> Markup {
         .iter()
         .flat_map(|host| host.processes.iter().map(move |bar| (host, bar)));
     let failed: Vec<_> = failed
-        .filter(|(_, bar)| bar.failed && !bar.culprit)
+        .filter(|(_, bar)| bar.failed() && !bar.culprit)
         .collect();
     let not_copied: Vec<_> = run
         .hosts
@@ -210,8 +204,8 @@ fn other_failures(run: &Run) -> Markup {
                 ul {
                     @for (host, bar) in failed.iter().take(NAMED) {
                         li {
-                            a href={ "#process-" (bar.id) } { "host " (host.name) }
-                            ", " (bar.role) " " (bar.rank) ": "
+                            a href={ "#process-" (bar.id()) } { "host " (host.name) }
+                            ", " (bar.name()) ": "
                             (bar.end.as_deref().unwrap_or_default())
                         }
                     }
@@ -248,8 +242,10 @@ fn timeline(run: &Run) -> Markup {
         section {
             h2 { "Processes" }
             p.legend {
-                @for role in ["server", "trainer", "worker"] {
-                    @if bars().any(|bar| bar.role == role) { span.(role) { (role) } }
+                @for role in [Role::Server, Role::Trainer, Role::Worker] {
+                    @if bars().any(|bar| bar.history.process.role == role) {
+                        span.(role.name()) { (role.name()) }
+                    }
                 }
                 @if bars().any(|bar| bar.culprit) {
                     span.culprit { "failed first, or the others wait for it" }
@@ -280,7 +276,7 @@ fn has(run: &Run, kind: EventKind) -> bool {
 
 /// What happened to the job, in words; of many failures only the first.
 fn events(run: &Run) -> Markup {
-    let told = |event: &Event| match event.to_ms {
+    let words = |event: &Event| match event.to_ms {
         Some(to_ms) => format!("{} to {}: {}", time(event.at_ms), time(to_ms), event.text),
         None => format!("{}: {}", time(event.at_ms), event.text),
     };
@@ -288,7 +284,7 @@ fn events(run: &Run) -> Markup {
         @if !run.events.is_empty() {
             ul.events {
                 @for event in run.events.iter().take(NAMED) {
-                    li.(class(event.kind)) { (told(event)) }
+                    li.(class(event.kind)) { (words(event)) }
                 }
                 (more(run.events.len(), "event", "events"))
             }
@@ -321,16 +317,20 @@ fn marks(run: &Run) -> Markup {
 fn row(bar: &Bar, run: &Run) -> Markup {
     let length_ms = run.length_ms;
     let end = bar.why.as_deref().or(bar.end.as_deref());
-    let end = end.unwrap_or(if bar.from_ms.is_some() {
-        "no end was recorded"
-    } else {
-        "never started"
+    let end = end.unwrap_or(match bar.from_ms {
+        Some(_) => "no end was recorded",
+        None if has(run, EventKind::Restart) => "not started in the last try",
+        None => "never started",
     });
-    let class = if bar.culprit { "culprit" } else { bar.role };
+    let role = bar.history.process.role.name();
+    let class = if bar.culprit { "culprit" } else { role };
+    let (name, id) = (bar.name(), bar.id());
+    let started = bar.history.life.started.as_ref();
+    let mut lines = bar.last_lines(run.lines).peekable();
     html! {
-        details.row id={ "process-" (bar.id) } {
+        details.row id={ "process-" (id) } {
             summary {
-                span.name { (bar.role) " " (bar.rank) }
+                span.name { (name) }
                 span.track {
                     (marks(run))
                     @if let Some(from_ms) = bar.from_ms {
@@ -351,13 +351,11 @@ fn row(bar: &Bar, run: &Run) -> Markup {
             p {
                 (end) "; "
                 @if let (Some(_), Some(how)) = (&bar.why, &bar.end) { (how) "; " }
-                @if let Some(pid) = bar.pid { "process " (pid) "; " }
-                @if let Some(since_ms) = bar.silent_ms {
-                    "silent from " (time(since_ms)) " on, for " (time(silence(bar, run))) "; "
-                }
-                @if bar.last_lines.is_empty() { "it wrote no output" } @else { "its last lines:" }
+                @if let Some(started) = started { "process " (started.pid) "; " }
+                (silence(bar, run))
+                @if lines.peek().is_none() { "it wrote no output" } @else { "its last lines:" }
             }
-            @if !bar.last_lines.is_empty() { pre { @for line in &bar.last_lines { (line) "\n" } } }
+            @if lines.peek().is_some() { pre { @for line in lines { (line) "\n" } } }
             @if !bar.panels.is_empty() {
                 div.multiples {
                     @for panel in &bar.panels {
@@ -369,10 +367,19 @@ fn row(bar: &Bar, run: &Run) -> Markup {
     }
 }
 
-/// For how long a process was silent at last: until it ended, or the records do.
-fn silence(bar: &Bar, run: &Run) -> u64 {
+/// Since when a process was silent at last, and for how long: since its last line before the end of
+/// the job began, or its start, until it ended, or the records do.
+fn silence(bar: &Bar, run: &Run) -> Markup {
+    let line = bar.history.last_line().map(|line| line.time_ms);
+    let line_ms = line.map(|ms| ms.saturating_sub(run.began_ms.unwrap_or(0)));
     let end_ms = bar.to_ms.unwrap_or(run.length_ms);
-    end_ms.saturating_sub(bar.silent_ms.unwrap_or(end_ms))
+    html! {
+        @if let Some(from_ms) = bar.from_ms {
+            @let since_ms = from_ms.max(line_ms.unwrap_or(0));
+            "silent from " (time(since_ms)) " on, for " (time(end_ms.saturating_sub(since_ms)))
+            "; "
+        }
+    }
 }
 
 /// The bar of a process in words, for those who do not see it.
@@ -454,7 +461,7 @@ fn multiple(panel: &Panel, line: &Line, name: &str) -> Markup {
     }
 }
 
-fn copies(hosts: &[HostRun]) -> Markup {
+fn copies(hosts: &[HostRun<'_>]) -> Markup {
     let fastest = hosts
         .iter()
         .filter_map(|host| rate(host.copied.as_ref()?))

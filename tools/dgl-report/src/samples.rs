@@ -1,7 +1,7 @@
 //! The resources that hosts and processes used, as lines to draw: a panel for each quantity, all on
 //! one scale.
 
-use dgl_why::Records;
+use dgl_why::Job;
 use record::Sample;
 use record::term;
 use std::collections::{BTreeMap, HashMap};
@@ -102,8 +102,8 @@ fn processors(sample: &Sample) -> Option<f64> {
 }
 
 /// The resources that hosts used: the quantities of which there is a sample.
-pub fn of_hosts(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Panel> {
-    let samples: Vec<&Sample> = records
+pub fn of_hosts(job: &Job, began_ms: u64, length_ms: u64) -> Vec<Panel> {
+    let samples: Vec<&Sample> = job
         .samples
         .iter()
         .filter(|sample| sample.is_of_host())
@@ -129,11 +129,11 @@ pub fn of_hosts(records: &Records, began_ms: u64, length_ms: u64) -> Vec<Panel> 
 }
 
 /// The resources that each process used, on the scale of all processes.
-pub fn of_processes(records: &Records, began_ms: u64, length_ms: u64) -> HashMap<u32, Vec<Panel>> {
+pub fn of_processes(job: &Job, began_ms: u64, length_ms: u64) -> HashMap<u32, Vec<Panel>> {
     let mut panels: HashMap<u32, Vec<Panel>> = HashMap::new();
     for (name, unit, value) in OF_PROCESSES {
         let mut of_process: BTreeMap<u32, (u32, Vec<(u64, f64)>)> = BTreeMap::new();
-        for sample in &records.samples {
+        for sample in &job.samples {
             if let (Some(id), Some(value)) = (sample.id, value(sample)) {
                 let (_, points) = of_process
                     .entry(id)
@@ -209,22 +209,22 @@ mod tests {
 
     #[test]
     fn quantities_without_a_sample_are_not_drawn() {
-        let records = Records {
+        let job = Job {
             samples: vec![
                 sample(0, 1000, 5.0),
                 sample(1, 1000, 15.0),
                 sample(0, 2000, 10.0),
             ],
-            ..Records::default()
+            ..Job::default()
         };
-        let panels = of_hosts(&records, 0, 2000);
+        let panels = of_hosts(&job, 0, 2000);
         let [panel] = &panels[..] else {
             panic!("{panels:?}")
         };
         assert_eq!((panel.name, panel.top), ("Processors in use", 5.0));
         assert_eq!(panel.lines[0].points, [(0.5, 1.0), (1.0, 2.0)]);
         assert_eq!((panel.lines[0].mean, panel.lines[1].most), (1.5, 3.0));
-        assert!(of_processes(&records, 0, 2000).is_empty());
+        assert!(of_processes(&job, 0, 2000).is_empty());
     }
 
     #[test]

@@ -32,6 +32,11 @@ impl Outcome {
             Outcome::Runs => "runs",
         }
     }
+
+    /// Whether nothing has gone wrong.
+    pub fn is_fine(self) -> bool {
+        matches!(self, Outcome::EndedWell | Outcome::Runs)
+    }
 }
 
 /// Something that the records show.
@@ -45,12 +50,8 @@ pub struct Finding {
     pub culprit: Option<Culprit>,
     /// The records that show it, as lines of the stream.
     pub evidence: Vec<String>,
-    /// The cure, if there is one.
     pub fix: Option<&'static str>,
 }
-
-/// How many characters of a record are shown.
-const SHOWN: usize = 240;
 
 impl Finding {
     /// Creates a finding without evidence.
@@ -61,52 +62,52 @@ impl Finding {
         }
     }
 
-    /// Adds a record that shows it.
-    pub fn shown_by<T: Record>(mut self, record: &T) -> Finding {
-        let line = String::from_utf8_lossy(&jsonl::line(record))
-            .trim_end()
-            .to_owned();
-        let cut = match line.char_indices().nth(SHOWN) {
-            Some((at, _)) => format!("{}…", &line[..at]),
-            None => line,
-        };
-        if !self.evidence.contains(&cut) {
-            self.evidence.push(cut);
+    /// Adds records that show it.
+    pub fn shown_by<'a, T: Record + 'a>(self, records: impl IntoIterator<Item = &'a T>) -> Finding {
+        let lines = records.into_iter().map(evidence);
+        lines.fold(self, Finding::with_evidence)
+    }
+
+    /// Adds a record that shows it, as [`evidence`] has it.
+    pub fn with_evidence(mut self, line: String) -> Finding {
+        if !self.evidence.contains(&line) {
+            self.evidence.push(line);
         }
         self
     }
 
-    /// Adds records that show it.
-    pub fn shown_by_all<'a, T: Record + 'a>(
-        self,
-        records: impl IntoIterator<Item = &'a T>,
-    ) -> Finding {
-        records.into_iter().fold(self, Finding::shown_by)
-    }
-
     /// Names the process or host that causes it.
-    pub fn on_account_of(mut self, culprit: Culprit) -> Finding {
+    pub fn caused_by(mut self, culprit: Culprit) -> Finding {
         self.culprit = Some(culprit);
         self
     }
 
     /// Adds when it began, in milliseconds since 1970.
-    pub fn since(mut self, time_ms: u64) -> Finding {
-        self.since_ms = Some(time_ms);
+    pub fn since(mut self, time_ms: impl Into<Option<u64>>) -> Finding {
+        self.since_ms = time_ms.into();
         self
     }
 
-    /// Adds the cure.
     pub fn fix(mut self, fix: &'static str) -> Finding {
         self.fix = Some(fix);
         self
     }
 }
 
-/// The verdict: what ended a job, or what it waits for.
+/// A record as it is shown: one line, and not too long.
+pub fn evidence<T: Record>(record: &T) -> String {
+    const MAX_CHARACTERS: usize = 240;
+    let line = jsonl::line(record);
+    let line = String::from_utf8_lossy(line.trim_ascii_end());
+    match line.char_indices().nth(MAX_CHARACTERS) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.into_owned(),
+    }
+}
+
+/// What ended a job, or what it waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The state of the run.
     pub outcome: Outcome,
     /// Why the run is in this state.
     pub cause: Finding,
@@ -114,6 +115,6 @@ pub struct Verdict {
     pub others: Vec<Finding>,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
-    /// Where the trainers and workers stood when nothing moved any longer, as far as is known.
+    /// Where the trainers and workers were when nothing moved any longer, as far as is known.
     pub comparison: Comparison,
 }

@@ -1,31 +1,90 @@
-//! The last try of a job, as its records tell it: its processes, and when what happened.
+//! A run as its records show it: the last try of each process, and what happened to the job.
 
-use crate::{Life, Records};
-use record::stacks::{self, Member};
-use record::{Culprit, Exited, Host, Listening, Output, Process, Role, Started, traceback};
-use std::collections::HashMap;
+use record::error::Report;
+use record::run::{Pauses, Run};
+use record::stacks::Member;
+use record::{
+    Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Pushed, Record,
+    Resumed, Role, Sample, Stack, Stalled, Started, Summary, traceback,
+};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 
 /// What DGL writes when a client leaves, for whatever reason.
 const LEAVING: &str = "is exiting...";
 
-/// The history of a process in the last try.
-pub struct ProcessHistory<'a> {
-    pub process: &'a Process,
-    pub started: Option<&'a Started>,
-    pub listening: Option<&'a Listening>,
-    pub exited: Option<&'a Exited>,
-    pub output: Vec<&'a Output>,
+/// A run. The records of a set are in the order of their ids.
+#[derive(Default)]
+pub struct Job {
+    pub hosts: Vec<Host>,
+    pub files: Vec<FileCopy>,
+    pub pushed: Vec<Pushed>,
+    /// The processes in the last try.
+    pub processes: Vec<ProcessHistory>,
+    /// How many of them have no record of their own, as in a stream from which somebody has left
+    /// out records: what other records tell of them is all that is known.
+    pub unrecorded: usize,
+    /// The processes in earlier tries.
+    pub earlier: Vec<Life>,
+    /// When the first process of each try was started.
+    pub tries: Vec<u64>,
+    pub dropped: Vec<Dropped>,
+    pub samples: Vec<Sample>,
+    pub stalled: Vec<Stalled>,
+    pub resumed: Vec<Resumed>,
+    /// The pauses between all lines that trainers and workers wrote before the end of the job.
+    pub pauses: Pauses,
+    /// How the job ended, the last time.
+    pub summary: Option<Summary>,
+    /// The latest time in the records.
+    pub latest_ms: u64,
+}
+
+/// A process of one try, from its start to its end.
+#[derive(Default)]
+pub struct Life {
+    /// The number of the try, from 0.
+    attempt: usize,
+    pub started: Option<Started>,
+    pub listening: Option<Listening>,
+    pub exited: Option<Exited>,
+}
+
+impl Life {
+    /// When it ended.
+    pub fn end_ms(&self) -> Option<u64> {
+        let started = self.started.as_ref()?;
+        Some((started.time_ms).saturating_add(self.exited.as_ref()?.elapsed_ms))
+    }
+}
+
+/// A process in the last try.
+pub struct ProcessHistory {
+    pub process: Process,
+    pub life: Life,
+    pub output: Vec<Output>,
+    /// The latest stack of the process itself and of each of its children.
+    pub stacks: BTreeMap<u32, Stack>,
 }
 
 /// An exception that a process wrote and after which it did nothing more.
 pub struct Raised<'a> {
     pub first: &'a Output,
     pub named: &'a Output,
-    pub exception: String,
+    pub exception: &'a str,
 }
 
-impl ProcessHistory<'_> {
-    /// Its role and rank.
+impl ProcessHistory {
+    fn of(process: Process) -> ProcessHistory {
+        ProcessHistory {
+            process,
+            life: Life::default(),
+            output: Vec::new(),
+            stacks: BTreeMap::new(),
+        }
+    }
+
     pub fn member(&self) -> Member {
         (self.process.role, self.process.rank)
     }
@@ -39,60 +98,42 @@ impl ProcessHistory<'_> {
         }
     }
 
-    /// When it ended.
-    pub fn end_ms(&self) -> Option<u64> {
-        let started = self.started?;
-        Some(started.time_ms.saturating_add(self.exited?.elapsed_ms))
-    }
-
-    /// Whether it failed by itself.
-    pub fn has_failed(&self) -> bool {
-        self.exited
-            .is_some_and(|exited| !exited.while_ending && (exited.code != Some(0) || exited.reaped))
-    }
-
     /// Whether it was alive when the end of the job began, or is still alive.
     pub fn has_stayed(&self) -> bool {
-        self.started.is_some() && self.exited.is_none_or(|exited| exited.while_ending)
+        let exited = self.life.exited.as_ref();
+        self.life.started.is_some() && exited.is_none_or(|exited| exited.while_ending)
     }
 
     /// The last line that it wrote before the end of the job.
-    pub fn last_word(&self) -> Option<&Output> {
-        let mut words = self.output.iter().rev().filter(|line| !line.while_ending);
-        words.next().copied()
+    pub fn last_line(&self) -> Option<&Output> {
+        self.output.iter().rfind(|line| !line.while_ending)
     }
-}
 
-impl<'a> ProcessHistory<'a> {
     /// The last exception that it wrote, if it has done nothing since.
-    pub fn raised(&self) -> Option<Raised<'a>> {
+    pub fn raised(&self) -> Option<Raised<'_>> {
         // the log of a detached job, which an attached stream repeats, has both streams in one
         let is_in_one = self.output.iter().all(|line| line.stream == "stdout");
-        let errors: Vec<&'a Output> = self
-            .output
-            .iter()
-            .copied()
-            .filter(|line| (is_in_one || line.stream == "stderr") && !line.while_ending)
+        let before = || self.output.iter().filter(|line| !line.while_ending);
+        let errors: Vec<&Output> = before()
+            .filter(|line| is_in_one || line.stream == "stderr")
             .collect();
         let texts: Vec<&str> = errors.iter().map(|line| line.line.as_str()).collect();
         let (from, at, exception) = traceback::exceptions(&texts).pop()?;
         let (first, named) = (errors[from], errors[at]);
-        let goes_on = self.output.iter().any(|line| {
-            line.time_ms > named.time_ms && !line.while_ending && !line.line.ends_with(LEAVING)
-        });
+        let goes_on =
+            before().any(|line| line.time_ms > named.time_ms && !line.line.ends_with(LEAVING));
         (!goes_on).then(|| Raised {
             first,
             named,
-            exception: exception.trim_end().to_owned(),
+            exception: exception.trim_end(),
         })
     }
 
     /// The stacks that faulthandler wrote of the process and its children, each with the line of
     /// its innermost frame.
-    pub fn fatal_stacks(&self) -> Vec<(&'a Output, Vec<String>)> {
-        let lines: Vec<&'a Output> = (self.output.iter().copied())
-            .filter(|line| line.stream == "stderr")
-            .collect();
+    pub fn fatal_stacks(&self) -> Vec<(&Output, Vec<String>)> {
+        let lines = self.output.iter().filter(|line| line.stream == "stderr");
+        let lines: Vec<&Output> = lines.collect();
         let texts: Vec<&str> = lines.iter().map(|line| line.line.as_str()).collect();
         let written = traceback::fatal_stacks(&texts).into_iter();
         let written = written.map(|(at, frames)| (lines[at], frames));
@@ -106,115 +147,296 @@ impl<'a> ProcessHistory<'a> {
     }
 }
 
-/// The last try of a job.
-pub struct Job<'a> {
-    pub records: &'a Records,
-    /// The processes, in the order of their ids.
-    pub lives: Vec<ProcessHistory<'a>>,
-    /// How many tries there were; 0 if nothing was started.
-    pub tries: usize,
-    /// When its first process was started.
-    pub began_ms: Option<u64>,
-    /// The latest time in the records.
-    pub latest_ms: u64,
-    hosts: HashMap<u32, &'a Host>,
-}
-
-impl<'a> Job<'a> {
-    pub fn of(records: &'a Records) -> Job<'a> {
-        let last = records.lives.iter().map(|life| life.attempt).max();
-        let tries = match records.started.is_empty() {
-            true => 0,
-            false => last.unwrap_or(0) + 1,
+impl Job {
+    pub fn of(run: &Run) -> Result<Job, Report> {
+        let stream = &run.stream;
+        let mut job = Job {
+            hosts: stream.all_including_failed()?,
+            files: stream.all_including_failed()?,
+            pushed: stream.all_including_failed()?,
+            dropped: stream.all_including_failed()?,
+            samples: stream.all_including_failed()?,
+            stalled: stream.all_including_failed()?,
+            resumed: stream.all_including_failed()?,
+            pauses: run.pauses.clone(),
+            summary: stream.end()?,
+            ..Job::default()
         };
-        let of_last = records.lives.iter();
-        let of_last = of_last.filter(|life| Some(life.attempt) == last);
-        let began_ms = (of_last.clone().filter_map(|life| life.started))
-            .map(|at| records.started[at].time_ms)
-            .min();
-        let of_last: HashMap<u32, &Life> = of_last.map(|life| (life.id, life)).collect();
-        let is_of_try = |time_ms: u64| tries < 2 || began_ms.is_none_or(|began| time_ms >= began);
-        let mut output: HashMap<u32, Vec<&Output>> = HashMap::new();
-        for line in records.output.iter().filter(|one| is_of_try(one.time_ms)) {
-            output.entry(line.id).or_default().push(line);
-        }
-        let lives: Vec<ProcessHistory> = records
-            .processes
-            .iter()
-            .map(|process| {
-                let life = of_last.get(&process.id).copied().copied();
-                let life = life.unwrap_or_default();
-                ProcessHistory {
-                    process,
-                    started: life.started.map(|at| &records.started[at]),
-                    listening: life.listening.map(|at| &records.listening[at]),
-                    exited: life.exited.map(|at| &records.exited[at]),
-                    output: output.remove(&process.id).unwrap_or_default(),
-                }
-            })
+        let samples = job.samples.iter().map(|one| one.time_ms);
+        let latest = samples
+            .chain(job.stalled.iter().map(|one| one.time_ms))
+            .max();
+        job.latest_ms = latest.unwrap_or(0);
+
+        let mut histories: BTreeMap<u32, ProcessHistory> = stream
+            .all_including_failed::<Process>()?
+            .into_iter()
+            .map(|process| (process.id, ProcessHistory::of(process)))
             .collect();
-        let ends = lives.iter().filter_map(ProcessHistory::end_ms);
-        let latest_ms = (records.started.iter().map(|one| one.time_ms))
-            .chain(records.listening.iter().map(|one| one.time_ms))
-            .chain(records.output.iter().map(|one| one.time_ms))
-            .chain(records.samples.iter().map(|one| one.time_ms))
-            .chain(records.stacks.iter().map(|one| one.time_ms))
-            .chain(records.stalled.iter().map(|one| one.time_ms))
-            .chain(ends)
-            .max()
-            .unwrap_or(0);
-        Job {
-            records,
-            lives,
-            tries,
-            began_ms,
-            latest_ms,
-            hosts: records.hosts.iter().map(|host| (host.id, host)).collect(),
+        let recorded = histories.len();
+        let events = stream.in_order(&[Started::TYPE, Listening::TYPE, Exited::TYPE])?;
+        let failure = job
+            .summary
+            .as_ref()
+            .and_then(|end| end.first_failure.as_ref());
+        let failed = failure.and_then(|one| Some((one.id?, one.host, one.role?, one.rank?)));
+        let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
+        for (id, host, role, rank) in events.iter().map(Event::process).chain(failed) {
+            let unrecorded = || Process::new(id, host, nowhere, role, rank);
+            let history = || ProcessHistory::of(unrecorded());
+            histories.entry(id).or_insert_with(history);
         }
+        job.unrecorded = histories.len() - recorded;
+
+        job.add_lives(lives(events), &mut histories);
+        job.add_output(stream.all_including_failed()?, &mut histories);
+        job.add_stacks(stream.all_including_failed()?, &mut histories);
+        job.processes = histories.into_values().collect();
+        Ok(job)
+    }
+
+    fn add_lives(
+        &mut self,
+        lives: Vec<(u32, Life)>,
+        histories: &mut BTreeMap<u32, ProcessHistory>,
+    ) {
+        let last = lives.iter().map(|(_, life)| life.attempt).max();
+        let mut tries: BTreeMap<usize, u64> = BTreeMap::new();
+        for (id, life) in lives {
+            if let Some(started) = &life.started {
+                let began_ms = tries.entry(life.attempt).or_insert(started.time_ms);
+                *began_ms = started.time_ms.min(*began_ms);
+            }
+            let times = [
+                life.started.as_ref().map(|one| one.time_ms),
+                life.listening.as_ref().map(|one| one.time_ms),
+                life.end_ms(),
+            ];
+            self.latest_ms = times.into_iter().flatten().fold(self.latest_ms, u64::max);
+            match histories.get_mut(&id) {
+                Some(history) if Some(life.attempt) == last => history.life = life,
+                _ => self.earlier.push(life),
+            }
+        }
+        self.tries = tries.into_values().collect();
+    }
+
+    fn add_output(&mut self, output: Vec<Output>, histories: &mut BTreeMap<u32, ProcessHistory>) {
+        let began_ms = self.began_ms().filter(|_| self.tries.len() > 1);
+        for line in output {
+            self.latest_ms = self.latest_ms.max(line.time_ms);
+            if began_ms.is_none_or(|began_ms| line.time_ms >= began_ms)
+                && let Some(history) = histories.get_mut(&line.id)
+            {
+                history.output.push(line);
+            }
+        }
+    }
+
+    fn add_stacks(&mut self, stacks: Vec<Stack>, histories: &mut BTreeMap<u32, ProcessHistory>) {
+        let began_ms = self.began_ms();
+        let mut of_members: HashMap<(u32, &str, u32), &mut BTreeMap<u32, Stack>> = HashMap::new();
+        for history in histories.values_mut() {
+            let Process {
+                host, role, rank, ..
+            } = history.process;
+            of_members.insert((host, role.name(), rank), &mut history.stacks);
+        }
+        for stack in stacks {
+            self.latest_ms = self.latest_ms.max(stack.time_ms);
+            let member = stack.role.zip(stack.rank);
+            let of_member = member
+                .and_then(|(role, rank)| of_members.get_mut(&(stack.host, role.name(), rank)));
+            if began_ms.is_none_or(|began_ms| stack.time_ms >= began_ms)
+                && stack.main_frames().is_some()
+                && let Some(of_member) = of_member
+            {
+                of_member.insert(stack.pid, stack);
+            }
+        }
+    }
+
+    /// When the first process of the last try was started.
+    pub fn began_ms(&self) -> Option<u64> {
+        self.tries.last().copied()
     }
 
     /// The history of the process with this id.
-    pub fn life(&self, id: u32) -> Option<&ProcessHistory<'a>> {
-        self.lives.iter().find(|life| life.process.id == id)
+    pub fn history(&self, id: u32) -> Option<&ProcessHistory> {
+        self.processes.iter().find(|one| one.process.id == id)
+    }
+
+    /// The lives of all processes in the last try.
+    pub fn lives(&self) -> impl Iterator<Item = &Life> + Clone {
+        self.processes.iter().map(|one| &one.life)
     }
 
     /// All processes but servers.
-    pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory<'a>> {
-        let is_client = |life: &&ProcessHistory| life.process.role != Role::Server;
-        self.lives.iter().filter(is_client)
+    pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory> {
+        let is_client = |one: &&ProcessHistory| one.process.role != Role::Server;
+        self.processes.iter().filter(is_client)
     }
 
-    /// A host in words: `host 1 (10.0.0.2)`.
-    pub fn host(&self, id: u32) -> String {
-        self.hosts
-            .get(&id)
-            .map_or_else(|| format!("host {id}"), |host| host.place())
+    /// The last line that a client wrote before the end of the job.
+    pub fn last_client_line(&self) -> Option<(&ProcessHistory, &Output)> {
+        let last = self
+            .clients()
+            .filter_map(|one| Some((one, one.last_line()?)));
+        last.max_by_key(|(_, line)| line.time_ms)
+    }
+
+    /// The process that was the first of these to raise an exception and did nothing more.
+    pub fn first_raised(
+        &self,
+        wanted: impl Fn(&ProcessHistory, &Raised) -> bool,
+    ) -> Option<(&ProcessHistory, Raised<'_>)> {
+        (self.processes.iter())
+            .filter_map(|one| Some((one, one.raised()?)))
+            .filter(|(one, raised)| wanted(one, raised))
+            .min_by_key(|(_, raised)| raised.named.time_ms)
     }
 
     /// The host's record, with what host-probe found.
-    pub fn host_record(&self, id: u32) -> Option<&'a Host> {
-        self.hosts.get(&id).copied()
+    pub fn host(&self, id: u32) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.id == id)
     }
 
-    /// A process in words: `trainer 1 on host 1 (10.0.0.2)`.
-    pub fn who(&self, life: &ProcessHistory) -> String {
-        let Process { role, rank, .. } = life.process;
-        format!("{} {rank} on {}", role.name(), self.host(life.process.host))
+    /// A host in words: `host 1 (10.0.0.2)`.
+    pub fn host_name(&self, id: u32) -> String {
+        let host = self.host(id);
+        host.map_or_else(|| format!("host {id}"), Host::place)
     }
 
-    /// A culprit in words; it may be a host.
+    /// A process or a host in words: `trainer 1 on host 1 (10.0.0.2)`.
     pub fn name(&self, culprit: &Culprit) -> String {
+        let host = self.host_name(culprit.host);
         match (culprit.role, culprit.rank) {
-            (Some(role), Some(rank)) => {
-                format!("{} {rank} on {}", role.name(), self.host(culprit.host))
-            }
-            _ => self.host(culprit.host),
+            (Some(role), Some(rank)) => format!("{} {rank} on {host}", role.name()),
+            _ => host,
         }
     }
 }
 
-/// Several processes in words: `trainers 0, 2 and 3`.
-pub fn several(lives: &[&ProcessHistory]) -> String {
-    let members: Vec<Member> = lives.iter().map(|life| life.member()).collect();
-    stacks::names(&members)
+/// What happens to a process.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Event {
+    Started(Started),
+    Listening(Listening),
+    Exited(Exited),
+}
+
+impl Event {
+    /// The id, host, role and rank of the process.
+    fn process(&self) -> (u32, u32, Role, u32) {
+        match self {
+            Event::Started(one) => (one.id, one.host, one.role, one.rank),
+            Event::Listening(one) => (one.id, one.host, one.role, one.rank),
+            Event::Exited(one) => (one.id, one.host, one.role, one.rank),
+        }
+    }
+}
+
+/// All lives with the ids of their processes, in the order in which they began. What happens to a
+/// process belongs to its latest start before that. A try begins where a process starts that has
+/// started in the try before; processes that have started between the end of that try and this
+/// start belong to the new one too.
+fn lives(events: Vec<Event>) -> Vec<(u32, Life)> {
+    let mut lives: Vec<(u32, Life)> = Vec::new();
+    let mut latest: HashMap<u32, usize> = HashMap::new();
+    let (mut attempt, mut after_last_end) = (0, 0);
+    for event in events {
+        let (id, ..) = event.process();
+        let mut at = latest.get(&id).copied();
+        if let Event::Started(_) = event {
+            if let Some(before) = at.filter(|before| lives[*before].1.attempt == attempt) {
+                attempt += 1;
+                if before < after_last_end {
+                    let begun = &mut lives[after_last_end..];
+                    begun.iter_mut().for_each(|(_, life)| life.attempt += 1);
+                }
+            }
+            at = None;
+        }
+        let at = at.unwrap_or(lives.len());
+        if at == lives.len() {
+            latest.insert(id, at);
+            let life = Life {
+                attempt,
+                ..Life::default()
+            };
+            lives.push((id, life));
+        }
+        let life = &mut lives[at].1;
+        match event {
+            Event::Started(one) => life.started = Some(one),
+            Event::Listening(one) => life.listening = Some(one),
+            Event::Exited(one) => {
+                life.exited = Some(one);
+                after_last_end = lives.len();
+            }
+        }
+    }
+    lives
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lives in a stream of words such as `start 0`: the id of each, its try, and whether its
+    /// start, that it listens and its end are known.
+    fn lives_of(words: &str) -> Vec<(u32, usize, [bool; 3])> {
+        let event = |word: &str| {
+            let (what, id) = word.trim().split_once(' ').unwrap();
+            let of = format!(r#""id":{id},"host":0,"role":"trainer","rank":{id}"#);
+            let text = match what {
+                "start" => format!(r#"{{"type":"started",{of},"pid":7,"time_ms":9}}"#),
+                "listen" => format!(r#"{{"type":"listening",{of},"port":1,"time_ms":9}}"#),
+                _ => format!(r#"{{"type":"exited",{of},"code":1,"elapsed_ms":9}}"#),
+            };
+            serde_json::from_str(&text).unwrap()
+        };
+        let known = |(id, life): (u32, Life)| {
+            let (started, listening) = (life.started.is_some(), life.listening.is_some());
+            (
+                id,
+                life.attempt,
+                [started, listening, life.exited.is_some()],
+            )
+        };
+        let lives = lives(words.split(',').map(event).collect());
+        lives.into_iter().map(known).collect()
+    }
+
+    #[test]
+    fn what_happens_belongs_to_the_latest_start() {
+        let (runs, ended) = ([true, false, false], [true, false, true]);
+        let table = [
+            (
+                "start 0, listen 0, start 1, exit 1, exit 0",
+                vec![(0, 0, [true; 3]), (1, 0, ended)],
+            ),
+            // the second try goes on
+            (
+                "start 0, listen 0, exit 0, start 0",
+                vec![(0, 0, [true; 3]), (0, 1, runs)],
+            ),
+            // the host of the first try was lost, and nobody knows how its process ended
+            (
+                "start 0, start 1, exit 1, start 0, start 1, exit 0",
+                vec![(0, 0, runs), (1, 0, ended), (0, 1, ended), (1, 1, runs)],
+            ),
+            // the first try ended before its second process was started
+            (
+                "start 0, exit 0, start 1, start 0",
+                vec![(0, 0, ended), (1, 1, runs), (0, 1, runs)],
+            ),
+            // the records begin in the midst
+            ("exit 0", vec![(0, 0, [false, false, true])]),
+        ];
+        for (words, expected) in table {
+            assert_eq!(lives_of(words), expected, "{words}");
+        }
+    }
 }

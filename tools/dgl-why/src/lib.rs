@@ -2,21 +2,18 @@
 //! values.
 
 pub mod args;
-pub mod findings;
+mod findings;
 mod job;
-mod lives;
-pub mod plan;
-mod records;
 mod show;
 mod skew;
+mod verdict;
 mod wait;
 
 pub use args::Args;
 pub use findings::{Finding, Outcome, Verdict};
-pub use lives::Life;
-pub use plan::verdict;
-pub use records::Records;
+pub use job::{Job, Life, ProcessHistory};
 pub use show::{since, text};
+pub use verdict::verdict;
 
 use record::error::Report;
 use record::exit::Exit;
@@ -27,7 +24,7 @@ use std::borrow::Cow;
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let run = Run::read("dgl-why", args.file.as_deref(), 0)?;
-    let verdict = verdict(&Records::of_run(&run)?);
+    let verdict = verdict(&Job::of(&run)?);
     let text = text(&verdict, !args.brief).into_bytes();
     jsonl::print(None, [Cow::Owned(text)])?;
     Ok(Exit::Done)

@@ -1,6 +1,6 @@
 //! Formats a verdict for people.
 
-use crate::findings::{Finding, Outcome, Verdict};
+use crate::findings::{Finding, Verdict};
 use record::term;
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ pub fn text(verdict: &Verdict, has_records: bool) -> String {
         text += "Also: ";
         show(&mut text, other, verdict.began_ms, has_records);
     }
-    let is_fine = matches!(verdict.outcome, Outcome::EndedWell | Outcome::Runs);
-    if is_fine && verdict.others.is_empty() {
+    if verdict.outcome.is_fine() && verdict.others.is_empty() {
         text += "Nothing unusual.\n";
     }
     text

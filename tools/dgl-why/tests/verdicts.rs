@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use dgl_why::{Outcome, Records, Verdict, verdict};
+use dgl_why::{Job, Outcome, Verdict, verdict};
 use record::Role;
-use record::jsonl::Stream;
+use record::run::Run;
 use std::path::Path;
 
 /// The folders of the recordings, by the version of DGL: 1.0.4, and 2.1.0 with torch 2.2.
@@ -17,10 +17,8 @@ fn recording(name: &str) -> String {
 }
 
 fn of(text: &str) -> Verdict {
-    let stream = Stream::read(text.as_bytes(), true)
-        .map_err(|report| format!("{report:?}"))
-        .unwrap();
-    verdict(&Records::of(&stream).unwrap())
+    let run = Run::of(text.as_bytes(), 0, &|_| Ok(())).unwrap();
+    verdict(&Job::of(&run).unwrap())
 }
 
 /// Whose doing it is: the host, and of a process its role and rank.
