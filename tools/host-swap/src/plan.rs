@@ -39,10 +39,8 @@ impl Lost {
         for host in told.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
         }
-        let ends = run.ends().map_err(|report| of_file(place, report))?;
-        if let Some(FirstFailure { host, error, .. }) = ends
-            .into_iter()
-            .next_back()
+        let end = run.end().map_err(|report| of_file(place, report))?;
+        if let Some(FirstFailure { host, error, .. }) = end
             .filter(|end| end.cause.as_deref() == Some(CAUSE_HOST))
             .and_then(|end| end.first_failure)
         {
