@@ -278,13 +278,7 @@ fn of_command_lines() {
             (
                 "<hosts dgl-env --role worker --server-env A=1 -- t",
                 2,
-                "--server-env and --trainer-env",
-                "are not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-trainers 2 -- t",
-                2,
-                "--num-trainers",
+                "--server-env",
                 "is not for workers",
             ),
             (
@@ -318,18 +312,6 @@ fn of_command_lines() {
                 "is not for workers",
             ),
             (
-                "<hosts dgl-env --num-trainers 2 --num-workers 2 -- t",
-                2,
-                "--num-workers",
-                "is for --role worker",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 2 --worker-env A=1 -- t",
-                2,
-                "--worker-env",
-                "is for --role worker",
-            ),
-            (
                 "<hosts dgl-env --role worker --num-workers 2,1 --launcher torchrun -- python3 t",
                 2,
                 "--num-workers",
@@ -339,8 +321,8 @@ fn of_command_lines() {
                 "<hosts dgl-env --role worker --launcher torchrun --worker-env A={rank} \
                  -- python3 t",
                 2,
-                "--worker-env",
-                "A: torch's launcher gives all processes of a host one environment",
+                "--trainer-env",
+                "has {rank} or {local_rank}, and torch's launcher gives all",
             ),
             (
                 "<hosts dgl-env --role worker --launcher torchrun -- python3 t {local_rank}",

@@ -2,10 +2,10 @@
 
 use crate::bind::Bind;
 use crate::command::UserCommand;
-use crate::environment::Given;
 use clap::{Parser, ValueEnum};
 use cli::counts::{PerHost, graph_format, per_host};
 use cli::job_name;
+use record::Role;
 use record::error::{Fault, Report};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,17 +24,13 @@ use std::path::PathBuf;
   … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py'
   … | dgl-env --num-trainers 8,8,4 --trainer-env 'CUDA_VISIBLE_DEVICES={local_rank}' \\
         -- python3 code/train.py | dgl-spawn
-  … | dgl-env --role worker --num-workers gpus -- python3 ddp.py | dgl-spawn"
+  … | dgl-env --role worker --num-trainers gpus -- python3 ddp.py | dgl-spawn"
 )]
 pub struct Args {
-    /// Trainers per host; or N,N,… with a number for each; or as many as GPUs
-    #[arg(long, value_parser = per_host, value_name = "N|gpus",
+    /// Trainers (or workers) per host; or N,N,… with a number for each; or as many as GPUs
+    #[arg(long, alias = "num-workers", value_parser = per_host, value_name = "N|gpus",
         required_unless_present = "role")]
     pub num_trainers: Option<PerHost>,
-
-    /// Workers per host, in the same form [default: 1]
-    #[arg(long, hide_short_help = true, value_parser = per_host, value_name = "N|gpus")]
-    pub num_workers: Option<PerHost>,
 
     /// Samplers per trainer, which starts them itself
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
@@ -86,17 +82,18 @@ pub struct Args {
     #[arg(long, value_name = "K=V|K")]
     pub env: Vec<OsString>,
 
-    /// The same for trainers; placeholders such as {local_rank} are replaced
-    #[arg(long, hide_short_help = true, value_name = "K=V|K")]
+    /// The same for trainers (or workers); placeholders such as {local_rank} are replaced
+    #[arg(
+        long,
+        hide_short_help = true,
+        alias = "worker-env",
+        value_name = "K=V|K"
+    )]
     pub trainer_env: Vec<OsString>,
 
     /// The same for graph servers
     #[arg(long, hide_short_help = true, value_name = "K=V|K")]
     pub server_env: Vec<OsString>,
-
-    /// The same for workers
-    #[arg(long, hide_short_help = true, value_name = "K=V|K")]
-    pub worker_env: Vec<OsString>,
 
     /// Shell text that runs before the command, such as 'source env.sh'
     #[arg(long, value_name = "SHELL")]
@@ -141,14 +138,9 @@ pub struct Args {
     pub server_name: Option<String>,
 
     /// Plan only this role [default: server and trainer]
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_enum,
-        value_name = "server|trainer|worker",
-        hide_possible_values = true
-    )]
-    pub role: Vec<RoleArg>,
+    #[arg(long, hide_short_help = true, value_parser = role,
+        value_name = "server|trainer|worker")]
+    pub role: Vec<Role>,
 
     #[arg(long, hide = true)]
     no_push_check: bool,
@@ -174,24 +166,21 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    /// The Python module of torch's launcher.
-    pub fn torch_module(self) -> &'static str {
+    /// The Python module that starts the processes of a host, unless each is started directly.
+    pub fn module(self) -> Option<&'static str> {
         match self {
-            Launcher::TorchLaunch => "torch.distributed.launch",
-            Launcher::Direct | Launcher::Torchrun => "torch.distributed.run",
+            Launcher::Direct => None,
+            Launcher::Torchrun => Some("torch.distributed.run"),
+            Launcher::TorchLaunch => Some("torch.distributed.launch"),
         }
     }
 }
 
-/// The role of the processes to plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleArg {
-    /// Graph servers.
-    Server,
-    /// Trainers.
-    Trainer,
-    /// Plain processes.
-    Worker,
+fn role(text: &str) -> Result<Role, String> {
+    [Role::Server, Role::Trainer, Role::Worker]
+        .into_iter()
+        .find(|role| role.name() == text)
+        .ok_or_else(|| format!("{text:?} is neither server nor trainer nor worker"))
 }
 
 /// The number of threads of a graph server.
@@ -235,14 +224,20 @@ fn rank_option(text: &str) -> Result<RankOption, String> {
 }
 
 impl Args {
-    /// The values of the options that set variables.
-    pub fn env_given(&self) -> Given<'_> {
-        Given {
-            all: &self.env,
-            server: &self.server_env,
-            trainer: &self.trainer_env,
-            worker: &self.worker_env,
+    /// Whether processes of this role are planned: servers and trainers, unless --role says
+    /// otherwise.
+    pub fn plans(&self, role: Role) -> bool {
+        match self.role.is_empty() {
+            true => role != Role::Worker,
+            false => self.role.contains(&role),
         }
+    }
+
+    /// The role of the processes that compute, if any are planned.
+    pub fn client_role(&self) -> Option<Role> {
+        [Role::Worker, Role::Trainer]
+            .into_iter()
+            .find(|role| self.plans(*role))
     }
 
     /// The command of the user.

@@ -18,28 +18,28 @@ pub enum Bind {
 
 /// The processors of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Binding {
     /// The processors on which it may run.
     pub cpus: Vec<u32>,
     /// How many cores it may count as its own.
     pub cores: u32,
 }
 
-/// The places of all processes of a host.
+/// The processors of all processes of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostPlaces {
-    /// The places of the graph servers, in their order.
-    pub servers: Vec<Place>,
-    /// The places of trainers or workers, in their order. Samplers run where their trainer does.
-    pub clients: Vec<Place>,
+pub struct HostBindings {
+    /// Those of the graph servers, in their order.
+    pub servers: Vec<Binding>,
+    /// Those of trainers or workers, in their order. Samplers run where their trainer does.
+    pub clients: Vec<Binding>,
     /// Whether some processes share a core, because with [`Bind::Cores`] there are more processes
     /// than cores.
     pub is_crowded: bool,
 }
 
-/// The processes of a host.
+/// The processes of a host, as their binding needs them.
 #[derive(Clone, Copy, Debug)]
-pub struct Crew {
+pub struct ProcessCounts {
     /// The number of graph servers.
     pub servers: u32,
     /// How many cores each of them wants: as many as its threads.
@@ -56,60 +56,60 @@ type Core = Vec<u32>;
 /// Servers and clients are each distributed over the nodes in blocks, because neighbours by rank
 /// exchange most. On a node each server gets the cores that it wants as long as every client still
 /// gets one, and the clients share the other cores evenly. Hyper-threads of a core stay together.
-pub fn places(nodes: &[Vec<Core>], crew: Crew, how: Bind) -> HostPlaces {
-    let mut places = HostPlaces::default();
-    for (at, cores) in nodes.iter().enumerate() {
-        let here = |count: u32| block(count, nodes.len(), at).len();
-        let (servers, clients) = (here(crew.servers), here(crew.clients));
+pub fn bindings(nodes: &[Vec<Core>], counts: ProcessCounts, how: Bind) -> HostBindings {
+    let mut bindings = HostBindings::default();
+    for (node, cores) in nodes.iter().enumerate() {
+        let here = |count: u32| block(count, nodes.len(), node).len();
+        let (servers, clients) = (here(counts.servers), here(counts.clients));
         match how {
             Bind::Numa => {
-                places
+                bindings
                     .servers
-                    .extend(vec![place(cores, cores.len()); servers]);
+                    .extend(vec![binding(cores, cores.len()); servers]);
                 let own = (cores.len() / clients.max(1)).max(1);
-                places.clients.extend(vec![place(cores, own); clients]);
+                bindings.clients.extend(vec![binding(cores, own); clients]);
             }
             Bind::Cores if servers + clients > cores.len() => {
-                places.is_crowded = true;
+                bindings.is_crowded = true;
                 let mut one = (0..servers + clients)
-                    .map(|process| place(&cores[process % cores.len()..][..1], 1));
-                places.servers.extend(one.by_ref().take(servers));
-                places.clients.extend(one);
+                    .map(|process| binding(&cores[process % cores.len()..][..1], 1));
+                bindings.servers.extend(one.by_ref().take(servers));
+                bindings.clients.extend(one);
             }
             Bind::Cores => {
-                let wanted = usize::try_from(crew.server_cores).unwrap_or(usize::MAX);
+                let wanted = usize::try_from(counts.server_cores).unwrap_or(usize::MAX);
                 let at_most = (cores.len() - clients) / servers.max(1);
                 let for_servers = match clients {
                     0 => cores.len(),
                     _ => servers * wanted.clamp(1, at_most.max(1)),
                 };
                 let (first, rest) = cores.split_at(for_servers);
-                places.servers.extend(shares(first, servers));
-                places.clients.extend(shares(rest, clients));
+                bindings.servers.extend(shares(first, servers));
+                bindings.clients.extend(shares(rest, clients));
             }
         }
     }
-    places
+    bindings
 }
 
-/// The items that fall to the place `at` when `count` items are distributed over places in blocks.
-fn block(count: u32, places: usize, at: usize) -> Range<usize> {
+/// The processes that fall to a node when `count` are distributed over `nodes` in blocks.
+fn block(count: u32, nodes: usize, node: usize) -> Range<usize> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    // the first of two items falls to the first of four places, the second to the third
-    let first = |place: usize| (place * count).div_ceil(places);
-    first(at)..first(at + 1)
+    // the first of two falls to the first of four nodes, the second to the third
+    let first = |node: usize| (node * count).div_ceil(nodes);
+    first(node)..first(node + 1)
 }
 
-fn shares(cores: &[Core], processes: usize) -> impl Iterator<Item = Place> {
+fn shares(cores: &[Core], processes: usize) -> impl Iterator<Item = Binding> {
     (0..processes).map(move |process| {
         let begin = cores.len() * process / processes;
         let end = cores.len() * (process + 1) / processes;
-        place(&cores[begin..end], end - begin)
+        binding(&cores[begin..end], end - begin)
     })
 }
 
-fn place(cores: &[Core], own: usize) -> Place {
-    Place {
+fn binding(cores: &[Core], own: usize) -> Binding {
+    Binding {
         cpus: cores.concat(),
         cores: u32::try_from(own).unwrap_or(u32::MAX),
     }
@@ -131,13 +131,13 @@ mod tests {
     }
 
     fn shown(nodes: &[Vec<Core>], servers: u32, clients: u32, how: Bind) -> (String, String, bool) {
-        let crew = Crew {
+        let counts = ProcessCounts {
             servers,
             server_cores: 1,
             clients,
         };
-        let found = places(nodes, crew, how);
-        let show = |places: &[Place]| {
+        let found = bindings(nodes, counts, how);
+        let show = |places: &[Binding]| {
             let each = places.iter().map(|one| cpus::list(one.cpus.clone()));
             each.collect::<Vec<_>>().join(" ")
         };
@@ -261,12 +261,12 @@ mod tests {
     fn a_server_gets_cores_for_its_threads_while_clients_have_one() {
         // threads of a server, clients; cores of a server, of the first client
         for (wanted, clients, of_server, of_client) in [(2, 2, 2, 3), (20, 2, 6, 1), (1, 7, 1, 1)] {
-            let crew = Crew {
+            let counts = ProcessCounts {
                 servers: 1,
                 server_cores: wanted,
                 clients,
             };
-            let found = places(&host(1, 8), crew, Bind::Cores);
+            let found = bindings(&host(1, 8), counts, Bind::Cores);
             let cores = (found.servers[0].cores, found.clients[0].cores);
             assert_eq!(
                 cores,
@@ -278,12 +278,12 @@ mod tests {
 
     #[test]
     fn cores_of_a_node_are_shared_by_its_clients() {
-        let crew = Crew {
+        let counts = ProcessCounts {
             servers: 1,
             server_cores: 1,
             clients: 3,
         };
-        let found = places(&host(2, 8), crew, Bind::Numa);
+        let found = bindings(&host(2, 8), counts, Bind::Numa);
         let cores: Vec<u32> = found.clients.iter().map(|one| one.cores).collect();
         assert_eq!(cores, [4, 4, 8]);
     }

@@ -1,329 +1,276 @@
 //! Checks what can be known before a process is started: flags, records, which anyone may have
 //! edited, and the installed software.
 
-use crate::args::{Args, Launcher, RoleArg, ServerThreads};
+use crate::args::{Args, Launcher, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use crate::launchers::StartsLauncher;
+use crate::placeholders::Template;
 use cli::counts::PerHost;
 use record::error::Fault;
 use record::python::{Version, version};
-use record::{Graph, Host};
+use record::term;
+use record::{Facts, Host, Role};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::net::Ipv4Addr;
+use std::ops::RangeBounds;
 
 /// The longest name of a network interface in bytes (Linux, IFNAMSIZ).
 const MAX_IFACE: usize = 15;
 
-/// Faults of flags that cannot be combined with each other or with the command.
-pub fn flags(args: &Args, trainers: bool, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
-    let mut faults = of_roles(args, env);
-    faults.extend(of_launchers(args));
-    if args.launcher != Launcher::Direct {
-        faults.extend(one_for_a_host(command, env));
-    }
-    if args.server_name.is_some() && args.master_port.is_none() {
-        faults.extend(unknown_port(command, env));
-    }
-    faults.extend(of_command(args, trainers, command));
-    faults
-}
+/// DGL counts its clients in 32 bits.
+const MAX_CLIENTS: u64 = i32::MAX as u64;
 
-/// Faults of flags that do not fit the roles that are planned.
-fn of_roles(args: &Args, env: &UserEnv) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    let workers = args.role.contains(&RoleArg::Worker);
-    if workers && args.role.iter().any(|role| *role != RoleArg::Worker) {
-        faults.push(
-            Fault::usage(
-                "--role",
-                "worker does not go together with server and trainer",
-            )
-            .fix("plan them in two pipelines"),
-        );
-    }
-    if !workers && args.num_trainers.is_none() {
-        let fault = Fault::usage(
+/// Faults of flags that cannot be combined with each other or with the command. A flag that only
+/// repeats its default does no harm.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it is a table of checks that do not depend on one another"
+)]
+pub fn flags(args: &Args, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
+    const NO_GRAPH: &str = "is not for workers";
+    const LEAVE_OUT: &str = "leave it out: workers are plain processes, without graph servers";
+    const OWN_NUMBERS: &str = "take --launcher direct, or have the script read LOCAL_RANK and RANK";
+    let [servers, trainers, workers] =
+        [Role::Server, Role::Trainer, Role::Worker].map(|role| args.plans(role));
+    let is_direct = args.launcher == Launcher::Direct;
+    let no_graph = workers && !servers && !trainers;
+    let any = |templates: &[(String, Template)], has: fn(&Template) -> bool| {
+        templates.iter().any(|(_, template)| has(template))
+    };
+    let chooses_port = args.server_name.is_some() && args.master_port.is_none();
+    let table = [
+        (
+            workers && !no_graph,
+            "--role",
+            "worker does not go together with server and trainer",
+            "plan them in two pipelines",
+        ),
+        (
+            !workers && args.num_trainers.is_none(),
             "--num-trainers",
             "is missing: servers too must know how many clients will come",
-        );
-        faults.push(fault.fix("give the number of trainers a host"));
-    }
-    if workers && args.role.iter().all(|role| *role == RoleArg::Worker) {
-        faults.extend(not_for_workers(args));
-    }
-    if workers && !(env.server.is_empty() && env.trainer.is_empty()) {
-        faults.push(
-            Fault::usage("--server-env and --trainer-env", "are not for workers")
-                .fix("say --worker-env, or --env"),
-        );
-    }
-    if !workers {
-        faults.extend(only_for_workers(args));
-    }
-    faults
-}
-
-/// Faults of flags that belong to another launcher.
-fn of_launchers(args: &Args) -> Option<Fault> {
-    let direct = args.launcher == Launcher::Direct;
-    if direct && !args.launcher_arg.is_empty() {
-        let problem = "is for --launcher torchrun and torch-launch";
-        let fault = Fault::usage("--launcher-arg", problem);
-        return Some(fault.fix("leave it out, or say which launcher"));
-    }
-    if !direct && args.local_rank_arg.is_some() {
-        let problem = "is for --launcher direct; torch-launch gives it by itself";
-        return Some(Fault::usage("--local-rank-arg", problem).fix("leave it out"));
-    }
-    None
-}
-
-/// Faults of texts that would differ between the processes of a host, all of which get the same
-/// environment and command from torch's launcher.
-fn one_for_a_host(command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
-    const OWN_NUMBERS: &str = "take --launcher direct, or have the script read LOCAL_RANK and RANK";
-    let mut faults = Vec::new();
-    for (option, variables) in [
-        ("--trainer-env", &env.trainer),
-        ("--worker-env", &env.worker),
-    ] {
-        let mut variables = variables.iter();
-        if let Some((name, _)) = variables.find(|(_, value)| value.differs_on_a_host()) {
-            let problem =
-                format!("{name}: torch's launcher gives all processes of a host one environment");
-            faults.push(Fault::usage(option, problem).fix(OWN_NUMBERS));
-        }
-    }
-    if command.placeholders().any(|word| word.differs_on_a_host()) {
-        let fault = Fault::usage(
+            "give the number of trainers a host",
+        ),
+        (
+            workers && !env.server.is_empty(),
+            "--server-env",
+            NO_GRAPH,
+            "say --trainer-env, or --env",
+        ),
+        (
+            no_graph && args.num_samplers != 0,
+            "--num-samplers",
+            NO_GRAPH,
+            LEAVE_OUT,
+        ),
+        (
+            no_graph && args.num_servers != 1,
+            "--num-servers",
+            NO_GRAPH,
+            LEAVE_OUT,
+        ),
+        (
+            no_graph && args.num_server_threads != ServerThreads::Number(1),
+            "--num-server-threads",
+            NO_GRAPH,
+            LEAVE_OUT,
+        ),
+        (
+            no_graph && args.graph_format != "csc",
+            "--graph-format",
+            NO_GRAPH,
+            LEAVE_OUT,
+        ),
+        (
+            no_graph && args.group_id != 0,
+            "--group-id",
+            NO_GRAPH,
+            LEAVE_OUT,
+        ),
+        (
+            workers && args.server_name.is_some(),
+            "--server-name",
+            NO_GRAPH,
+            "leave it out: graph servers and trainers have one",
+        ),
+        (
+            servers && args.server_name.is_some() && !args.keep_alive,
+            "--server-name",
+            "names graph servers that are to be started, and would not stay",
+            "say --keep-alive too; or --role trainer, where they run already",
+        ),
+        (
+            !servers && args.keep_alive,
+            "--keep-alive",
+            "is for graph servers, and none are started",
+            "leave it out, or leave out --role",
+        ),
+        (
+            is_direct && !args.launcher_arg.is_empty(),
+            "--launcher-arg",
+            "is for --launcher torchrun and torch-launch",
+            "leave it out, or say which launcher",
+        ),
+        (
+            !is_direct && args.local_rank_arg.is_some(),
+            "--local-rank-arg",
+            "is for --launcher direct; torch-launch gives it by itself",
+            "leave it out",
+        ),
+        (
+            !is_direct && args.bind.is_some(),
+            "--bind",
+            "torch's launcher starts the trainers, so they cannot be bound one by one",
+            "take --launcher direct",
+        ),
+        (
+            !is_direct && any(&env.trainer, Template::differs_on_a_host),
+            "--trainer-env",
+            "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
+             environment",
+            OWN_NUMBERS,
+        ),
+        (
+            !is_direct && command.templates().any(|word| word.differs_on_a_host()),
             "COMMAND",
             "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
              command",
-        );
-        faults.push(fault.fix(OWN_NUMBERS));
-    }
-    faults
-}
-
-/// The fault of a port that is used before dgl-spawn has chosen it.
-fn unknown_port(command: &UserCommand, env: &UserEnv) -> Option<Fault> {
-    let in_env = env.trainer.iter().chain(&env.server);
-    let is_used = in_env
-        .map(|(_, value)| value.has_master_port())
-        .chain(command.placeholders().map(|word| word.has_master_port()))
-        .any(|has_port| has_port);
-    let problem = "is not known yet: with --server-name dgl-spawn chooses it";
-    is_used.then(|| {
-        Fault::usage("{master_port}", problem)
-            .fix("have the script read MASTER_PORT, or say --master-port")
-    })
+            OWN_NUMBERS,
+        ),
+        (
+            chooses_port
+                && (any(&env.trainer, Template::has_master_port)
+                    || any(&env.server, Template::has_master_port)
+                    || command.templates().any(|word| word.has_master_port())),
+            "{master_port}",
+            "is not known yet: with --server-name dgl-spawn chooses it",
+            "have the script read MASTER_PORT, or say --master-port",
+        ),
+    ];
+    table
+        .into_iter()
+        .filter(|(is_wrong, ..)| *is_wrong)
+        .map(|(_, flag, problem, fix)| Fault::usage(flag, problem).fix(fix))
+        .chain(launchers(args, command))
+        .collect()
 }
 
 /// Faults of a command that starts a launcher itself, or into which something has to be inserted
 /// and cannot be.
-fn of_command(args: &Args, trainers: bool, command: &UserCommand) -> Vec<Fault> {
-    let direct = args.launcher == Launcher::Direct;
-    let clients = trainers || args.role.contains(&RoleArg::Worker);
-    let is_right = |launcher: &StartsLauncher| {
-        !trainers && launcher.is_torchs() && direct && is_one_a_host(args)
-    };
-    let mut faults = Vec::new();
-    if let Some(launcher) = command.launcher().filter(|launcher| !is_right(launcher)) {
-        faults.push(launcher.refused());
-    } else if !direct && clients {
-        faults.extend(command.under_torch(&[]).err());
-    }
-    if direct && clients && args.local_rank_arg.is_some() {
-        faults.extend(command.with_local_rank("--local_rank", 0).err());
-    }
-    faults
-}
-
-/// Whether at most one worker runs on a host, so that it may be torch's launcher itself.
-fn is_one_a_host(args: &Args) -> bool {
-    match &args.num_workers {
+fn launchers(args: &Args, command: &UserCommand) -> Option<Fault> {
+    let is_direct = args.launcher == Launcher::Direct;
+    // a worker that is alone on its host may be torch's launcher itself
+    let is_alone = match &args.num_trainers {
         None => true,
         Some(PerHost::Numbers(counts)) => counts.iter().all(|count| *count == 1),
         Some(PerHost::Gpus) => false,
-    }
-}
-
-/// Faults of flags that concern graph servers and trainers. A flag that only repeats its default
-/// does no harm.
-fn not_for_workers(args: &Args) -> Vec<Fault> {
-    const LEAVE_OUT: &str = "leave it out: workers are plain processes, without graph servers";
-    let given = [
-        (
-            "--num-trainers",
-            args.num_trainers.is_some(),
-            "say --num-workers: how many workers a host has",
-        ),
-        ("--num-samplers", args.num_samplers != 0, LEAVE_OUT),
-        ("--num-servers", args.num_servers != 1, LEAVE_OUT),
-        (
-            "--num-server-threads",
-            args.num_server_threads != ServerThreads::Number(1),
-            LEAVE_OUT,
-        ),
-        ("--graph-format", args.graph_format != "csc", LEAVE_OUT),
-        ("--group-id", args.group_id != 0, LEAVE_OUT),
-    ];
-    let fault =
-        |(flag, _, fix): &(&str, bool, &str)| Fault::usage(*flag, "is not for workers").fix(*fix);
-    given
-        .iter()
-        .filter(|(_, given, _)| *given)
-        .map(fault)
-        .collect()
-}
-
-/// Faults of flags that concern workers.
-fn only_for_workers(args: &Args) -> Vec<Fault> {
-    let given = [
-        ("--num-workers", args.num_workers.is_some()),
-        ("--worker-env", !args.worker_env.is_empty()),
-    ];
-    let fault = |(flag, _): &(&'static str, bool)| {
-        Fault::usage(*flag, "is for --role worker")
-            .fix("say --role worker; samplers of a trainer are --num-samplers")
     };
-    given
-        .iter()
-        .filter(|(_, given)| *given)
-        .map(fault)
-        .collect()
+    let may_be_torchs = is_direct && is_alone && !args.plans(Role::Trainer);
+    let started = command.launcher();
+    if let Some(launcher) = started.filter(|launcher| !(launcher.is_torchs && may_be_torchs)) {
+        Some(launcher.refused)
+    } else if args.client_role().is_none() {
+        None
+    } else if !is_direct {
+        command.under_torch(&[]).err()
+    } else if args.local_rank_arg.is_some() {
+        command.with_local_rank("--local_rank", 0).err()
+    } else {
+        None
+    }
 }
 
 /// The fault of unequal numbers: torch's launcher expects as many processes on each host.
-pub fn equal(option: &'static str, counts: &[u32], launcher: Launcher) -> Option<Fault> {
-    if launcher == Launcher::Direct || counts.windows(2).all(|pair| pair[0] == pair[1]) {
-        return None;
-    }
-    let problem = format!(
-        "{}: torch's launcher supports one number for all hosts only",
-        listed(counts)
-    );
-    Some(Fault::usage(option, problem).fix("take --launcher direct"))
+pub fn unequal_for_torch(
+    option: &'static str,
+    counts: &[u32],
+    launcher: Launcher,
+) -> Option<Fault> {
+    let is_fine = launcher == Launcher::Direct || all_equal(counts);
+    (!is_fine).then(|| {
+        let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
+        let problem = format!(
+            "{}: torch's launcher supports one number for all hosts only",
+            counts.join(",")
+        );
+        Fault::usage(option, problem).fix("take --launcher direct")
+    })
 }
 
-/// A warning if the torch of a host is not known, because the spelling of its option is not known
-/// either.
-pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
-    let known = |host: &&Host| host.facts.torch.as_deref().and_then(version).is_some();
-    let host = hosts.iter().find(|host| !known(host))?;
-    Some(format!(
-        "the torch of {} is not known, so its scripts get --local_rank, as before torch 2.0; put \
-         host-probe before dgl-env, or say --local-rank-arg=NAME",
-        host.place()
-    ))
+fn all_equal(counts: &[u32]) -> bool {
+    counts.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// A warning about more processes than GPUs on a host that has some: several would share one, or
-/// find none.
-pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
-    let too_many = |(host, count): &(&Host, &u32)| {
-        host.facts
-            .gpus
-            .is_some_and(|gpus| gpus > 0 && gpus < **count)
-    };
-    let mut found = hosts.iter().zip(counts).filter(too_many);
-    let (host, count) = found.next()?;
-    let gpus = host.facts.gpus.unwrap_or_default();
-    let others = match found.count() {
-        0 => String::new(),
-        1 => ", and 1 more host too few".to_owned(),
-        others => format!(", and {others} more hosts too few"),
-    };
-    let cards = if gpus == 1 { "GPU" } else { "GPUs" };
-    Some(format!(
-        "{} has {gpus} {cards} for {count} processes{others}: a script that takes the GPU of its \
-         LOCAL_RANK fails; `gpus` in place of the number takes as many as there are",
-        host.place()
-    ))
-}
-
-fn listed(counts: &[u32]) -> String {
-    counts
-        .iter()
-        .map(u32::to_string)
-        .collect::<Vec<_>>()
-        .join(",")
-}
-
-#[expect(
-    clippy::too_many_lines,
-    reason = "it is a list of checks that do not depend on one another"
-)]
 /// Faults of each host record, by itself and compared with the others.
 pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
+    const ANEW: &str = "make the stream anew, from ipconf-check on";
+    const PROBE: &str = "run host-probe again, or take the fact out of the record";
     let mut faults = Vec::new();
     let mut seen: HashMap<Ipv4Addr, u32> = HashMap::new();
     for host in hosts {
-        let mut fault =
-            |problem: String, fix: &str| faults.push(Fault::data(host.place(), problem).fix(fix));
-        let ip = host.ip.0;
-        let again = "make the stream anew, from ipconf-check on";
+        let (ip, port) = (host.ip.0, host.port);
+        let mut check = |is_wrong: bool, problem: String, fix: &str| {
+            if is_wrong {
+                faults.push(Fault::data(host.place(), problem).fix(fix));
+            }
+        };
         if let Some(other) = seen.insert(ip, host.id) {
-            fault(
-                format!("has the address of host {other}; DGL tells machines by their address"),
-                again,
-            );
+            let problem =
+                format!("has the address of host {other}; DGL tells machines by their address");
+            check(true, problem, ANEW);
         }
-        if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() {
-            fault(format!("{ip} is not a host's address"), again);
-        }
-        if ip.is_loopback() && hosts.len() > 1 {
-            fault(format!("the other hosts cannot reach {ip}"), again);
-        }
-        if host.port == 0 {
-            fault(
-                "port 0: DGL's servers need one of their own".to_owned(),
-                "give a port from 1 on in ip_config",
-            );
-        }
-        if u32::from(host.port) + num_servers - 1 > 65535 {
-            fault(
-                format!(
-                    "{num_servers} servers from port {} on go beyond 65535",
-                    host.port
-                ),
-                "take a lower port in ip_config",
-            );
-        }
-        let probe = "run host-probe again, or take the fact out of the record";
-        let facts = &host.facts;
-        if facts.cpus == Some(0) {
-            fault("cpus is 0".to_owned(), probe);
-        }
-        if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
-            fault(
-                format!("iface {iface:?} is not a network interface's name"),
-                probe,
-            );
-        }
-        for (name, value) in [
-            ("prefix", &facts.prefix),
-            ("python_path", &facts.python_path),
-        ] {
-            if let Some(path) = value
-                .as_deref()
-                .filter(|path| !path.starts_with('/') || path.contains('\0'))
-            {
-                fault(format!("{name} {path:?} is not an absolute path"), probe);
-            }
-        }
-        for (name, value) in [("path", &facts.path), ("conda_env", &facts.conda_env)] {
-            if value.as_deref().is_some_and(|value| value.contains('\0')) {
-                fault(format!("{name} has a NUL byte in it"), probe);
-            }
-        }
-        if facts.master_port == Some(0) {
-            fault("master_port is 0".to_owned(), probe);
+        check(
+            ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
+            format!("{ip} is not a host's address"),
+            ANEW,
+        );
+        check(
+            ip.is_loopback() && hosts.len() > 1,
+            format!("the other hosts cannot reach {ip}"),
+            ANEW,
+        );
+        check(
+            port == 0,
+            "port 0: DGL's servers need one of their own".to_owned(),
+            "give a port from 1 on in ip_config",
+        );
+        check(
+            u32::from(port) + num_servers - 1 > 65535,
+            format!("{num_servers} servers from port {port} on go beyond 65535"),
+            "take a lower port in ip_config",
+        );
+        for problem in facts_problems(&host.facts) {
+            check(true, problem, PROBE);
         }
     }
     faults
+}
+
+fn facts_problems(facts: &Facts) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, is_zero) in [
+        ("cpus", facts.cpus == Some(0)),
+        ("master_port", facts.master_port == Some(0)),
+    ] {
+        problems.extend(is_zero.then(|| format!("{name} is 0")));
+    }
+    if let Some(iface) = facts.iface.as_deref().filter(|name| !is_iface(name)) {
+        problems.push(format!("iface {iface:?} is not a network interface's name"));
+    }
+    for (name, value) in [
+        ("prefix", &facts.prefix),
+        ("python_path", &facts.python_path),
+    ] {
+        let path = value.as_deref().unwrap_or("/");
+        if !path.starts_with('/') || path.contains('\0') {
+            problems.push(format!("{name} {path:?} is not an absolute path"));
+        }
+    }
+    for (name, value) in [("path", &facts.path), ("conda_env", &facts.conda_env)] {
+        let has_nul = value.as_deref().is_some_and(|value| value.contains('\0'));
+        problems.extend(has_nul.then(|| format!("{name} has a NUL byte in it")));
+    }
+    problems
 }
 
 /// Whether Linux accepts a name for a network interface. A comma would make two names of one in
@@ -334,79 +281,65 @@ fn is_iface(name: &str) -> bool {
         && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',')
 }
 
-/// The fault of a graph record that does not match the hosts.
-pub fn graph(graph: &Graph, num_hosts: usize) -> Option<Fault> {
-    let fault = parts(
-        u64::from(graph.num_parts),
-        num_hosts,
-        "stdin: graph record".to_owned(),
-    )?;
-    Some(fault.fix("make the stream anew, from ipconf-check on"))
-}
-
 /// The fault of a number of partitions that differs from the number of hosts.
-pub fn parts(parts: u64, num_hosts: usize, place: String) -> Option<Fault> {
+pub fn parts(parts: u64, num_hosts: usize, place: &str, fix: &str) -> Option<Fault> {
     let problem =
         format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
-    (parts != num_hosts as u64).then(|| {
-        Fault::data(place, problem).fix("partition the graph again, or list as many hosts")
-    })
+    (parts != num_hosts as u64).then(|| Fault::data(place, problem).fix(fix))
+}
+
+/// The fault of more trainers and samplers than DGL can count.
+pub fn clients(num_clients: u64) -> Option<Fault> {
+    let problem =
+        format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
+    (num_clients > MAX_CLIENTS)
+        .then(|| Fault::data("stdin", problem).fix("take fewer trainers, samplers or hosts"))
 }
 
 /// The fault of a rendezvous port that is also one of the servers of host 0.
-pub fn master_port(host: &Host, port: u16, num_servers: u32) -> Option<Fault> {
-    let servers = u32::from(host.port)..u32::from(host.port) + num_servers;
+pub fn master_port(args: &Args, hosts: &[Host], port: u16) -> Option<Fault> {
+    let host = hosts.first().filter(|_| args.plans(Role::Trainer))?;
+    let last = u32::from(host.port) + u32::from(args.num_servers) - 1;
     let problem = format!(
-        "the master port {port} is one of its servers' ({} to {})",
-        servers.start,
-        servers.end - 1
+        "the master port {port} is one of its servers' ({} to {last})",
+        host.port
     );
-    servers
+    (u32::from(host.port)..=last)
         .contains(&u32::from(port))
         .then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
 }
 
-/// The fault of servers that stay where they cannot: DGL knows them from 0.8 to 1.1, and later
-/// versions do not read DGL_KEEP_ALIVE.
-pub fn servers_that_stay(args: &Args, servers: bool, hosts: &[Host]) -> Option<Fault> {
-    let name = args.server_name.as_ref()?;
-    if args.role.contains(&RoleArg::Worker) {
-        return Some(
-            Fault::usage("--server-name", "is not for workers")
-                .fix("leave it out: graph servers and trainers have one"),
-        );
-    }
-    if servers && !args.keep_alive {
-        let fault = Fault::usage(
-            "--server-name",
-            format!("graph servers {name} are to be started, and would not stay"),
-        );
-        return Some(fault.fix("say --keep-alive too; or --role trainer, where they run already"));
-    }
-    if !servers && args.keep_alive {
-        return Some(
-            Fault::usage("--keep-alive", "is for graph servers, and none are started")
-                .fix("leave it out, or leave out --role"),
-        );
-    }
-    let stays =
-        |host: &Host| at_least(&host.facts.dgl, (0, 8, 0)) && below(&host.facts.dgl, (2, 0, 0));
-    let host = hosts
-        .iter()
-        .find(|host| host.facts.dgl.as_deref().and_then(version).is_some() && !stays(host))?;
-    let problem = format!(
-        "DGL {} does not know persistent servers: 0.8 to 1.1 do",
-        host.facts.dgl.as_deref().unwrap_or_default()
-    );
-    Some(
+/// Faults of the software that host-probe found on the hosts: a DGL that does not know servers that
+/// stay (those from 0.8 to 1.1 do, and later ones do not read DGL_KEEP_ALIVE), a torch without
+/// torchrun, and an environment that does not have the Python that the command names.
+pub fn software(args: &Args, hosts: &[Host], command: &UserCommand) -> Vec<Fault> {
+    let uses_torch = args.plans(Role::Trainer) || args.launcher != Launcher::Direct;
+    let old_dgl = |host: &&Host| {
+        is_within(&host.facts.dgl, ..(0, 8, 0)) || is_within(&host.facts.dgl, (2, 0, 0)..)
+    };
+    let servers = hosts.iter().find(old_dgl).map(|host| {
+        let dgl = host.facts.dgl.as_deref().unwrap_or_default();
+        let problem = format!("DGL {dgl} does not know persistent servers: 0.8 to 1.1 do");
         Fault::data(host.place(), problem)
-            .fix("leave out --keep-alive and --server-name: servers then start with each job"),
-    )
+            .fix("leave out --keep-alive and --server-name: servers then start with each job")
+    });
+    let old_torch = |host: &&Host| is_within(&host.facts.torch, ..(1, 9, 0));
+    let torchrun = hosts.iter().find(old_torch).map(|host| {
+        let torch = host.facts.torch.as_deref().unwrap_or_default();
+        let problem = format!("torch {torch} has no torchrun: it came with 1.9");
+        Fault::data(host.place(), problem).fix("take --launcher torch-launch, or direct")
+    });
+    servers
+        .filter(|_| args.server_name.is_some())
+        .into_iter()
+        .chain(torchrun.filter(|_| args.launcher == Launcher::Torchrun && uses_torch))
+        .chain(interpreter(hosts, command))
+        .collect()
 }
 
 /// The fault of an environment of host-probe's that does not have the Python that the command
 /// names.
-pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
+fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     let wanted = command.python_version()?;
     let has_it = |version: &str| {
         wanted
@@ -414,56 +347,66 @@ pub fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
             .zip(version.split('.'))
             .all(|(wanted, is)| wanted.is_empty() || wanted == is)
     };
-    let of_host = |host: &'_ Host| {
-        Some((
-            host.place(),
-            host.facts.prefix.clone()?,
-            host.facts.python.clone()?,
-        ))
-    };
-    let (place, prefix, version) = hosts
-        .iter()
-        .filter_map(of_host)
-        .find(|(_, _, version)| !has_it(version))?;
-    let fault = Fault::data(
-        "COMMAND",
-        format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}"),
-    );
-    Some(fault.fix("say python3, or host-probe --conda or --venv with another environment"))
+    hosts.iter().find_map(|host| {
+        let (prefix, version) = (host.facts.prefix.as_ref()?, host.facts.python.as_ref()?);
+        let place = host.place();
+        let problem =
+            format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}");
+        (!has_it(version)).then(|| {
+            Fault::data("COMMAND", problem)
+                .fix("say python3, or host-probe --conda or --venv with another environment")
+        })
+    })
 }
 
-/// The fault of a torch that does not have the wanted launcher.
-pub fn torch(hosts: &[Host], launcher: Launcher) -> Option<Fault> {
+/// A warning if the torch of a host is not known, because the spelling of its option is not known
+/// either.
+pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
     let host = hosts
         .iter()
-        .find(|host| below(&host.facts.torch, (1, 9, 0)))
-        .filter(|_| launcher == Launcher::Torchrun)?;
-    let problem = format!(
-        "torch {} has no torchrun: it came with 1.9",
-        host.facts.torch.as_deref().unwrap_or_default()
-    );
-    Some(Fault::data(host.place(), problem).fix("take --launcher torch-launch, or direct"))
+        .find(|host| !is_within(&host.facts.torch, ..))?;
+    Some(format!(
+        "the torch of {} is not known, so its scripts get --local_rank, as before torch 2.0; put \
+         host-probe before dgl-env, or say --local-rank-arg=NAME",
+        host.place()
+    ))
+}
+
+/// A warning about more processes than GPUs on a host that has some: several would share one, or
+/// find none.
+pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
+    let too_few = |(host, count): (&Host, &u32)| {
+        let gpus = host.facts.gpus.filter(|gpus| (1..*count).contains(gpus))?;
+        Some((host.place(), gpus, *count))
+    };
+    let mut found = hosts.iter().zip(counts).filter_map(too_few);
+    let (place, gpus, count) = found.next()?;
+    let others = match found.count() {
+        0 => String::new(),
+        1 => ", and 1 more host too few".to_owned(),
+        others => format!(", and {others} more hosts too few"),
+    };
+    Some(format!(
+        "{place} has {} for {count} processes{others}: a script that takes the GPU of its \
+         LOCAL_RANK fails; `gpus` in place of the number takes as many as there are",
+        term::count(gpus.into(), "GPU")
+    ))
 }
 
 /// A warning about a torch before 2.0 under Python 3.11 or later: its launcher fails with its own
 /// default (`'NoneType' object has no attribute 'get'`).
-pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString]) -> Option<String> {
-    let given = launcher_args.iter().any(|arg| {
-        arg.to_str()
-            .is_some_and(|arg| arg.starts_with("--redirects"))
-    });
-    if launcher == Launcher::Direct || given {
-        return None;
-    }
-    let stumbles = |host: &&Host| {
-        at_least(&host.facts.python, (3, 11, 0)) && below(&host.facts.torch, (2, 0, 0))
+pub fn redirects(hosts: &[Host], args: &Args) -> Option<String> {
+    let mut given = args.launcher_arg.iter();
+    let is_fine = args.launcher == Launcher::Direct
+        || given.any(|arg| arg.to_string_lossy().starts_with("--redirects"));
+    let fails = |host: &&Host| {
+        is_within(&host.facts.python, (3, 11, 0)..) && is_within(&host.facts.torch, ..(2, 0, 0))
     };
-    let host = hosts.iter().find(stumbles)?;
+    let host = hosts.iter().find(fails).filter(|_| !is_fine)?;
     let torch = host.facts.torch.as_deref().unwrap_or_default();
     Some(format!(
         "the launcher of torch {torch} fails under Python 3.11 and later, which {} has, without \
-         --launcher-arg=--redirects=1 \
-         --launcher-arg=--tee=1",
+         --launcher-arg=--redirects=1 --launcher-arg=--tee=1",
         host.place()
     ))
 }
@@ -472,7 +415,7 @@ pub fn redirects(hosts: &[Host], launcher: Launcher, launcher_args: &[OsString])
 /// partitions and takes the result for each host's (seen with 1.0.4; from 0.7 on it refuses, but
 /// only with force_even).
 pub fn unequal(trainers: &[u32]) -> Option<String> {
-    if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
+    if all_equal(trainers) {
         return None;
     }
     let (total, parts) = (trainers.iter().sum::<u32>(), trainers.len());
@@ -491,12 +434,11 @@ pub fn unequal(trainers: &[u32]) -> Option<String> {
 /// A warning about samplers of DGL 0.6 under Python 3.8 and later, which it does not support; its
 /// launch.py takes 0 in their place.
 pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
-    let dgl_0_6 =
-        |host: &Host| at_least(&host.facts.dgl, (0, 6, 1)) && below(&host.facts.dgl, (0, 7, 0));
-    let no_samplers = |host: &Host| dgl_0_6(host) && at_least(&host.facts.python, (3, 8, 0));
-    let host = hosts
-        .iter()
-        .find(|host| num_samplers > 0 && no_samplers(host))?;
+    let has_none = |host: &&Host| {
+        is_within(&host.facts.dgl, (0, 6, 1)..(0, 7, 0))
+            && is_within(&host.facts.python, (3, 8, 0)..)
+    };
+    let host = hosts.iter().find(has_none).filter(|_| num_samplers > 0)?;
     Some(format!(
         "DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say \
          --num-samplers 0",
@@ -504,23 +446,17 @@ pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     ))
 }
 
-/// Whether a version is known and at least this one.
-pub fn at_least(fact: &Option<String>, least: Version) -> bool {
+/// Whether a version is known and within these.
+pub fn is_within(fact: &Option<String>, versions: impl RangeBounds<Version>) -> bool {
     fact.as_deref()
         .and_then(version)
-        .is_some_and(|version| version >= least)
-}
-
-/// Whether a version is known and before this one.
-fn below(fact: &Option<String>, limit: Version) -> bool {
-    fact.as_deref()
-        .and_then(version)
-        .is_some_and(|version| version < limit)
+        .is_some_and(|version| versions.contains(&version))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn a_version_in_the_name_of_the_interpreter_counts() {
@@ -556,49 +492,54 @@ mod tests {
         assert_eq!(told(&host, "python3.12"), None, "PATH finds it or not");
     }
 
+    fn faults_of(given: &str, host: &Host) -> String {
+        let line = format!("dgl-env {given} -- python3 t.py");
+        let args = Args::parse_from(line.split_whitespace());
+        let command = args.command().unwrap();
+        let env = UserEnv::new(&args, &|_| None).unwrap();
+        let mut faults = flags(&args, &command, &env);
+        faults.extend(software(&args, std::slice::from_ref(host), &command));
+        let problems = faults.into_iter().map(|fault| fault.problem);
+        problems.collect::<Vec<_>>().join("; ")
+    }
+
     #[test]
-    fn who_knows_servers_that_stay() {
-        use clap::Parser;
-        let told = |flags: &str, dgl: &str| {
-            let line = format!("dgl-env --num-trainers 1 {flags} -- python3 t.py");
-            let args = Args::parse_from(line.split_whitespace());
-            let servers = args.role.is_empty() || args.role.contains(&RoleArg::Server);
-            let mut host = Host::default();
-            host.facts.dgl = Some(dgl.to_owned());
-            servers_that_stay(&args, servers, &[host]).map(|fault| fault.problem)
-        };
+    fn persistent_servers_need_a_dgl_that_knows_them() {
         let wrong = "DGL 2.1.0 does not know persistent servers: 0.8 to 1.1 do";
         let table = [
-            ("", "2.1.0", None),
-            ("--keep-alive --server-name g", "1.0.4", None),
-            ("--keep-alive --server-name g", "unknown", None),
-            ("--keep-alive --server-name g --role server", "0.8.0", None),
-            ("--server-name g --role trainer", "1.1.3", None),
-            ("--keep-alive --server-name g", "2.1.0", Some(wrong)),
-            ("--server-name g --role trainer", "2.1.0", Some(wrong)),
+            ("", "2.1.0", ""),
+            ("--keep-alive --server-name g", "1.0.4", ""),
+            ("--keep-alive --server-name g", "unknown", ""),
+            ("--keep-alive --server-name g --role server", "0.8.0", ""),
+            ("--server-name g --role trainer", "1.1.3", ""),
+            ("--keep-alive --server-name g", "2.1.0", wrong),
+            ("--server-name g --role trainer", "2.1.0", wrong),
             (
                 "--keep-alive --server-name g",
                 "0.7.2",
-                Some("DGL 0.7.2 does not know persistent servers: 0.8 to 1.1 do"),
+                "DGL 0.7.2 does not know persistent servers: 0.8 to 1.1 do",
             ),
             (
                 "--server-name g",
                 "1.0.4",
-                Some("graph servers g are to be started, and would not stay"),
+                "names graph servers that are to be started, and would not stay",
             ),
             (
                 "--keep-alive --server-name g --role trainer",
                 "1.0.4",
-                Some("is for graph servers, and none are started"),
+                "is for graph servers, and none are started",
             ),
             (
                 "--server-name g --role worker",
                 "1.0.4",
-                Some("is not for workers"),
+                "is not for workers",
             ),
         ];
         for (flags, dgl, wanted) in table {
-            assert_eq!(told(flags, dgl).as_deref(), wanted, "{flags} {dgl}");
+            let mut host = Host::default();
+            host.facts.dgl = Some(dgl.to_owned());
+            let faults = faults_of(&format!("--num-trainers 1 {flags}"), &host);
+            assert_eq!(faults, wanted, "{flags} {dgl}");
         }
     }
 
@@ -624,38 +565,40 @@ mod tests {
                 (Some(python.into()), Some(torch.into()), Some(dgl.into()));
             [host]
         };
-        let refused = |torch_version: &str, launcher| {
-            torch(&on("3.8.1", torch_version, "0.6.1"), launcher).is_some()
+        let refused = |torch: &str, launcher: &str| {
+            let [host] = on("3.8.1", torch, "0.6.1");
+            !faults_of(&format!("--num-trainers 1 --launcher {launcher}"), &host).is_empty()
         };
         assert!(
-            refused("1.8.2+cu111", Launcher::Torchrun)
-                && !refused("1.8.2", Launcher::TorchLaunch)
-                && !refused("1.8.2", Launcher::Direct)
+            refused("1.8.2+cu111", "torchrun")
+                && !refused("1.8.2", "torch-launch")
+                && !refused("1.8.2", "direct")
         );
-        assert!(!refused("1.9.0", Launcher::Torchrun) && !refused("unknown", Launcher::Torchrun));
-        let stumbles = |python: &str, torch: &str, launcher, args: &[&str]| {
-            redirects(
-                &on(python, torch, "1.0.4"),
-                launcher,
-                &args.iter().map(OsString::from).collect::<Vec<_>>(),
-            )
-            .is_some()
-        };
-        assert!(
-            stumbles("3.11.2", "1.13.0", Launcher::Torchrun, &[])
-                && stumbles("3.11.2", "1.13.0", Launcher::TorchLaunch, &["--tee=1"])
-        );
-        assert!(!stumbles(
-            "3.11.2",
-            "1.13.0",
-            Launcher::Torchrun,
-            &["--redirects=1", "--tee=1"]
-        ));
-        assert!(
-            !stumbles("3.11.2", "1.13.0", Launcher::Direct, &[])
-                && !stumbles("3.11.2", "2.0.0", Launcher::Torchrun, &[])
-        );
-        assert!(!stumbles("3.10.9", "1.13.0", Launcher::Torchrun, &[]));
+        assert!(!refused("1.9.0", "torchrun") && !refused("unknown", "torchrun"));
+        let table = [
+            ("3.11.2", "1.13.0", "torchrun", true),
+            (
+                "3.11.2",
+                "1.13.0",
+                "torch-launch --launcher-arg=--tee=1",
+                true,
+            ),
+            (
+                "3.11.2",
+                "1.13.0",
+                "torchrun --launcher-arg=--redirects=1",
+                false,
+            ),
+            ("3.11.2", "1.13.0", "direct", false),
+            ("3.11.2", "2.0.0", "torchrun", false),
+            ("3.10.9", "1.13.0", "torchrun", false),
+        ];
+        for (python, torch, launcher, fails) in table {
+            let line = format!("dgl-env --num-trainers 1 --launcher {launcher} t");
+            let args = Args::parse_from(line.split(' '));
+            let warning = redirects(&on(python, torch, "1.0.4"), &args);
+            assert_eq!(warning.is_some(), fails, "{python} {torch} {launcher}");
+        }
         let no_samplers =
             |python: &str, dgl: &str, count| samplers(&on(python, "1.9.1", dgl), count).is_some();
         assert!(no_samplers("3.8.0", "0.6.1", 1) && !no_samplers("3.8.0", "0.6.1", 0));

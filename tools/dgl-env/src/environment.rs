@@ -1,14 +1,18 @@
 //! Variables that the user sets, for all processes or for those of one role.
 
-use crate::placeholders::{ProcessPlace, Template};
-use record::Process;
+use crate::args::Args;
+use crate::placeholders::{PlaceholderValues, Template};
 use record::error::{Fault, Report};
-use std::ffi::{OsStr, OsString};
+use record::{Process, Role};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+
+/// The option whose values are literal.
+const ALL: &str = "--env";
 
 /// Variables that count, number or identify processes. Another value than the plan's would make the
 /// job hang.
-const OURS: [&str; 17] = [
+const RESERVED_NAMES: [&str; 17] = [
     "DGL_ROLE",
     "DGL_SERVER_ID",
     "DGL_DIST_MODE",
@@ -32,54 +36,28 @@ const OURS: [&str; 17] = [
 #[derive(Default)]
 pub struct UserEnv {
     /// `--env`
-    pub all: Vec<(String, OsString)>,
+    all: Vec<(String, Template)>,
     /// `--server-env`, which overrides `--env`.
     pub server: Vec<(String, Template)>,
-    /// `--trainer-env`, which overrides `--env`.
+    /// `--trainer-env`, which overrides `--env`; of workers too.
     pub trainer: Vec<(String, Template)>,
-    /// `--worker-env`, which overrides `--env`.
-    pub worker: Vec<(String, Template)>,
-}
-
-/// The values of the options that set variables: `K=V`, or `K` alone.
-pub struct Given<'a> {
-    /// `--env`
-    pub all: &'a [OsString],
-    /// `--server-env`
-    pub server: &'a [OsString],
-    /// `--trainer-env`
-    pub trainer: &'a [OsString],
-    /// `--worker-env`
-    pub worker: &'a [OsString],
 }
 
 impl UserEnv {
     /// Parses the values of the options. A name alone takes its value unchanged from `lookup`.
-    pub fn new(
-        given: &Given<'_>,
-        lookup: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<UserEnv, Report> {
+    pub fn new(args: &Args, lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<UserEnv, Report> {
         let mut report = Report::default();
-        let mut each = |option: &'static str,
-                        entries: &[OsString],
-                        template: bool|
-         -> Vec<(String, Template)> {
-            let read = |entry: &OsString| variable(option, entry.as_bytes(), template, lookup);
+        let mut each = |option: &'static str, entries: &[OsString]| -> Vec<(String, Template)> {
+            let read = |entry: &OsString| variable(option, entry.as_bytes(), lookup);
             entries
                 .iter()
                 .filter_map(|entry| report.keep(read(entry).map_err(Report::from)))
                 .collect()
         };
-        let literal =
-            |(name, value): (String, Template)| (name, value.fill(ProcessPlace::default()));
         let env = UserEnv {
-            all: each("--env", given.all, false)
-                .into_iter()
-                .map(literal)
-                .collect(),
-            server: each("--server-env", given.server, true),
-            trainer: each("--trainer-env", given.trainer, true),
-            worker: each("--worker-env", given.worker, true),
+            all: each(ALL, &args.env),
+            server: each("--server-env", &args.server_env),
+            trainer: each("--trainer-env", &args.trainer_env),
         };
         report.check()?;
         Ok(env)
@@ -91,12 +69,13 @@ impl UserEnv {
     }
 
     /// Adds the variables for all processes, then those of the role.
-    pub fn add_to(&self, process: &mut Process, of_role: &[(String, Template)], who: ProcessPlace) {
-        for (name, value) in &self.all {
-            process.set_env(name, value);
-        }
-        for (name, value) in of_role {
-            process.set_env(name, &value.fill(who));
+    pub fn add_to(&self, process: &mut Process, values: PlaceholderValues) {
+        let of_role = match process.role {
+            Role::Server => &self.server,
+            Role::Trainer | Role::Worker => &self.trainer,
+        };
+        for (name, value) in self.all.iter().chain(of_role) {
+            process.set_env(name, &value.fill(values));
         }
     }
 }
@@ -104,7 +83,6 @@ impl UserEnv {
 fn variable(
     option: &str,
     entry: &[u8],
-    template: bool,
     lookup: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<(String, Template), Fault> {
     let equals = entry.iter().position(|byte| *byte == b'=');
@@ -117,7 +95,7 @@ fn variable(
         let fault = Fault::usage(option, format!("{name:?} is not a variable's name"));
         return Err(fault.fix(format!("write {option} NAME=VALUE, once for each variable")));
     }
-    if OURS.contains(&name.as_str()) {
+    if RESERVED_NAMES.contains(&name.as_str()) {
         let problem = format!(
             "{name} cannot be set: another value than the plan's makes a job that hangs or takes \
              one process for another"
@@ -126,7 +104,7 @@ fn variable(
             .fix("leave it out: flags of dgl-env make these variables"));
     }
     let value = match equals {
-        Some(at) if template => Template::of_value(&entry[at + 1..]).map_err(|problem| {
+        Some(at) if option != ALL => Template::of_value(&entry[at + 1..]).map_err(|problem| {
             Fault::usage(option, format!("{name}: {problem}"))
                 .fix("write {{ and }} for braces of the value itself")
         })?,
@@ -142,17 +120,22 @@ fn variable(
     Ok((name, value))
 }
 
-/// Sets a variable to a value that can be displayed.
-pub fn set(process: &mut Process, name: &str, value: impl ToString) {
-    process.set_env(name, OsStr::new(&value.to_string()));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    const VALUES: PlaceholderValues = PlaceholderValues {
+        local_rank: 1,
+        rank: 5,
+        host: 2,
+        world_size: 8,
+        master_addr: std::net::Ipv4Addr::LOCALHOST,
+        master_port: 29500,
+    };
 
     fn parse(option: &str, entry: &[u8]) -> Result<(String, Template), Fault> {
-        variable(option, entry, option != "--env", &|name| {
+        variable(option, entry, &|name| {
             (name == "HERE").then(|| "{here}".into())
         })
     }
@@ -184,14 +167,7 @@ mod tests {
         for (option, entry, value) in table {
             let (_, template) = parse(option, entry).unwrap();
             assert_eq!(
-                template
-                    .fill(ProcessPlace {
-                        local_rank: 1,
-                        rank: 5,
-                        host: 2,
-                        ..ProcessPlace::default()
-                    })
-                    .as_bytes(),
+                template.fill(VALUES).as_bytes(),
                 value,
                 "{}",
                 String::from_utf8_lossy(entry)
@@ -231,32 +207,18 @@ mod tests {
 
     #[test]
     fn the_later_wins_and_that_of_the_role_beats_that_of_all() {
-        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        let env = UserEnv::new(
-            &Given {
-                all: &words(&["A=1", "A=2", "B=3"]),
-                server: &[],
-                trainer: &words(&["B={rank}"]),
-                worker: &[],
-            },
-            &|_| None,
-        )
-        .unwrap();
+        let line =
+            "dgl-env --num-trainers 1 --env A=1 --env A=2 --env B=3 --trainer-env B={rank} t";
+        let args = Args::parse_from(line.split(' '));
+        let env = UserEnv::new(&args, &|_| None).unwrap();
         let mut process: Process = serde_json::from_str(
             r#"{"id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer","rank":7}"#,
         )
         .unwrap();
-        env.add_to(
-            &mut process,
-            &env.trainer,
-            ProcessPlace {
-                rank: 7,
-                ..ProcessPlace::default()
-            },
-        );
+        env.add_to(&mut process, VALUES);
         assert_eq!(
             (process.env["A"].as_str(), process.env["B"].as_str()),
-            ("2", "7")
+            ("2", "5")
         );
     }
 }

@@ -1,11 +1,10 @@
 //! Plans every process of a DGL job: its role, rank, environment and command. Everything maps
-//! values to values, except `config` and `script`, which read files.
+//! values to values, except `main`, which reads the partition config.
 
 pub mod args;
 pub mod bind;
 mod check;
 mod command;
-mod config;
 pub mod environment;
 mod graphstorm;
 mod launchers;
@@ -18,20 +17,26 @@ mod shell;
 pub use args::Args;
 
 use environment::UserEnv;
+use partition::Outline;
+use partition::config::MAX_BYTES;
+use paths::StreamFacts;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::term;
 use record::{Graph, Host, Process, Workspace};
 use std::borrow::Cow;
+use std::env::var_os;
+use std::fs::File;
+use std::io::Read;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let command = args.command()?;
-    let env = UserEnv::new(&args.env_given(), &|name| std::env::var_os(name))?;
+    let env = UserEnv::new(&args, &|name| var_os(name))?;
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
-    let said = plan::Said {
+    let facts = StreamFacts {
         graph: stream.one::<Graph>()?,
         workspace: stream.one::<Workspace>()?,
     };
@@ -44,19 +49,16 @@ pub fn main(args: Args) -> Result<Exit, Report> {
             )
             .report());
     }
-    let here = plan::LauncherFacts {
+    let set_here = |name: &str| var_os(name).filter(|value| !value.is_empty());
+    let launch_machine = plan::LaunchMachine {
         cpus: std::thread::available_parallelism()
             .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
-        omp_num_threads: std::env::var_os("OMP_NUM_THREADS"),
-        pythonpath: std::env::var_os("PYTHONPATH"),
+        omp_num_threads: set_here("OMP_NUM_THREADS"),
+        pythonpath: set_here("PYTHONPATH"),
     };
-    let plan = plan::Plan::new(&args, command, hosts, said, env, here)?;
-    let config = config::here(plan.config_here().as_deref(), plan.num_hosts())?;
-    for warning in plan.warnings(
-        config
-            .as_ref()
-            .and_then(|config| config.graph_name.as_deref()),
-    ) {
+    let plan = plan::Plan::new(&args, command, hosts, facts, env, launch_machine)?;
+    let graph_name = graph_name_here(&plan)?;
+    for warning in plan.warnings(graph_name.as_deref()) {
         record::tell!("dgl-env: warning: {}", term::plain(&warning));
     }
     jsonl::print(
@@ -65,4 +67,38 @@ pub fn main(args: Args) -> Result<Exit, Report> {
             .map(|process| Cow::Owned(jsonl::line(&process))),
     )?;
     Ok(Exit::Done)
+}
+
+/// The graph's name by the partition config on this machine, if it is here too, as it must be for
+/// launch.py. Then it must be of as many partitions as there are hosts.
+fn graph_name_here(plan: &plan::Plan<'_>) -> Result<Option<String>, Report> {
+    let path = plan.config_here().filter(|path| path.is_file());
+    let Some((file, path)) = path.and_then(|path| Some((File::open(&path).ok()?, path))) else {
+        return Ok(None);
+    };
+    let mut text = Vec::new();
+    // what cannot be read is no partition config
+    let _ = file.take(MAX_BYTES).read_to_end(&mut text);
+    let config = Outline::parse(&text);
+    let place = path.display().to_string();
+    let fault = match config.num_parts {
+        Some(parts) => {
+            let fix = "partition the graph again, or list as many hosts";
+            check::parts(parts, plan.num_hosts(), &place, fix)
+        }
+        None => Some(
+            Fault::data(
+                place,
+                "this is not a partition config: num_parts is missing",
+            )
+            .fix(
+                "--part-config names the JSON file that partition_graph wrote, as it lies in the \
+                 workspace",
+            ),
+        ),
+    };
+    match fault {
+        Some(fault) => Err(fault.report()),
+        None => Ok(config.graph_name),
+    }
 }

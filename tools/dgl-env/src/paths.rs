@@ -1,63 +1,124 @@
 //! The workspace, the partition config and the ip_config, which the command line and the graph
 //! record may both give.
 
-use record::Host;
-use record::error::Fault;
+use crate::args::Args;
+use record::error::{Fault, Report};
+use record::{Graph, Host, Role, Workspace};
 use std::path::{Component, Path, PathBuf};
 
-/// A path that the command line and a record may both give.
-#[derive(Clone, Copy)]
-pub struct ProcessPaths<'a> {
-    /// The name of the option.
-    pub option: &'static str,
-    /// The value of the option.
-    pub option_value: Option<&'a Path>,
-    /// The value in the record.
-    pub record_value: Option<&'a str>,
-    /// The type of the record: graph or workspace.
-    pub record: &'static str,
+/// The facts about the job in the stream, apart from its hosts.
+#[derive(Default)]
+pub struct StreamFacts {
+    /// The graph record, if there is one.
+    pub graph: Option<Graph>,
+    /// The workspace record, if there is no graph.
+    pub workspace: Option<Workspace>,
 }
 
-impl ProcessPaths<'_> {
-    /// The path to use, with `~/` expanded. If both give one, they must mean the same path below
-    /// `folder`.
-    pub fn agreed(&self, folder: Option<&str>, hosts: &[Host]) -> Result<Option<String>, Fault> {
-        let usage = |problem: &str| {
-            Fault::usage(self.option, problem)
-                .fix("give the path as it is on the hosts, or leave the option out")
+/// The folder of the job and the files that DGL reads there, as flags and records agree on them.
+#[derive(Default)]
+pub struct JobPaths {
+    /// The working directory of the processes.
+    pub workspace: Option<String>,
+    /// DGL_CONF_PATH.
+    pub part_config: Option<String>,
+    /// DGL_IP_CONFIG.
+    pub ip_config: String,
+}
+
+impl JobPaths {
+    /// The paths, with `~/` expanded. Servers and trainers need a graph, and a folder must be the
+    /// same on all hosts.
+    pub fn new(args: &Args, stream: &StreamFacts, hosts: &[Host]) -> Result<JobPaths, Report> {
+        let (record, workspace, part_config, ip_config) = match (&stream.graph, &stream.workspace) {
+            (Some(graph), _) => (
+                "graph",
+                Some(&graph.workspace),
+                Some(&graph.part_config),
+                Some(&graph.ip_config),
+            ),
+            (None, Some(alone)) => (
+                "workspace",
+                Some(&alone.workspace),
+                None,
+                Some(&alone.ip_config),
+            ),
+            (None, None) => ("workspace", None, None, None),
         };
-        let place = format!(
-            "stdin: {} record: {}",
-            self.record,
-            self.option.trim_start_matches('-').replace('-', "_")
-        );
-        let wrong =
-            |problem: &str| Fault::data(&place, problem).fix("make the stream anew, with part-map");
-        let option_value = match self.option_value.map(|path| path.to_str()) {
-            Some(None) => return Err(usage("must be UTF-8")),
-            Some(Some("")) => return Err(usage("is empty")),
-            Some(Some(path)) => Some(at_home(self.option, path, hosts)?),
-            None => None,
+        let mut report = Report::default();
+        let mut agreed = |option, flag: &Option<PathBuf>, folder, recorded: Option<&String>| {
+            let agreed = agreed(option, flag.as_deref(), folder, record, recorded, hosts);
+            report.keep(agreed.map_err(Report::from)).flatten()
         };
-        let record_value = match self.record_value {
-            Some("") => return Err(wrong("is empty")),
-            Some(path) if path.contains('\0') => return Err(wrong("has a NUL byte in it")),
-            Some(path) => Some(at_home(&place, path, hosts)?),
-            None => None,
-        };
-        match (option_value, record_value) {
-            (Some(ours), Some(theirs)) if !same(folder, &ours, &theirs) => {
-                let problem = format!(
-                    "{ours} here, but {theirs} in the stream's {} record",
-                    self.record
-                );
-                Err(Fault::data(self.option, problem).fix(format!(
-                    "leave {} out: the {} record says it",
-                    self.option, self.record
-                )))
+        let workspace = agreed("--workspace", &args.workspace, None, workspace);
+        let folder = workspace.as_deref();
+        let part_config = agreed("--part-config", &args.part_config, folder, part_config);
+        let ip_config = agreed("--ip-config", &args.ip_config, folder, ip_config);
+        let is_known = report.0.is_empty();
+        let needed = [("--workspace", &workspace), ("--part-config", &part_config)];
+        for (option, path) in needed {
+            if is_known && path.is_none() && !args.plans(Role::Worker) {
+                let fault = Fault::usage(option, "is missing, and the stream has no graph record");
+                report.push(fault.fix(format!(
+                    "give {option}, or put part-map --part-config … before dgl-env"
+                )));
             }
-            (ours, theirs) => Ok(ours.or(theirs)),
         }
+        if let Some(dir) = workspace.as_ref().filter(|dir| !dir.starts_with('/')) {
+            let problem = format!("{dir} is not an absolute path");
+            let fault = match args.workspace {
+                Some(_) => Fault::usage("--workspace", problem),
+                None => Fault::data("stdin: graph record: workspace", problem),
+            };
+            report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
+        }
+        report.check()?;
+        Ok(JobPaths {
+            workspace,
+            part_config,
+            ip_config: ip_config.unwrap_or_else(|| "ip_config.txt".to_owned()),
+        })
+    }
+}
+
+/// The path that the command line or a record gives. If both do, they must mean the same path below
+/// `folder`.
+fn agreed(
+    option: &'static str,
+    flag: Option<&Path>,
+    folder: Option<&str>,
+    record: &str,
+    recorded: Option<&String>,
+    hosts: &[Host],
+) -> Result<Option<String>, Fault> {
+    let field = option.trim_start_matches('-').replace('-', "_");
+    let place = format!("stdin: {record} record: {field}");
+    let given = match flag.map(Path::to_str) {
+        None => None,
+        Some(Some(path)) if !path.is_empty() => Some(at_home(option, path, hosts)?),
+        Some(_) => {
+            return Err(Fault::usage(option, "is empty or not UTF-8")
+                .fix("give the path as it is on the hosts, or leave the option out"));
+        }
+    };
+    let recorded = match recorded {
+        None => None,
+        Some(path) if path.is_empty() || path.contains('\0') => {
+            let problem = match path.is_empty() {
+                true => "is empty",
+                false => "has a NUL byte in it",
+            };
+            return Err(Fault::data(place, problem).fix("make the stream anew, with part-map"));
+        }
+        Some(path) => Some(at_home(&place, path, hosts)?),
+    };
+    match (given, recorded) {
+        (Some(given), Some(recorded)) if !same(folder, &given, &recorded) => {
+            let problem = format!("{given} here, but {recorded} in the stream's {record} record");
+            Err(Fault::data(option, problem)
+                .fix(format!("leave {option} out: the {record} record says it")))
+        }
+        (given, recorded) => Ok(given.or(recorded)),
     }
 }
 
@@ -80,39 +141,35 @@ fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ => return Ok(path.to_owned()),
     };
-    let home = hosts.first().and_then(|host| host.facts.home.as_deref());
-    for host in hosts {
-        let fix = "write the folder out, from / on";
-        match (host.facts.home.as_deref(), home) {
-            (Some(own), _) if !own.starts_with('/') || own.contains('\0') => {
-                let fault = Fault::data(
-                    host.place(),
-                    format!("home {own:?} is not an absolute path"),
-                );
-                return Err(fault.fix(format!("run host-probe again, or {fix}")));
-            }
-            (Some(own), Some(first)) if own == first => {}
-            (Some(own), Some(first)) => {
-                let problem = format!(
-                    "{path}: home is {own} on {}, {first} on {}",
-                    host.place(),
-                    hosts[0].place()
-                );
-                return Err(Fault::data(place, problem).fix(fix));
-            }
-            _ => {
-                let problem = format!("{path}: the home of {} is not known", host.place());
-                return Err(Fault::data(place, problem)
-                    .fix(format!("put host-probe before dgl-env, or {fix}")));
-            }
+    let fix = "write the folder out, from / on";
+    let mut homes = hosts.iter().map(|host| (host, host.facts.home.as_deref()));
+    let first = homes.next();
+    for (host, home) in first.into_iter().chain(homes) {
+        let Some(home) = home else {
+            let problem = format!("{path}: the home of {} is not known", host.place());
+            let fix = format!("put host-probe before dgl-env, or {fix}");
+            return Err(Fault::data(place, problem).fix(fix));
+        };
+        if !home.starts_with('/') || home.contains('\0') {
+            let problem = format!("home {home:?} is not an absolute path");
+            let fix = format!("run host-probe again, or {fix}");
+            return Err(Fault::data(host.place(), problem).fix(fix));
+        }
+        if let Some((first, Some(other))) = first.filter(|(_, other)| *other != Some(home)) {
+            let problem = format!(
+                "{path}: home is {home} on {}, {other} on {}",
+                host.place(),
+                first.place()
+            );
+            return Err(Fault::data(place, problem).fix(fix));
         }
     }
-    let path = format!("{}{below}", home.unwrap_or_default().trim_end_matches('/'));
-    Ok(if path.is_empty() {
-        "/".to_owned()
-    } else {
-        path
-    })
+    let home = first.and_then(|(_, home)| home).unwrap_or_default();
+    let path = format!("{}{below}", home.trim_end_matches('/'));
+    match path.is_empty() {
+        true => Ok("/".to_owned()),
+        false => Ok(path),
+    }
 }
 
 #[cfg(test)]
@@ -204,13 +261,15 @@ mod tests {
             ),
         ];
         for (option_value, record_value, homes, expected) in table {
-            let given = ProcessPaths {
-                option: "--part-config",
-                option_value: option_value.map(Path::new),
-                record_value: *record_value,
-                record: "graph",
-            };
-            match given.agreed(Some("/ws"), &hosts(homes)) {
+            let agreed = agreed(
+                "--part-config",
+                option_value.map(Path::new),
+                Some("/ws"),
+                "graph",
+                record_value.map(str::to_owned).as_ref(),
+                &hosts(homes),
+            );
+            match agreed {
                 Ok(path) => assert_eq!(
                     path.as_deref().unwrap_or("-"),
                     *expected,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// The values of the placeholders for one process.
 #[derive(Clone, Copy)]
-pub struct ProcessPlace {
+pub struct PlaceholderValues {
     /// The number of the process among those of its role on its host.
     pub local_rank: u32,
     /// The number of the process among those of its role, on all hosts.
@@ -21,18 +21,27 @@ pub struct ProcessPlace {
     pub master_port: u16,
 }
 
-impl Default for ProcessPlace {
-    fn default() -> ProcessPlace {
-        ProcessPlace {
-            local_rank: 0,
-            rank: 0,
-            host: 0,
-            world_size: 1,
-            master_addr: Ipv4Addr::LOCALHOST,
-            master_port: 0,
+impl PlaceholderValues {
+    fn of(&self, placeholder: &str) -> String {
+        match placeholder {
+            "local_rank" => self.local_rank.to_string(),
+            "rank" => self.rank.to_string(),
+            "host" => self.host.to_string(),
+            "world_size" => self.world_size.to_string(),
+            "master_addr" => self.master_addr.to_string(),
+            _ => self.master_port.to_string(),
         }
     }
 }
+
+const NAMES: [&str; 6] = [
+    "local_rank",
+    "rank",
+    "host",
+    "world_size",
+    "master_addr",
+    "master_port",
+];
 
 /// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,38 +50,15 @@ pub struct Template(Vec<Piece>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(Vec<u8>),
-    Filled(Placeholder),
+    Placeholder(&'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Placeholder {
-    LocalRank,
-    Rank,
-    Host,
-    WorldSize,
-    MasterAddr,
-    MasterPort,
-}
-
-const NAMES: [(&[u8], Placeholder); 6] = [
-    (b"local_rank", Placeholder::LocalRank),
-    (b"rank", Placeholder::Rank),
-    (b"host", Placeholder::Host),
-    (b"world_size", Placeholder::WorldSize),
-    (b"master_addr", Placeholder::MasterAddr),
-    (b"master_port", Placeholder::MasterPort),
-];
-
-fn placeholder_named(name: &[u8]) -> Option<Placeholder> {
-    let known = NAMES.iter().find(|(known, _)| *known == name)?;
-    Some(known.1)
-}
-
-/// The placeholder at the beginning of a text whose opening brace was taken, and its length with
-/// the closing one.
-fn at_start(text: &[u8]) -> Option<(Placeholder, usize)> {
-    let close = text.iter().position(|byte| *byte == b'}')?;
-    Some((placeholder_named(&text[..close])?, close + 1))
+/// The placeholder at the beginning of a text, and what follows it.
+fn placeholder(text: &[u8]) -> Option<(&'static str, &[u8])> {
+    NAMES.iter().find_map(|name| {
+        let rest = text.strip_prefix(b"{")?.strip_prefix(name.as_bytes())?;
+        Some((*name, rest.strip_prefix(b"}")?))
+    })
 }
 
 impl Template {
@@ -84,107 +70,94 @@ impl Template {
     /// Parses the value of a variable. `{{` and `}}` are braces; any other brace that is not part
     /// of a placeholder is a fault.
     pub fn of_value(text: &[u8]) -> Result<Template, String> {
-        let mut pieces = Vec::new();
-        let mut plain = Vec::new();
+        let mut template = Template(Vec::new());
         let mut rest = text;
-        while let Some((&byte, behind)) = rest.split_first() {
-            rest = behind;
-            match byte {
-                b'{' | b'}' if behind.first() == Some(&byte) => {
-                    plain.push(byte);
-                    rest = &behind[1..];
-                }
-                b'{' => {
-                    let Some((placeholder, length)) = at_start(behind) else {
-                        let end = behind.iter().position(|byte| *byte == b'}');
-                        let shown = &behind[..end.map_or(behind.len(), |at| at + 1)];
-                        return Err(format!(
-                            "{{{} is not {{local_rank}}, {{rank}}, {{host}}, {{world_size}}, \
-                             {{master_addr}} or {{master_port}}",
-                            String::from_utf8_lossy(shown)
-                        ));
-                    };
-                    pieces.push(Piece::Text(std::mem::take(&mut plain)));
-                    pieces.push(Piece::Filled(placeholder));
-                    rest = &behind[length..];
-                }
-                b'}' => return Err("a } stands alone".to_owned()),
-                other => plain.push(other),
+        while let Some((byte, behind)) = rest.split_first() {
+            let is_brace = b"{}".contains(byte);
+            if is_brace && behind.first() == Some(byte) {
+                template.push(*byte);
+                rest = &behind[1..];
+            } else if let Some((name, behind)) = placeholder(rest) {
+                template.0.push(Piece::Placeholder(name));
+                rest = behind;
+            } else if *byte == b'{' {
+                let end = rest.iter().position(|byte| *byte == b'}');
+                let shown = &rest[..end.map_or(rest.len(), |end| end + 1)];
+                return Err(format!(
+                    "{} is not {{local_rank}}, {{rank}}, {{host}}, {{world_size}}, \
+                     {{master_addr}} or {{master_port}}",
+                    String::from_utf8_lossy(shown)
+                ));
+            } else if is_brace {
+                return Err("a } stands alone".to_owned());
+            } else {
+                template.push(*byte);
+                rest = behind;
             }
         }
-        pieces.push(Piece::Text(plain));
-        Ok(Template(pieces))
+        Ok(template)
     }
 
     /// Parses a word of a command. Braces are common there (JSON, awk, `${host}` of a shell), so
     /// everything but the placeholders stays unchanged; a placeholder in two braces becomes one in
     /// a single pair.
     pub fn of_word(text: &[u8]) -> Template {
-        let mut pieces = Vec::new();
-        let mut plain = Vec::new();
+        let mut template = Template(Vec::new());
         let mut rest = text;
-        while let Some((&byte, behind)) = rest.split_first() {
-            let doubled = behind.strip_prefix(b"{").and_then(at_start);
-            if let (b'{', Some((_, length))) = (byte, doubled)
-                && behind.get(length + 1) == Some(&b'}')
-            {
-                plain.extend_from_slice(&behind[..=length]);
-                rest = &behind[length + 2..];
-            } else if let (b'{', Some((placeholder, length))) = (byte, at_start(behind))
-                && plain.last() != Some(&b'$')
-            {
-                pieces.push(Piece::Text(std::mem::take(&mut plain)));
-                pieces.push(Piece::Filled(placeholder));
-                rest = &behind[length..];
-            } else {
-                plain.push(byte);
-                rest = behind;
+        while let Some((byte, behind)) = rest.split_first() {
+            let is_of_shell = template.ends_with(b'$');
+            match (placeholder(rest), placeholder(behind)) {
+                (_, Some((name, [b'}', behind @ ..]))) if *byte == b'{' => {
+                    let text = format!("{{{name}}}");
+                    text.bytes().for_each(|byte| template.push(byte));
+                    rest = behind;
+                }
+                (Some((name, behind)), _) if !is_of_shell => {
+                    template.0.push(Piece::Placeholder(name));
+                    rest = behind;
+                }
+                _ => {
+                    template.push(*byte);
+                    rest = behind;
+                }
             }
         }
-        pieces.push(Piece::Text(plain));
-        Template(pieces)
+        template
     }
 
-    fn has(&self, wanted: &[Placeholder]) -> bool {
-        self.0.iter().any(|piece| match piece {
-            Piece::Filled(placeholder) => wanted.contains(placeholder),
-            Piece::Text(_) => false,
-        })
+    fn push(&mut self, byte: u8) {
+        match self.0.last_mut() {
+            Some(Piece::Text(text)) => text.push(byte),
+            _ => self.0.push(Piece::Text(vec![byte])),
+        }
+    }
+
+    fn ends_with(&self, byte: u8) -> bool {
+        matches!(self.0.last(), Some(Piece::Text(text)) if text.last() == Some(&byte))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_it = |piece: &Piece| matches!(piece, Piece::Placeholder(other) if *other == name);
+        self.0.iter().any(is_it)
     }
 
     /// Whether the processes of a host would get different texts.
     pub fn differs_on_a_host(&self) -> bool {
-        self.has(&[Placeholder::LocalRank, Placeholder::Rank])
+        self.has("local_rank") || self.has("rank")
     }
 
     /// Whether the port of torch's rendezvous is among the placeholders.
     pub fn has_master_port(&self) -> bool {
-        self.has(&[Placeholder::MasterPort])
+        self.has("master_port")
     }
 
     /// The text for one process.
-    pub fn fill(&self, who: ProcessPlace) -> OsString {
-        let mut text = Vec::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(plain) => text.extend_from_slice(plain),
-                Piece::Filled(placeholder) => text.extend(who.shown(*placeholder).into_bytes()),
-            }
-        }
-        OsString::from_vec(text)
-    }
-}
-
-impl ProcessPlace {
-    fn shown(&self, placeholder: Placeholder) -> String {
-        match placeholder {
-            Placeholder::LocalRank => self.local_rank.to_string(),
-            Placeholder::Rank => self.rank.to_string(),
-            Placeholder::Host => self.host.to_string(),
-            Placeholder::WorldSize => self.world_size.to_string(),
-            Placeholder::MasterAddr => self.master_addr.to_string(),
-            Placeholder::MasterPort => self.master_port.to_string(),
-        }
+    pub fn fill(&self, values: PlaceholderValues) -> OsString {
+        let bytes = self.0.iter().flat_map(|piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Placeholder(name) => values.of(name).into_bytes(),
+        });
+        OsString::from_vec(bytes.collect())
     }
 }
 
@@ -194,7 +167,7 @@ mod tests {
 
     #[test]
     fn in_a_word_all_but_placeholders_stays_as_it_is() {
-        let who = ProcessPlace {
+        let values = PlaceholderValues {
             local_rank: 1,
             rank: 5,
             host: 2,
@@ -221,7 +194,7 @@ mod tests {
             ("${rank}", "${rank}"),
         ];
         for (word, wanted) in table {
-            let filled = Template::of_word(word.as_bytes()).fill(who);
+            let filled = Template::of_word(word.as_bytes()).fill(values);
             assert_eq!(filled.to_str(), Some(wanted), "{word}");
         }
     }

@@ -2,82 +2,48 @@
 //!
 //! Their environment is that of DGL's launch.py, the union of all its versions: a version ignores a
 //! variable that it does not know (which reads which, dgl-env(1) says). On purpose different:
-//! - `PYTHONUNBUFFERED` and `PYTHONFAULTHANDLER` are set, and each host's card for gloo, tensorpipe
-//!   and NCCL.
+//! - `PYTHONUNBUFFERED` and `PYTHONFAULTHANDLER` are set, and each host's network interface for
+//!   gloo, tensorpipe and NCCL.
 //! - Trainers always get OMP_NUM_THREADS (launch.py from 0.6.1 on), from their own host's
 //!   processors, and servers the PYTHONPATH (launch.py from 0.7.2 on). `--num-omp-threads` beats
-//!   the launcher's OMP_NUM_THREADS, which beats it in launch.py.
+//!   this machine's OMP_NUM_THREADS, which beats it in launch.py.
 //! - 0.6.1's launch.py takes 0 for `--num_samplers` where it runs under Python 3.8 or later; here
 //!   that is a warning.
 //! - Values and words arrive as they were given; launch.py has the host's shell read them again.
 
-use crate::args::{Args, Launcher, RankOption, RoleArg, ServerThreads};
-use crate::bind::{self, Crew, HostPlaces, Place};
+use crate::args::{Args, RankOption, ServerThreads};
+use crate::bind::{self, Binding, HostBindings, ProcessCounts};
 use crate::check;
-use crate::command::{UserCommand, torch_words};
-use crate::environment::{UserEnv, set};
+use crate::command::UserCommand;
+use crate::environment::UserEnv;
 use crate::graphstorm;
-use crate::paths::ProcessPaths;
-use crate::placeholders::ProcessPlace;
+use crate::paths::{JobPaths, StreamFacts};
+use crate::placeholders::PlaceholderValues;
 use crate::script;
-use cli::counts::PerHost;
 use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
-use record::{Facts, Graph, Host, Process, Role, Workspace};
+use record::{Host, Process, Role};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The port of torch's rendezvous if nothing names another one; torchrun's own default.
 const MASTER_PORT: u16 = 29500;
 
-/// The value of PATH if host-probe did not tell it.
+/// The value of PATH if host-probe did not find it.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-
-/// DGL counts its clients in 32 bits.
-const MAX_CLIENTS: u64 = i32::MAX as u64;
 
 /// The facts that the plan needs about the machine on which it is made.
 #[derive(Default)]
-pub struct LauncherFacts {
+pub struct LaunchMachine {
     /// The number of processors.
     pub cpus: u32,
-    /// The value of OMP_NUM_THREADS, which launch.py passes on.
+    /// The value of OMP_NUM_THREADS, which launch.py passes on unless it is empty.
     pub omp_num_threads: Option<OsString>,
-    /// The value of PYTHONPATH, which launch.py passes on.
+    /// The value of PYTHONPATH, likewise.
     pub pythonpath: Option<OsString>,
-}
-
-/// The trainers, or workers, of one host.
-#[derive(Clone, Copy)]
-struct HostShare {
-    count: u32,
-    /// The rank of the first of them.
-    first: u32,
-}
-
-/// The facts about the job in the stream, apart from its hosts.
-#[derive(Default)]
-pub struct Said {
-    /// The graph record, if there is one.
-    pub graph: Option<Graph>,
-    /// The workspace record, if there is no graph.
-    pub workspace: Option<Workspace>,
-}
-
-impl Said {
-    fn workspace(&self) -> Option<&str> {
-        let of_graph = self.graph.as_ref().map(|graph| &graph.workspace);
-        let alone = || self.workspace.as_ref().map(|alone| &alone.workspace);
-        of_graph.or_else(alone).map(String::as_str)
-    }
-
-    fn ip_config(&self) -> Option<&str> {
-        let of_graph = self.graph.as_ref().map(|graph| &graph.ip_config);
-        let alone = || self.workspace.as_ref().map(|alone| &alone.ip_config);
-        of_graph.or_else(alone).map(String::as_str)
-    }
 }
 
 /// The plan of a job.
@@ -85,178 +51,19 @@ pub struct Plan<'a> {
     args: &'a Args,
     hosts: Vec<Host>,
     graph_name: Option<String>,
-    servers: bool,
-    trainers: bool,
-    workers: bool,
-    /// The trainers or workers of each host.
-    of_hosts: Vec<HostShare>,
+    /// The number of trainers, or workers, on each host.
+    counts: Vec<u32>,
     /// Where the processes of each host run, if they are bound.
-    places: Vec<HostPlaces>,
+    bindings: Vec<HostBindings>,
     /// The number of trainers, or workers, on all hosts.
     world_size: u32,
     num_clients: u64,
     num_servers: u32,
-    workspace: Option<String>,
-    part_config: Option<String>,
-    ip_config: String,
+    paths: JobPaths,
     master_port: u16,
     command: UserCommand,
     env: UserEnv,
-    here: LauncherFacts,
-}
-
-/// The roles of the processes that are planned.
-#[derive(Clone, Copy)]
-struct Roles {
-    servers: bool,
-    trainers: bool,
-    workers: bool,
-}
-
-impl Roles {
-    /// Servers and trainers, unless --role says otherwise.
-    fn of(args: &Args) -> Roles {
-        let wants = |role| args.role.contains(&role);
-        match args.role.is_empty() {
-            true => Roles {
-                servers: true,
-                trainers: true,
-                workers: false,
-            },
-            false => Roles {
-                servers: wants(RoleArg::Server),
-                trainers: wants(RoleArg::Trainer),
-                workers: wants(RoleArg::Worker),
-            },
-        }
-    }
-}
-
-/// The folder of the job and the files that DGL reads there, as flags and records agree on them.
-struct JobPaths {
-    workspace: Option<String>,
-    part_config: Option<String>,
-    ip_config: Option<String>,
-}
-
-impl JobPaths {
-    fn of(args: &Args, said: &Said, hosts: &[Host], report: &mut Report) -> JobPaths {
-        let record = match said.graph {
-            Some(_) => "graph",
-            None => "workspace",
-        };
-        let mut agreed =
-            |folder: Option<&str>, option, value: &Option<PathBuf>, record_value: Option<&str>| {
-                let given = ProcessPaths {
-                    option,
-                    option_value: value.as_deref(),
-                    record_value,
-                    record,
-                };
-                report
-                    .keep(given.agreed(folder, hosts).map_err(Report::from))
-                    .flatten()
-            };
-        let workspace = agreed(None, "--workspace", &args.workspace, said.workspace());
-        let folder = workspace.as_deref();
-        let of_graph = said.graph.as_ref().map(|graph| graph.part_config.as_str());
-        let part_config = agreed(folder, "--part-config", &args.part_config, of_graph);
-        let ip_config = agreed(folder, "--ip-config", &args.ip_config, said.ip_config());
-        JobPaths {
-            workspace,
-            part_config,
-            ip_config,
-        }
-    }
-
-    /// Checks the paths: servers and trainers need a graph, and a folder must be the same on all
-    /// hosts.
-    fn check(&self, args: &Args, roles: Roles, report: &mut Report) {
-        let needed = [
-            ("--workspace", &self.workspace),
-            ("--part-config", &self.part_config),
-        ];
-        for (option, value) in needed {
-            if (roles.servers || roles.trainers) && value.is_none() && report.0.is_empty() {
-                let fault = Fault::usage(option, "is missing, and the stream has no graph record");
-                report.push(fault.fix(format!(
-                    "give {option}, or put part-map --part-config … before dgl-env"
-                )));
-            }
-        }
-        if let Some(dir) = self.workspace.as_ref().filter(|dir| !dir.starts_with('/')) {
-            let problem = format!("{dir} is not an absolute path");
-            let fault = match args.workspace {
-                Some(_) => Fault::usage("--workspace", problem),
-                None => Fault::data("stdin: graph record: workspace", problem),
-            };
-            report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
-        }
-    }
-}
-
-fn too_many_clients(num_clients: u64) -> Option<Fault> {
-    let problem =
-        format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
-    (num_clients > MAX_CLIENTS)
-        .then(|| Fault::data("stdin", problem).fix("take fewer trainers, samplers or hosts"))
-}
-
-fn too_many_processes(processes: u64) -> Option<Fault> {
-    let problem = format!("{processes} processes are more than a stream can hold ({MAX_SET})");
-    (processes > u64::from(MAX_SET))
-        .then(|| Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"))
-}
-
-/// Faults of the records of the hosts and of the graph.
-fn records(
-    args: &Args,
-    roles: Roles,
-    hosts: &[Host],
-    command: &UserCommand,
-    said: &Said,
-) -> Report {
-    let mut faults = check::hosts(hosts, u32::from(args.num_servers));
-    faults.extend(check::servers_that_stay(args, roles.servers, hosts));
-    faults.extend(check::interpreter(hosts, command));
-    let graph = said.graph.as_ref();
-    faults.extend(graph.and_then(|graph| check::graph(graph, hosts.len())));
-    Report(faults)
-}
-
-/// The processes of each host, as their placing needs them.
-fn crews(
-    args: &Args,
-    roles: Roles,
-    hosts: &[Host],
-    counts: &[u32],
-    here: &LauncherFacts,
-) -> impl Iterator<Item = Crew> {
-    counts.iter().zip(hosts).map(move |(count, host)| Crew {
-        servers: u32::from(args.num_servers) * u32::from(roles.servers),
-        server_cores: server_threads(args, host, here),
-        clients: count * u32::from(roles.trainers || roles.workers),
-    })
-}
-
-/// The port of torch's rendezvous: the flag's, else one that host-probe found, else torch's own.
-fn master_port(args: &Args, hosts: &[Host]) -> u16 {
-    args.master_port
-        .or_else(|| hosts.first()?.facts.master_port)
-        .unwrap_or(MASTER_PORT)
-}
-
-/// Faults of the place where the trainers or workers meet, and of the torch that lets them meet.
-fn rendezvous(args: &Args, roles: Roles, hosts: &[Host], master_port: u16) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    if roles.trainers {
-        let of_port = |host| check::master_port(host, master_port, u32::from(args.num_servers));
-        faults.extend(hosts.first().and_then(of_port));
-    }
-    if roles.trainers || (roles.workers && args.launcher != Launcher::Direct) {
-        faults.extend(check::torch(hosts, args.launcher));
-    }
-    faults
+    launch_machine: LaunchMachine,
 }
 
 impl<'a> Plan<'a> {
@@ -265,61 +72,93 @@ impl<'a> Plan<'a> {
         args: &'a Args,
         command: UserCommand,
         hosts: Vec<Host>,
-        said: Said,
+        stream: StreamFacts,
         env: UserEnv,
-        here: LauncherFacts,
+        launch_machine: LaunchMachine,
     ) -> Result<Plan<'a>, Report> {
         let num_servers = u32::from(args.num_servers);
-        let roles = Roles::of(args);
-        let mut report = Report(check::flags(args, roles.trainers, &command, &env));
-        report.extend(records(args, roles, &hosts, &command, &said));
-        let paths = JobPaths::of(args, &said, &hosts, &mut report);
-        paths.check(args, roles, &mut report);
+        let mut report = Report(check::flags(args, &command, &env));
+        report.0.extend(check::hosts(&hosts, num_servers));
+        report.0.extend(check::software(args, &hosts, &command));
+        report.0.extend(stream.graph.as_ref().and_then(|graph| {
+            let fix = "make the stream anew, from ipconf-check on";
+            check::parts(
+                graph.num_parts.into(),
+                hosts.len(),
+                "stdin: graph record",
+                fix,
+            )
+        }));
+        let paths = report.keep(JobPaths::new(args, &stream, &hosts));
 
-        let (option, count) = match roles.workers {
-            true => ("--num-workers", args.num_workers.as_ref()),
-            false => ("--num-trainers", args.num_trainers.as_ref()),
+        let option = match args.plans(Role::Worker) {
+            true => "--num-workers",
+            false => "--num-trainers",
         };
-        let of_hosts = report
-            .keep(of_hosts(option, count, &hosts))
-            .unwrap_or_default();
-        let counts: Vec<u32> = of_hosts.iter().map(|of_host| of_host.count).collect();
+        let counts = match &args.num_trainers {
+            None => vec![1; hosts.len()],
+            Some(count) => report
+                .keep(count.counts(option, &hosts))
+                .unwrap_or_default(),
+        };
         report
             .0
-            .extend(check::equal(option, &counts, args.launcher));
-        let places = bound(args, &hosts, crews(args, roles, &hosts, &counts, &here));
-        let places = report.keep(places).unwrap_or_default();
+            .extend(check::unequal_for_torch(option, &counts, args.launcher));
         let world_size = counts.iter().sum();
         let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
-        report.0.extend(too_many_clients(num_clients));
-        let master_port = master_port(args, &hosts);
-        let meets = rendezvous(args, roles, &hosts, master_port);
-        report.0.extend(meets);
-        let plan = Plan {
+        report.0.extend(check::clients(num_clients));
+        // the flag's, else one that host-probe found, else torch's own
+        let probed = || hosts.first()?.facts.master_port;
+        let master_port = args.master_port.or_else(probed).unwrap_or(MASTER_PORT);
+        report
+            .0
+            .extend(check::master_port(args, &hosts, master_port));
+        let mut plan = Plan {
             args,
             hosts,
-            graph_name: said.graph.map(|graph| graph.graph_name),
-            servers: roles.servers,
-            trainers: roles.trainers,
-            workers: roles.workers,
-            of_hosts,
-            places,
+            graph_name: stream.graph.map(|graph| graph.graph_name),
+            counts,
+            bindings: Vec::new(),
             world_size,
             num_clients,
             num_servers,
-            workspace: paths.workspace,
-            part_config: paths.part_config,
-            ip_config: paths
-                .ip_config
-                .unwrap_or_else(|| "ip_config.txt".to_owned()),
+            paths: paths.unwrap_or_default(),
             master_port,
             command,
             env,
-            here,
+            launch_machine,
         };
-        report.0.extend(too_many_processes(plan.num_processes()));
+        plan.bindings = report.keep(plan.bound()).unwrap_or_default();
+        let num_processes = plan.num_processes();
+        if num_processes > u64::from(MAX_SET) {
+            let problem =
+                format!("{num_processes} processes are more than a stream can hold ({MAX_SET})");
+            report.push(Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"));
+        }
         report.check()?;
         Ok(plan)
+    }
+
+    /// Where the processes of each host run, if they are to be bound.
+    fn bound(&self) -> Result<Vec<HostBindings>, Report> {
+        let Some(how) = self.args.bind else {
+            return Ok(Vec::new());
+        };
+        let unknown = |host: &&Host| host.facts.numa_cores.is_empty();
+        let faults = self.hosts.iter().filter(unknown).map(|host| {
+            let problem = "--bind: its CPU topology is unknown";
+            Fault::data(host.place(), problem).fix("put host-probe before dgl-env")
+        });
+        Report(faults.collect()).check()?;
+        let of_host = |(host, count): (&Host, &u32)| {
+            let counts = ProcessCounts {
+                servers: self.num_servers * u32::from(self.args.plans(Role::Server)),
+                server_cores: self.server_threads(host),
+                clients: count * u32::from(self.args.client_role().is_some()),
+            };
+            bind::bindings(&host.facts.numa_cores, counts, how)
+        };
+        Ok(self.hosts.iter().zip(&self.counts).map(of_host).collect())
     }
 
     /// How many hosts the job has.
@@ -333,79 +172,58 @@ impl<'a> Plan<'a> {
         if self.graph_name.is_some() {
             return None;
         }
-        Some(Path::new(self.workspace.as_ref()?).join(self.part_config.as_ref()?))
+        Some(Path::new(self.paths.workspace.as_ref()?).join(self.paths.part_config.as_ref()?))
     }
 
     /// What the user should know although it is no error. `graph_name` is that of the config on
     /// this machine, if it is here too.
     pub fn warnings(&self, graph_name: Option<&str>) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let unknown = |known: fn(&Host) -> bool| !self.hosts.iter().all(known);
-        warnings.extend(
-            self.omp_warning()
-                .filter(|_| self.counts_threads() && !self.env.sets("OMP_NUM_THREADS")),
-        );
-        warnings.extend(self.crowded());
-        if self.args.local_rank_arg == Some(RankOption::AsTorch) {
-            warnings.extend(check::unknown_torch(&self.hosts));
+        let (args, hosts) = (self.args, &self.hosts);
+        let spells_as_torch = args.local_rank_arg == Some(RankOption::AsTorch);
+        let workspace = self.paths.workspace.as_deref();
+        let mut warnings: Vec<Option<String>> = vec![
+            self.omp_warning(),
+            self.crowded(),
+            check::unknown_torch(hosts).filter(|_| spells_as_torch),
+            check::more_than_gpus(hosts, &self.counts),
+            graphstorm::own_disks(&self.command, workspace, hosts),
+            check::redirects(hosts, args).filter(|_| args.client_role().is_some()),
+            self.iface_warning(),
+            self.one_word_warning(),
+        ];
+        if !args.plans(Role::Worker) {
+            warnings.push(check::unequal(&self.counts));
+            warnings.push(check::samplers(hosts, args.num_samplers));
+            let name = self.graph_name.as_deref().or(graph_name);
+            let of_script = script::warnings(&self.command, args, &self.paths, name, hosts);
+            warnings.extend(of_script.into_iter().map(Some));
         }
-        warnings.extend(check::more_than_gpus(&self.hosts, &self.counts()));
-        let workspace = self.workspace.as_deref();
-        warnings.extend(graphstorm::own_disks(&self.command, workspace, &self.hosts));
-        warnings.extend(
-            check::redirects(&self.hosts, self.args.launcher, &self.args.launcher_arg)
-                .filter(|_| self.trainers || self.workers),
-        );
-        if unknown(|host| host.facts.iface.is_some())
-            && self.hosts.len() > 1
-            && !self.env.sets("GLOO_SOCKET_IFNAME")
-        {
-            warnings.push(
-                "gloo may choose the wrong network interface; put host-probe before dgl-env \
-                to name the right one"
-                    .to_owned(),
-            );
-        }
-        if let UserCommand::Words(words) = &self.command
-            && words.len() == 1
-            && words[0].as_bytes().contains(&b' ')
-        {
-            let word = words[0].to_string_lossy();
-            warnings.push(format!(
-                "{word:?} is taken for the name of one program; leave out -- to \
-                have the hosts' shell read it"
-            ));
-        }
-        if self.servers || self.trainers {
-            warnings.extend(check::unequal(&self.counts()));
-            warnings.extend(check::samplers(&self.hosts, self.args.num_samplers));
-            let job = script::Job {
-                workspace: self.workspace.as_deref(),
-                part_config: self.part_config.as_deref().unwrap_or_default(),
-                ip_config: &self.ip_config,
-                graph_name: self.graph_name.as_deref().or(graph_name),
-                num_samplers: self.args.num_samplers,
-                num_servers: self.num_servers,
-            };
-            warnings.extend(script::warnings(&self.command, &job, &self.hosts));
-        }
-        warnings
+        warnings.into_iter().flatten().collect()
     }
 
     /// A warning about the source of the trainers' number of threads, where it may surprise.
     fn omp_warning(&self) -> Option<String> {
-        match (self.args.num_omp_threads, self.own_omp()) {
+        let role = self.args.client_role()?;
+        if self.env.sets("OMP_NUM_THREADS") {
+            return None;
+        }
+        let unknown = |(host, _): &(&Host, &u32)| host.facts.cpus.is_none();
+        match (
+            self.args.num_omp_threads,
+            &self.launch_machine.omp_num_threads,
+        ) {
             (Some(threads), Some(own)) if *own != *threads.to_string() => Some(format!(
                 "--num-omp-threads {threads} is taken, not OMP_NUM_THREADS={}, which is set here",
                 own.to_string_lossy()
             )),
-            (None, None) if self.hosts.iter().any(|host| host.facts.cpus.is_none()) => {
-                let cpus = self.here.cpus;
-                let threads = self.omp_threads(cpus, self.of_hosts[0].count);
+            (None, None) => {
+                let (host, count) = self.hosts.iter().zip(&self.counts).find(unknown)?;
+                let threads = self.omp_num_threads(host, role, *count, None)?;
                 Some(format!(
-                    "OMP_NUM_THREADS={threads} comes from this machine's {cpus} processors; put \
-                     host-probe before dgl-env to take the hosts', \
-                     or say --num-omp-threads"
+                    "OMP_NUM_THREADS={} comes from this machine's {} processors; put host-probe \
+                     before dgl-env to take the hosts', or say --num-omp-threads",
+                    threads.to_string_lossy(),
+                    self.launch_machine.cpus
                 ))
             }
             _ => None,
@@ -414,292 +232,171 @@ impl<'a> Plan<'a> {
 
     /// A warning about a host with more processes than cores; one stands for all such hosts.
     fn crowded(&self) -> Option<String> {
-        let crowded = |(_, places): &(&Host, &HostPlaces)| places.is_crowded;
-        let (host, places) = self.hosts.iter().zip(&self.places).find(crowded)?;
+        let mut bound = self.hosts.iter().zip(&self.bindings);
+        let (host, bindings) = bound.find(|(_, bindings)| bindings.is_crowded)?;
         Some(format!(
             "--bind cores: {} has {} servers and trainers on fewer cores, so some share one",
             host.place(),
-            places.servers.len() + places.clients.len()
+            bindings.servers.len() + bindings.clients.len()
         ))
     }
 
-    /// The place where a process runs, by its number among those of its kind on the host.
-    fn place_of(
-        &self,
-        host: &Host,
-        of_kind: fn(&HostPlaces) -> &[Place],
-        at: u32,
-    ) -> Option<&Place> {
-        let places = self.places.get(usize::try_from(host.id).ok()?)?;
-        of_kind(places).get(usize::try_from(at).ok()?)
+    fn iface_warning(&self) -> Option<String> {
+        let is_known = self.hosts.iter().all(|host| host.facts.iface.is_some());
+        let is_fine = is_known || self.hosts.len() < 2 || self.env.sets("GLOO_SOCKET_IFNAME");
+        (!is_fine).then(|| {
+            "gloo may choose the wrong network interface; put host-probe before dgl-env to name \
+             the right one"
+                .to_owned()
+        })
+    }
+
+    fn one_word_warning(&self) -> Option<String> {
+        match &self.command {
+            UserCommand::Words(words)
+                if words.len() == 1 && words[0].as_bytes().contains(&b' ') =>
+            {
+                let word = words[0].to_string_lossy();
+                Some(format!(
+                    "{word:?} is taken for the name of one program; leave out -- to have the \
+                     hosts' shell read it"
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// How many processes are started on a host for this number of trainers, or workers.
+    fn started(&self, count: u32) -> u32 {
+        match (self.args.client_role(), self.args.launcher.module()) {
+            (None, _) => 0,
+            (_, None) => count,
+            (_, Some(_)) => 1,
+        }
+    }
+
+    /// The number of servers that are started on each host.
+    fn started_servers(&self) -> u32 {
+        self.num_servers * u32::from(self.args.plans(Role::Server))
     }
 
     fn num_processes(&self) -> u64 {
-        let hosts = self.hosts.len() as u64;
-        let clients = if self.direct() {
-            u64::from(self.world_size)
-        } else {
-            hosts
-        };
-        hosts * u64::from(self.num_servers) * u64::from(self.servers)
-            + clients * u64::from(self.trainers || self.workers)
-    }
-
-    /// The number of trainers, or workers, on each host.
-    fn counts(&self) -> Vec<u32> {
-        self.of_hosts.iter().map(|of_host| of_host.count).collect()
-    }
-
-    /// Whether processes are told how many threads they may use. A worker that is alone on its host
-    /// and was not counted may be anything, and may use the whole host.
-    fn counts_threads(&self) -> bool {
-        let counted = self.args.num_workers.is_some() || self.args.num_omp_threads.is_some();
-        self.trainers || (self.workers && counted)
+        let of_host = |count: &u32| u64::from(self.started_servers() + self.started(*count));
+        self.counts.iter().map(of_host).sum()
     }
 
     /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
     /// records.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
-        let if_wanted = |wanted: bool| if wanted { self.hosts.as_slice() } else { &[] };
-        let servers = if_wanted(self.servers)
-            .iter()
-            .flat_map(move |host| (0..self.num_servers).map(move |s| self.server(host, s)));
-        let clients = if_wanted(self.trainers || self.workers)
-            .iter()
-            .zip(&self.of_hosts)
-            .flat_map(move |(host, of_host)| {
-                let processes = if self.direct() { of_host.count } else { 1 };
-                (0..processes).map(move |t| {
-                    if self.direct() {
-                        self.client(host, *of_host, t)
-                    } else {
-                        self.torch(host, *of_host)
-                    }
-                })
-            });
+        let servers = self.hosts.iter().flat_map(move |host| {
+            let first = host.id * self.num_servers;
+            (0..self.started_servers())
+                .map(move |index| self.process(host, Role::Server, first + index, index))
+        });
+        let role = self.args.client_role().unwrap_or(Role::Worker);
+        let with_count = self.hosts.iter().zip(&self.counts);
+        let clients = with_count.scan(0, move |next_rank, (host, count)| {
+            let first = match self.args.launcher.module() {
+                None => *next_rank,
+                Some(_) => host.id,
+            };
+            *next_rank += count;
+            let of_host = move |index| self.process(host, role, first + index, index);
+            Some((0..self.started(*count)).map(of_host))
+        });
         // checked when the plan was made
         let of = u32::try_from(self.num_processes()).unwrap_or(MAX_SET);
         servers
-            .chain(clients)
+            .chain(clients.flatten())
             .zip(0..)
             .map(move |(process, id)| Process { id, of, ..process })
     }
 
-    fn server(&self, host: &Host, s: u32) -> Process {
-        let rank = host.id * self.num_servers + s;
-        let mut process = self.process(host, Role::Server, rank);
-        process.port = u16::try_from(u32::from(host.port) + s).ok();
-        let place = self.place_of(host, |places| &places.servers, s);
-        process.cpus = place.map(|place| cpus::list(place.cpus.iter().copied()));
-        self.dgl_env(&mut process);
-        set(&mut process, "DGL_ROLE", "server");
-        set(&mut process, "DGL_SERVER_ID", rank);
-        set(
-            &mut process,
-            "DGL_KEEP_ALIVE",
-            u8::from(self.args.keep_alive),
-        );
-        set(
-            &mut process,
-            "OMP_NUM_THREADS",
-            server_threads(self.args, host, &self.here),
-        );
-        self.advice(&mut process, host);
-        let place = self.place(host, rank, s);
-        self.env.add_to(&mut process, &self.env.server, place);
-        self.with_command(process, host, self.command.filled(place), &[])
-    }
-
-    /// A trainer or worker that is started directly, with what torch's launcher would give it.
-    fn client(&self, host: &Host, of_host: HostShare, t: u32) -> Process {
-        let rank = of_host.first + t;
-        let place = self.place_of(host, |places| &places.clients, t);
-        let mut process = self.client_process(host, of_host, rank, place);
-        set(&mut process, "RANK", rank);
-        set(&mut process, "LOCAL_RANK", t);
-        set(&mut process, "WORLD_SIZE", self.world_size);
-        set(&mut process, "LOCAL_WORLD_SIZE", of_host.count);
-        set(&mut process, "GROUP_RANK", host.id);
-        self.master_env(&mut process);
-        let place = self.place(host, rank, t);
-        self.add_advice(&mut process, host, place);
-        // checked when the plan was made
-        let command = self
-            .local_rank_option(host)
-            .and_then(|name| self.command.with_local_rank(name, t).ok());
-        let command = command.unwrap_or_else(|| self.command.clone());
-        let port = process.env.get("MASTER_PORT");
-        process.master_port = port.and_then(|port| port.parse().ok());
-        self.with_command(process, host, command.filled(place), &[])
-    }
-
-    /// The option that tells the script its local rank. The launcher of torch passes `--local-rank`
-    /// from 2.0 on and `--local_rank` before. A script that checks its torch's version takes one
-    /// and ignores the other (GraphStorm does): each trainer would then take the first GPU.
-    fn local_rank_option(&self, host: &Host) -> Option<&str> {
-        match self.args.local_rank_arg.as_ref()? {
-            RankOption::Named(name) => Some(name),
-            RankOption::AsTorch if check::at_least(&host.facts.torch, (2, 0, 0)) => {
-                Some("--local-rank")
-            }
-            RankOption::AsTorch => Some("--local_rank"),
-        }
-    }
-
-    /// A process of torch's launcher, which starts the trainers or workers of a host.
-    fn torch(&self, host: &Host, of_host: HostShare) -> Process {
-        let mut process = self.client_process(host, of_host, host.id, None);
-        process.nproc = Some(of_host.count);
-        process.master_port = Some(self.master_port);
-        let place = self.place(host, host.id, 0);
-        self.add_advice(&mut process, host, place);
-        let Args {
-            launcher,
-            launcher_arg,
-            ..
-        } = self.args;
-        let master = self.hosts[0].ip.to_string();
-        let torch = torch_words(
-            launcher.torch_module(),
-            of_host.count,
-            self.hosts.len(),
-            host.id,
-            &master,
-            self.master_port,
-            launcher_arg,
-        );
-        self.with_command(process, host, self.command.filled(place), &torch)
-    }
-
-    /// The settings that all trainers, or all workers, have in common, whoever starts them.
-    fn client_process(
-        &self,
-        host: &Host,
-        of_host: HostShare,
-        rank: u32,
-        place: Option<&Place>,
-    ) -> Process {
-        let role = match self.workers {
-            true => Role::Worker,
-            false => Role::Trainer,
+    /// A process, the `index`-th of its role on the host: a graph server; or a trainer or worker,
+    /// with what torch's launcher would give it; or the launcher, which starts those of a host.
+    fn process(&self, host: &Host, role: Role, rank: u32, index: u32) -> Process {
+        let args = self.args;
+        let own = usize::try_from(host.id).unwrap_or(usize::MAX);
+        let count = self.counts.get(own).copied().unwrap_or(1);
+        let module = args.launcher.module().filter(|_| role != Role::Server);
+        let binding = self.bindings.get(own).and_then(|bindings| {
+            let of_role = match role {
+                Role::Server => &bindings.servers,
+                Role::Trainer | Role::Worker => &bindings.clients,
+            };
+            of_role.get(usize::try_from(index).ok()?)
+        });
+        let mut process = Process {
+            nproc: module.map(|_| count),
+            cwd: self.paths.workspace.clone(),
+            setup: args.setup.clone(),
+            server_name: args.server_name.clone(),
+            cpus: binding.map(|binding| cpus::list(binding.cpus.iter().copied())),
+            ..Process::new(0, host.id, host.ip, role, rank)
         };
-        let mut process = self.process(host, role, rank);
-        process.cpus = place.map(|place| cpus::list(place.cpus.iter().copied()));
-        if self.trainers {
-            self.trainer_env(&mut process);
-        }
-        if self.counts_threads() {
-            self.set_threads(&mut process, host, of_host, place);
-        }
-        process
-    }
-
-    /// Adds the settings of a trainer or worker that the user may override, and the user's own.
-    fn add_advice(&self, process: &mut Process, host: &Host, place: ProcessPlace) {
-        self.advice(process, host);
-        let of_role = match self.workers {
-            true => &self.env.worker,
-            false => &self.env.trainer,
-        };
-        self.env.add_to(process, of_role, place);
-    }
-
-    /// Sets the command of a process, under torch's launcher if that has words, and what is known
-    /// of it. If host-probe found an environment, its interpreter is used by path, whatever PATH
-    /// will be.
-    fn with_command(
-        &self,
-        mut process: Process,
-        host: &Host,
-        command: UserCommand,
-        torch: &[OsString],
-    ) -> Process {
-        let Facts {
-            prefix,
-            python_path,
-            ..
-        } = &host.facts;
-        let command = match python_path.as_ref().filter(|_| prefix.is_some()) {
-            Some(python) => command.with_interpreter(python),
-            None => command,
-        };
-        process.python = command.interpreter();
-        // a setup that changes the folder leaves open where the script is
-        let setup = self.args.setup.clone().map(UserCommand::Shell);
-        let stays = setup.is_none_or(|setup| setup.stays());
-        process.script = command.script_file().filter(|_| stays);
-        let command = match torch {
-            [] => command,
-            // checked when the plan was made
-            torch => command.under_torch(torch).unwrap_or(command),
-        };
-        match command {
-            UserCommand::Words(words) => process.set_words(&words),
-            UserCommand::Shell(text) => process.shell = Some(text),
-        }
-        process
-    }
-
-    fn place(&self, host: &Host, rank: u32, local_rank: u32) -> ProcessPlace {
-        ProcessPlace {
-            local_rank,
+        let values = PlaceholderValues {
+            local_rank: index,
             rank,
             host: host.id,
             world_size: self.world_size,
             master_addr: self.hosts[0].ip.0,
             master_port: self.master_port,
+        };
+        self.set_dgl_env(&mut process);
+        if let Some(threads) = self.omp_num_threads(host, role, count, binding) {
+            process.set_env("OMP_NUM_THREADS", &threads);
         }
+        match (role, module) {
+            (Role::Server, _) => {
+                process.port = u16::try_from(u32::from(host.port) + index).ok();
+            }
+            (_, Some(_)) => process.master_port = Some(self.master_port),
+            (_, None) => self.set_torch_env(&mut process, index, count),
+        }
+        self.set_advice(&mut process, host);
+        self.env.add_to(&mut process, values);
+        if role != Role::Server && module.is_none() {
+            let port = process.env.get("MASTER_PORT");
+            process.master_port = port.and_then(|port| port.parse().ok());
+        }
+        self.set_command(&mut process, host, values, module);
+        process
     }
 
-    fn process(&self, host: &Host, role: Role, rank: u32) -> Process {
-        Process {
-            cwd: self.workspace.clone(),
-            setup: self.args.setup.clone(),
-            ..Process::new(0, host.id, host.ip, role, rank)
+    /// Sets what DGL's servers and trainers read.
+    fn set_dgl_env(&self, process: &mut Process) {
+        let args = self.args;
+        if process.role == Role::Worker {
+            return;
         }
-    }
-
-    /// Adds the settings that servers and trainers share.
-    fn dgl_env(&self, process: &mut Process) {
-        process.server_name.clone_from(&self.args.server_name);
         set(process, "DGL_NUM_CLIENT", self.num_clients);
         set(process, "DGL_NUM_SERVER", self.num_servers);
-        set(process, "DGL_NUM_SAMPLER", self.args.num_samplers);
-        set(
-            process,
-            "DGL_CONF_PATH",
-            self.part_config.as_deref().unwrap_or_default(),
-        );
-        set(process, "DGL_IP_CONFIG", &self.ip_config);
-        set(process, "DGL_GRAPH_FORMAT", &self.args.graph_format);
-    }
-
-    fn trainer_env(&self, process: &mut Process) {
-        self.dgl_env(process);
+        set(process, "DGL_NUM_SAMPLER", args.num_samplers);
+        let part_config = self.paths.part_config.as_deref().unwrap_or_default();
+        set(process, "DGL_CONF_PATH", part_config);
+        set(process, "DGL_IP_CONFIG", &self.paths.ip_config);
+        set(process, "DGL_GRAPH_FORMAT", &args.graph_format);
+        if process.role == Role::Server {
+            set(process, "DGL_ROLE", "server");
+            set(process, "DGL_SERVER_ID", process.rank);
+            set(process, "DGL_KEEP_ALIVE", u8::from(args.keep_alive));
+            return;
+        }
         set(process, "DGL_ROLE", "client");
         set(process, "DGL_DIST_MODE", "distributed");
         // the servers' own hosts assign the numbers
-        if self.args.server_name.is_none() {
-            set(process, "DGL_GROUP_ID", self.args.group_id);
+        if args.server_name.is_none() {
+            set(process, "DGL_GROUP_ID", args.group_id);
         }
     }
 
-    fn set_threads(
-        &self,
-        process: &mut Process,
-        host: &Host,
-        of_host: HostShare,
-        place: Option<&Place>,
-    ) {
-        let threads = match (self.launcher_omp(), self.args.num_omp_threads, place) {
-            (Some(own), ..) => return process.set_env("OMP_NUM_THREADS", own),
-            (None, None, Some(place)) => self.own_threads(place),
-            _ => self.omp_threads(host.facts.cpus.unwrap_or(self.here.cpus), of_host.count),
-        };
-        set(process, "OMP_NUM_THREADS", threads);
-    }
-
-    fn master_env(&self, process: &mut Process) {
+    /// Sets what torch's launcher would give a trainer or worker.
+    fn set_torch_env(&self, process: &mut Process, local_rank: u32, count: u32) {
+        set(process, "RANK", process.rank);
+        set(process, "LOCAL_RANK", local_rank);
+        set(process, "WORLD_SIZE", self.world_size);
+        set(process, "LOCAL_WORLD_SIZE", count);
+        set(process, "GROUP_RANK", process.host);
         set(process, "MASTER_ADDR", self.hosts[0].ip);
         // groups that start at the same moment would meet at one port: dgl-spawn gives each another
         if self.args.server_name.is_none() || self.args.master_port.is_some() {
@@ -707,36 +404,26 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Adds the settings of every process that the user may override.
-    fn advice(&self, process: &mut Process, host: &Host) {
+    /// Sets the variables of every process that the user may override.
+    fn set_advice(&self, process: &mut Process, host: &Host) {
+        let facts = &host.facts;
         // lines appear when they are printed, and a crash or SIGABRT shows where the program was
         set(process, "PYTHONUNBUFFERED", 1);
         set(process, "PYTHONFAULTHANDLER", 1);
-        if let Some(path) = self
-            .here
-            .pythonpath
-            .as_ref()
-            .filter(|path| !path.is_empty())
-        {
+        if let Some(path) = &self.launch_machine.pythonpath {
             process.set_env("PYTHONPATH", path);
         }
-        if let Some(iface) = &host.facts.iface {
+        if let Some(iface) = &facts.iface {
             set(process, "GLOO_SOCKET_IFNAME", iface);
             set(process, "TP_SOCKET_IFNAME", iface);
             // NCCL matches prefixes without the equals sign
             set(process, "NCCL_SOCKET_IFNAME", format!("={iface}"));
         }
         // as an activation would
-        if let Some(prefix) = &host.facts.prefix {
-            set(
-                process,
-                "PATH",
-                format!(
-                    "{prefix}/bin:{}",
-                    host.facts.path.as_deref().unwrap_or(USUAL_PATH)
-                ),
-            );
-            match &host.facts.conda_env {
+        if let Some(prefix) = &facts.prefix {
+            let path = facts.path.as_deref().unwrap_or(USUAL_PATH);
+            set(process, "PATH", format!("{prefix}/bin:{path}"));
+            match &facts.conda_env {
                 Some(name) => {
                     set(process, "CONDA_PREFIX", prefix);
                     set(process, "CONDA_DEFAULT_ENV", name);
@@ -746,99 +433,120 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn direct(&self) -> bool {
-        self.args.launcher == Launcher::Direct
-    }
-
-    /// The launching machine's OMP_NUM_THREADS.
-    fn own_omp(&self) -> Option<&OsString> {
-        self.here
-            .omp_num_threads
-            .as_ref()
-            .filter(|value| !value.is_empty())
-    }
-
-    /// The launching machine's OMP_NUM_THREADS, unless a flag overrides it.
-    fn launcher_omp(&self) -> Option<&OsString> {
-        self.own_omp()
-            .filter(|_| self.args.num_omp_threads.is_none())
-    }
-
-    /// The number of cores of a process that are not left to its samplers.
-    fn own_threads(&self, place: &Place) -> u32 {
-        place.cores.saturating_sub(self.args.num_samplers).max(1)
-    }
-
-    /// The threads of a trainer by launch.py's rule: half of the processors, which hyper-threads
-    /// double, shared by the trainers.
-    fn omp_threads(&self, cpus: u32, trainers: u32) -> u32 {
-        self.args
-            .num_omp_threads
-            .unwrap_or((cpus / 2 / trainers).max(1))
-    }
-}
-
-/// Where the processes of each host run, if they are to be bound.
-fn bound(
-    args: &Args,
-    hosts: &[Host],
-    crews: impl Iterator<Item = Crew>,
-) -> Result<Vec<HostPlaces>, Report> {
-    let Some(how) = args.bind else {
-        return Ok(Vec::new());
-    };
-    let mut report = Report::default();
-    if args.launcher != Launcher::Direct {
-        let problem = "torch's launcher starts the trainers, so they cannot be bound one by one";
-        report.push(Fault::usage("--bind", problem).fix("take --launcher direct"));
-    }
-    let unknown = hosts.iter().filter(|host| host.facts.numa_cores.is_empty());
-    report.0.extend(unknown.map(|host| {
-        let problem = "--bind: its CPU topology is unknown";
-        Fault::data(host.place(), problem).fix("put host-probe before dgl-env")
-    }));
-    report.check()?;
-    let of_host = |(host, crew): (&Host, Crew)| bind::places(&host.facts.numa_cores, crew, how);
-    Ok(hosts.iter().zip(crews).map(of_host).collect())
-}
-
-/// The number of threads of each server of a host. With auto, the servers share a quarter of the
-/// host's processors; GraphStorm's launcher does the same, but with the processors of the machine
-/// on which it runs.
-fn server_threads(args: &Args, host: &Host, here: &LauncherFacts) -> u32 {
-    let cpus = host.facts.cpus.unwrap_or(here.cpus);
-    match args.num_server_threads {
-        ServerThreads::Number(threads) => threads,
-        ServerThreads::Auto => (cpus / 4 / u32::from(args.num_servers)).max(1),
-    }
-}
-
-/// The trainers, or workers, of each host.
-fn of_hosts(
-    option: &'static str,
-    count: Option<&PerHost>,
-    hosts: &[Host],
-) -> Result<Vec<HostShare>, Report> {
-    let counts = match count {
-        None => vec![1; hosts.len()],
-        Some(count) => count.counts(option, hosts)?,
-    };
-    let mut first = 0;
-    let of_host = |count: u32| {
-        first += count;
-        HostShare {
-            count,
-            first: first - count,
+    /// Sets the command of a process, under torch's launcher if that has a module, and what is
+    /// known of it. If host-probe found an environment, its interpreter is used by path, whatever
+    /// PATH will be.
+    fn set_command(
+        &self,
+        process: &mut Process,
+        host: &Host,
+        values: PlaceholderValues,
+        module: Option<&str>,
+    ) {
+        let args = self.args;
+        let python = host.facts.python_path.as_ref();
+        let mut command = self.command.filled(values);
+        if let Some(python) = python.filter(|_| host.facts.prefix.is_some()) {
+            command = command.with_interpreter(python);
         }
-    };
-    Ok(counts.into_iter().map(of_host).collect())
+        process.python = command.interpreter();
+        // a setup that changes the folder leaves open where the script is
+        let setup = args.setup.clone().map(UserCommand::Shell);
+        if setup.is_none_or(|setup| setup.stays()) {
+            process.script = command.script_file();
+        }
+        let inserted = match (module, self.local_rank_option(host)) {
+            (Some(module), _) => command.under_torch(&self.torch_words(module, process)),
+            (None, Some(name)) if process.role != Role::Server => {
+                command.with_local_rank(name, values.local_rank)
+            }
+            (None, _) => Ok(command.clone()),
+        };
+        // checked when the plan was made
+        match inserted.unwrap_or(command) {
+            UserCommand::Words(words) => process.set_words(&words),
+            UserCommand::Shell(text) => process.shell = Some(text),
+        }
+    }
+
+    /// The words of torch's launcher for one host, as DGL's launch.py passes them.
+    fn torch_words(&self, module: &str, process: &Process) -> Vec<OsString> {
+        let words = [
+            "-m".to_owned(),
+            module.to_owned(),
+            format!("--nproc_per_node={}", process.nproc.unwrap_or(1)),
+            format!("--nnodes={}", self.hosts.len()),
+            format!("--node_rank={}", process.host),
+            format!("--master_addr={}", self.hosts[0].ip),
+            format!("--master_port={}", self.master_port),
+        ];
+        let words = words.into_iter().map(OsString::from);
+        words
+            .chain(self.args.launcher_arg.iter().cloned())
+            .collect()
+    }
+
+    /// The option that tells the script its local rank. The launcher of torch passes `--local-rank`
+    /// from 2.0 on and `--local_rank` before. A script that checks its torch's version takes one
+    /// and ignores the other (GraphStorm does): each trainer would then take the first GPU.
+    fn local_rank_option(&self, host: &Host) -> Option<&str> {
+        match self.args.local_rank_arg.as_ref()? {
+            RankOption::Named(name) => Some(name),
+            RankOption::AsTorch if check::is_within(&host.facts.torch, (2, 0, 0)..) => {
+                Some("--local-rank")
+            }
+            RankOption::AsTorch => Some("--local_rank"),
+        }
+    }
+
+    /// The OMP_NUM_THREADS of a process. A worker that is alone on its host and was not counted may
+    /// be anything, and may use the whole host.
+    fn omp_num_threads(
+        &self,
+        host: &Host,
+        role: Role,
+        count: u32,
+        binding: Option<&Binding>,
+    ) -> Option<OsString> {
+        let args = self.args;
+        let is_counted = args.num_trainers.is_some() || args.num_omp_threads.is_some();
+        let own = self.launch_machine.omp_num_threads.as_ref();
+        let threads = match (role, args.num_omp_threads, own, binding) {
+            (Role::Server, ..) => self.server_threads(host),
+            (Role::Worker, ..) if !is_counted => return None,
+            (_, Some(threads), ..) => threads,
+            (_, None, Some(own), _) => return Some(own.clone()),
+            // the cores that are not left to its samplers
+            (_, None, None, Some(binding)) => binding.cores.saturating_sub(args.num_samplers),
+            // launch.py's rule: half of the processors, which hyper-threads double
+            (_, None, None, None) => {
+                host.facts.cpus.unwrap_or(self.launch_machine.cpus) / 2 / count
+            }
+        };
+        Some(threads.max(1).to_string().into())
+    }
+
+    /// The number of threads of each server of a host. With auto, the servers share a quarter of
+    /// the host's processors; GraphStorm's launcher does the same, but with the processors of the
+    /// machine on which it runs.
+    fn server_threads(&self, host: &Host) -> u32 {
+        let cpus = host.facts.cpus.unwrap_or(self.launch_machine.cpus);
+        match self.args.num_server_threads {
+            ServerThreads::Number(threads) => threads,
+            ServerThreads::Auto => (cpus / 4 / self.num_servers).max(1),
+        }
+    }
+}
+
+fn set(process: &mut Process, name: &str, value: impl Display) {
+    process.set_env(name, value.to_string().as_ref());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
-    use record::{Command, IpAddr};
+    use record::{Command, Facts, Graph, IpAddr};
 
     fn hosts(count: u32) -> Vec<Host> {
         let host = |id| Host {
@@ -866,18 +574,18 @@ mod tests {
         line: &str,
         hosts: Vec<Host>,
         graph: Option<Graph>,
-        here: LauncherFacts,
+        launch_machine: LaunchMachine,
     ) -> Result<Vec<Process>, Vec<String>> {
         let args = Args::try_parse_from(["dgl-env"].into_iter().chain(line.split(' ')))
             .map_err(|error| vec![error.to_string()])?;
         let faults = |report: Report| report.0.iter().map(ToString::to_string).collect::<Vec<_>>();
         let command = args.command().map_err(faults)?;
-        let env = UserEnv::new(&args.env_given(), &|_| Some("from here".into())).map_err(faults)?;
-        let said = Said {
+        let env = UserEnv::new(&args, &|_| Some("from here".into())).map_err(faults)?;
+        let stream = StreamFacts {
             graph,
             workspace: None,
         };
-        let plan = Plan::new(&args, command, hosts, said, env, here).map_err(faults)?;
+        let plan = Plan::new(&args, command, hosts, stream, env, launch_machine).map_err(faults)?;
         Ok(plan.processes().collect())
     }
 
@@ -898,9 +606,9 @@ mod tests {
 
     #[test]
     fn the_table_of_launch_py() {
-        let here = LauncherFacts {
+        let here = LaunchMachine {
             cpus: 16,
-            ..LauncherFacts::default()
+            ..LaunchMachine::default()
         };
         let all = plan(
             "--num-trainers 2 --num-samplers 3 --num-servers 2 -- python3 t.py",
@@ -969,10 +677,10 @@ mod tests {
             master_port: Some(29507),
             ..Facts::default()
         };
-        let here = LauncherFacts {
+        let here = LaunchMachine {
             cpus: 64,
             pythonpath: Some("/lib".into()),
-            ..LauncherFacts::default()
+            ..LaunchMachine::default()
         };
         let all = plan(
             "--num-trainers 1 -- python3 t.py",
@@ -1020,7 +728,7 @@ mod tests {
                 &format!("--num-trainers 1 {line}"),
                 three.clone(),
                 Some(graph(3)),
-                LauncherFacts::default(),
+                LaunchMachine::default(),
             )
             .unwrap()
         };
@@ -1070,7 +778,7 @@ mod tests {
             "--role worker -- python3 t.py",
             three.clone(),
             None,
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert_eq!(
@@ -1085,10 +793,10 @@ mod tests {
     #[test]
     fn who_says_how_many_threads() {
         let omp = |line: &str, own: Option<&str>| {
-            let here = LauncherFacts {
+            let here = LaunchMachine {
                 cpus: 16,
                 omp_num_threads: own.map(OsString::from),
-                ..LauncherFacts::default()
+                ..LaunchMachine::default()
             };
             let all = plan(
                 &format!("{line} --num-trainers 2 -- python3 t.py"),
@@ -1120,7 +828,7 @@ mod tests {
             "--num-server-threads 0 --num-trainers 2 -- t",
             hosts(1),
             Some(graph(1)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         );
         assert!(none.unwrap_err()[0].contains("neither a number from 1 on nor auto"));
     }
@@ -1132,7 +840,7 @@ mod tests {
              -- /o/python3.11 t.py -x",
             hosts(2),
             Some(graph(2)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert_eq!(all.len(), 4);
@@ -1160,7 +868,7 @@ mod tests {
             "--launcher torch-launch --num-trainers 1 -- python t.py",
             hosts(1),
             Some(graph(1)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert!(
@@ -1177,9 +885,9 @@ mod tests {
             line,
             hosts(3),
             Some(graph(3)),
-            LauncherFacts {
+            LaunchMachine {
                 cpus: 64,
-                ..LauncherFacts::default()
+                ..LaunchMachine::default()
             },
         )
         .unwrap();
@@ -1236,7 +944,7 @@ mod tests {
             host.facts.iface = Some("eth1".into());
             host.facts.gpus = Some(4 - host.id);
         }
-        let plan = |line: &str| plan(line, two.clone(), None, LauncherFacts::default()).unwrap();
+        let plan = |line: &str| plan(line, two.clone(), None, LaunchMachine::default()).unwrap();
         let all = plan("--role worker --num-workers 2 --worker-env G={local_rank} -- python3 t.py");
         let seen: Vec<_> = all
             .iter()
@@ -1293,17 +1001,17 @@ mod tests {
     fn words_of_the_command_have_placeholders() {
         let line = "--role worker --num-workers 2 --master-port 4000 -- t {rank} {local_rank} \
             {host} {world_size} tcp://{master_addr}:{master_port} {\"rank\":1} {{rank}} ${rank}";
-        let all = plan(line, hosts(2), None, LauncherFacts::default()).unwrap();
+        let all = plan(line, hosts(2), None, LaunchMachine::default()).unwrap();
         assert_eq!(
             words(&all[3]),
             "t 3 1 1 4 tcp://10.0.0.1:4000 {\"rank\":1} {rank} ${rank}"
         );
         let line = "--num-trainers 2 -- python3 t.py --r={rank}";
-        let all = plan(line, hosts(2), Some(graph(2)), LauncherFacts::default()).unwrap();
+        let all = plan(line, hosts(2), Some(graph(2)), LaunchMachine::default()).unwrap();
         let seen: Vec<_> = [1, 5].map(|id| words(&all[id])).to_vec();
         assert_eq!(seen, ["python3 t.py --r=1", "python3 t.py --r=3"]);
         let line = "--launcher torchrun --num-trainers 2 -- python3 t.py {host} {world_size}";
-        let all = plan(line, hosts(2), Some(graph(2)), LauncherFacts::default()).unwrap();
+        let all = plan(line, hosts(2), Some(graph(2)), LaunchMachine::default()).unwrap();
         assert!(words(&all[3]).ends_with(" t.py 1 4"), "{}", words(&all[3]));
     }
 
@@ -1314,7 +1022,7 @@ mod tests {
         two[1].facts.torch = Some("1.13.1".into());
         let last = |flag: &str, id: usize| {
             let line = format!("{flag} --num-trainers 2 -- python3 t.py -x");
-            let all = plan(&line, two.clone(), Some(graph(2)), LauncherFacts::default());
+            let all = plan(&line, two.clone(), Some(graph(2)), LaunchMachine::default());
             words(&all.unwrap()[id])
         };
         let table = [
@@ -1332,11 +1040,11 @@ mod tests {
             assert_eq!(last(flag, id), wanted, "{flag}");
         }
         let line = "--role worker --num-workers 2 --local-rank-arg -- python3 t.py";
-        let workers = plan(line, two.clone(), None, LauncherFacts::default()).unwrap();
+        let workers = plan(line, two.clone(), None, LaunchMachine::default()).unwrap();
         assert_eq!(words(&workers[1]), "python3 t.py --local-rank=1");
         for wrong in ["--local-rank-arg=--", "--local-rank-arg=a;b"] {
             let line = format!("{wrong} --num-trainers 1 -- t");
-            let refused = plan(&line, two.clone(), Some(graph(2)), LauncherFacts::default());
+            let refused = plan(&line, two.clone(), Some(graph(2)), LaunchMachine::default());
             assert!(
                 refused.unwrap_err()[0].contains("--local-rank-arg"),
                 "{wrong}"
@@ -1353,7 +1061,7 @@ mod tests {
                 "--num-trainers gpus -- t",
                 hosts.to_vec(),
                 Some(graph(2)),
-                LauncherFacts::default(),
+                LaunchMachine::default(),
             )
         };
         let refused = |hosts: &[Host]| trainers(hosts).unwrap_err().join("; ");
@@ -1406,7 +1114,7 @@ mod tests {
         two.iter_mut()
             .for_each(|host| host.facts.home = Some("/home/u".into()));
         let line = "--num-trainers 1 --workspace ~/job --part-config ~/job/data/g.json -- t";
-        let all = plan(line, two, None, LauncherFacts::default()).unwrap();
+        let all = plan(line, two, None, LaunchMachine::default()).unwrap();
         assert_eq!(
             (all[0].cwd.as_deref(), env(&all[0], "DGL_CONF_PATH")),
             (Some("/home/u/job"), "/home/u/job/data/g.json")
@@ -1419,7 +1127,7 @@ mod tests {
             "--local-rank-arg --num-trainers 2 -- python3 t.py",
             hosts(1),
             Some(graph(1)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert_eq!(words(&local[2]), "python3 t.py --local_rank=1");
@@ -1427,7 +1135,7 @@ mod tests {
             "--role server --num-trainers 2 -- python3 t.py",
             hosts(2),
             Some(graph(2)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert!(servers.len() == 2 && servers.iter().all(|process| process.role == Role::Server));
@@ -1435,7 +1143,7 @@ mod tests {
             "--role worker -- hostname",
             hosts(3),
             None,
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert_eq!(
@@ -1451,7 +1159,7 @@ mod tests {
             "--group-id 3 --role trainer --num-trainers 1 -- python3 t.py",
             hosts(1),
             Some(graph(1)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert_eq!(env(&group[0], "DGL_GROUP_ID"), "3");
@@ -1463,7 +1171,7 @@ mod tests {
             "--env A=$HOME=1 --env B --env A=2;x --num-trainers 1 -- python3 t.py",
             hosts(1),
             Some(graph(1)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap();
         assert_eq!((env(&all[0], "A"), env(&all[0], "B")), ("2;x", "from here"));
@@ -1542,7 +1250,7 @@ mod tests {
             (
                 "--role worker -- python3 -m graphstorm.run.gs_link_prediction --cf c.yaml",
                 None,
-                "python3 -m graphstorm.run.gsgnn_lp.gsgnn_lp --cf c.yaml",
+                "or put gs-launch before the line",
             ),
             (
                 "--num-trainers 1 --launcher torchrun --local-rank-arg -- python t",
@@ -1576,14 +1284,9 @@ mod tests {
                 "have the script read LOCAL_RANK",
             ),
             (
-                "--role worker --trainer-env A=b -- t",
+                "--role worker --server-env A=b -- t",
                 Some(2),
-                "are not for workers",
-            ),
-            (
-                "--role worker --num-trainers 2 -- t",
-                None,
-                "--num-trainers: is not for workers\n  fix: say --num-workers",
+                "--server-env: is not for workers\n  fix: say --trainer-env, or --env",
             ),
             (
                 "--num-trainers 1 --graph-format csc,cso -- t",
@@ -1603,7 +1306,7 @@ mod tests {
             ("-- t", Some(2), "--num-trainers"),
         ];
         for (line, parts, problem) in table {
-            let got = plan(line, hosts(2), parts.map(graph), LauncherFacts::default())
+            let got = plan(line, hosts(2), parts.map(graph), LaunchMachine::default())
                 .expect_err(line)
                 .join("; ");
             assert!(got.contains(problem), "{line}: {got}");
@@ -1613,7 +1316,7 @@ mod tests {
             line,
             hosts(2100),
             Some(graph(2100)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         )
         .unwrap_err()
         .join("; ");
@@ -1626,7 +1329,7 @@ mod tests {
             "--num-trainers 1 --part-config ./data//g.json -- t",
             hosts(2),
             Some(graph(2)),
-            LauncherFacts::default(),
+            LaunchMachine::default(),
         );
         assert!(same.is_ok(), "the same path in other words");
     }

@@ -1,79 +1,57 @@
 //! Compares the script's own options with the plan: DGL takes some settings from the environment,
 //! and the script repeats them.
 
+use crate::args::Args;
 use crate::check;
 use crate::command::UserCommand;
-use crate::paths;
+use crate::paths::{self, JobPaths};
 use record::Host;
-
-/// The settings with which the script's own options must agree.
-pub struct Job<'a> {
-    /// The folder of the job.
-    pub workspace: Option<&'a str>,
-    /// DGL_CONF_PATH.
-    pub part_config: &'a str,
-    /// DGL_IP_CONFIG.
-    pub ip_config: &'a str,
-    /// The graph's name, if it is known.
-    pub graph_name: Option<&'a str>,
-    /// DGL_NUM_SAMPLER.
-    pub num_samplers: u32,
-    /// DGL_NUM_SERVER.
-    pub num_servers: u32,
-}
 
 /// Warnings about options of the script that differ from what DGL reads from the environment. They
 /// are not faults, because a script's options may mean something else.
-pub fn warnings(command: &UserCommand, job: &Job, hosts: &[Host]) -> Vec<String> {
-    let args = command.script_args();
+pub fn warnings(
+    command: &UserCommand,
+    args: &Args,
+    job: &JobPaths,
+    graph_name: Option<&str>,
+    hosts: &[Host],
+) -> Vec<String> {
+    const READ: &str = "trainers read the script's, servers the other";
+    const NAME: &str = "trainers look for a graph of the name that the partition config has";
+    const COUNT: &str = "DGL to 0.6.0 believes the script, and the job waits for ever for \
+        processes that do not come";
+    let given = command.script_args();
     let mut warnings = Vec::new();
-    let mut differs = |names: &[&str], ours: &str, same: &dyn Fn(&str) -> bool, why: &str| {
-        if let Some((name, theirs)) = option(&args, names).filter(|(_, theirs)| !same(theirs)) {
+    let mut compare = |names: &[&str], ours: &str, is_same: &dyn Fn(&str) -> bool, why: &str| {
+        if let Some((name, theirs)) = option(&given, names).filter(|(_, theirs)| !is_same(theirs)) {
             warnings.push(format!("the script's {name} {theirs} is not {ours}: {why}"));
         }
     };
-    let same_path = |ours: &str, theirs: &str| {
-        let unseen = !command.stays() && !theirs.starts_with('/');
-        unseen || paths::same(job.workspace, ours, theirs)
-    };
-    let why = "trainers read the script's, servers the other";
-    differs(
-        &["ip_config"],
-        job.ip_config,
-        &|theirs| same_path(job.ip_config, theirs),
-        why,
-    );
-    differs(
-        &["part_config", "conf_path"],
-        job.part_config,
-        &|theirs| same_path(job.part_config, theirs),
-        why,
-    );
-    if let Some(name) = job.graph_name {
-        differs(
-            &["graph_name"],
-            name,
-            &|theirs| theirs == name,
-            "trainers look for a graph of the name that the partition config has",
-        );
+    let part_config = job.part_config.as_deref().unwrap_or_default();
+    for (names, ours) in [
+        (&["ip_config"][..], job.ip_config.as_str()),
+        (&["part_config", "conf_path"], part_config),
+    ] {
+        let is_same = |theirs: &str| {
+            let is_elsewhere = !command.stays() && !theirs.starts_with('/');
+            is_elsewhere || paths::same(job.workspace.as_deref(), ours, theirs)
+        };
+        compare(names, ours, &is_same, READ);
     }
-    // up to 0.6.0 the script's initialize() sets it; later the environment does
-    if hosts
+    if let Some(name) = graph_name {
+        compare(&["graph_name"], name, &|theirs| theirs == name, NAME);
+    }
+    // up to 0.6.0 the script's initialize() sets them; later the environment does
+    if !hosts
         .iter()
-        .any(|host| !check::at_least(&host.facts.dgl, (0, 6, 1)))
+        .all(|host| check::is_within(&host.facts.dgl, (0, 6, 1)..))
     {
-        let why = "DGL to 0.6.0 believes the script, and the job waits for ever for processes \
-            that do not come";
         for (name, flag, count) in [
-            ("num_workers", "--num-samplers", job.num_samplers),
-            ("num_servers", "--num-servers", job.num_servers),
+            ("num_workers", "--num-samplers", args.num_samplers),
+            ("num_servers", "--num-servers", args.num_servers.into()),
         ] {
-            differs(
-                &[name],
-                &format!("{flag} {count}"),
-                &|theirs| theirs.parse() == Ok(count),
-                why,
-            );
+            let is_same = |theirs: &str| theirs.parse() == Ok(count);
+            compare(&[name], &format!("{flag} {count}"), &is_same, COUNT);
         }
     }
     warnings
@@ -105,6 +83,7 @@ pub fn option<'a>(args: &'a [Option<String>], names: &[&str]) -> Option<(&'a str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
     use std::ffi::OsString;
 
     fn warnings_for(command: &str, dgl: Option<&str>) -> String {
@@ -115,15 +94,13 @@ mod tests {
         };
         let mut host = Host::default();
         host.facts.dgl = dgl.map(str::to_owned);
-        let job = Job {
-            workspace: Some("/ws"),
-            part_config: "data/g.json",
-            ip_config: "ip_config.txt",
-            graph_name: Some("g"),
-            num_samplers: 2,
-            num_servers: 1,
+        let job = JobPaths {
+            workspace: Some("/ws".to_owned()),
+            part_config: Some("data/g.json".to_owned()),
+            ip_config: "ip_config.txt".to_owned(),
         };
-        warnings(&command, &job, &[host]).join("; ")
+        let args = Args::parse_from(["dgl-env", "--num-trainers=1", "--num-samplers=2", "t"]);
+        warnings(&command, &args, &job, Some("g"), &[host]).join("; ")
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]

@@ -5,13 +5,13 @@
 pub type Simple = Vec<Word>;
 
 /// A word of shell text.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The text without quotes; each expansion is replaced by a `$`.
     pub text: String,
     /// Whether no part of it is an expansion or a pattern.
     pub literal: bool,
-    /// The position of the byte after it.
+    /// The position of what follows it: of a byte in shell text, of a word among words.
     pub end: usize,
 }
 
