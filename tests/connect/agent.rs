@@ -87,7 +87,7 @@ fn is_agent(name: &str) -> bool {
 }
 
 fn well(ran: &Ran) {
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
 }
 
 /// With root of a namespace of its own, where it may mount; runs `first` before the words.
@@ -155,12 +155,8 @@ fn below_any_login_shell_and_its_noise() {
     }
     let host = Host::new("agent-loud");
     let loud = host.log_in("exec yes");
-    assert_eq!(loud.status, 74, "{}", loud.err);
-    assert!(
-        loud.err.contains("says more than") && loud.err.contains("~/.bashrc"),
-        "{}",
-        loud.err
-    );
+    loud.ends(74);
+    loud.err_has("says more than").err_has("~/.bashrc");
 }
 
 #[test]
@@ -279,7 +275,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
         ["$HOME", "$TMPDIR"].map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}"));
     let mounts = format!("{} && {}", own_disks("noexec"), mounts.join(" && "));
     let refused = host.log_in(&with_mounts(&mounts));
-    assert_eq!(refused.status, 74, "{}", refused.err);
+    refused.ends(74);
     for words in [
         "no folder there can hold and run host-agent",
         "/home/.cache/dgl-tools (full, read-only or noexec)",
@@ -324,8 +320,8 @@ fn what_a_cut_leaves_is_removed_later() {
     for program in ["gzip", "cat"] {
         executable(&host.folder.join("bin").join(program), cut);
     }
-    let failed = host.log_in("PATH=$PWD/bin:$PATH exec setsid --wait \"$@\"");
-    assert_eq!(failed.status, 74, "{}", failed.err);
+    host.log_in("PATH=$PWD/bin:$PATH exec setsid --wait \"$@\"")
+        .ends(74);
     let names = names_in(&host.cache());
     assert!(
         names.len() == 1 && names[0].len() == 33 && names[0].starts_with('.'),
@@ -405,9 +401,9 @@ fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
             assert!(seconds > 2 * limit, "it was no slow link: {seconds} s");
             host.only_agent_in(&host.cache());
         } else {
-            assert_eq!(ran.status, 74, "{}", ran.err);
+            ran.ends(74);
             let said = format!("no answer within {limit} s");
-            assert!(ran.err.contains(&said), "{}", ran.err);
+            ran.err_has(&said);
             soon("half of an agent is removed", || {
                 names_in(&host.cache()).is_empty()
             });
@@ -505,12 +501,8 @@ fn another_machine_type_is_refused_with_the_cure() {
             format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
         executable(&host.folder.join("bin/uname"), &uname);
         let refused = host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"");
-        assert_eq!(refused.status, 74, "{}", refused.err);
-        assert!(
-            refused.err.contains(problem) && refused.err.contains(fix),
-            "{}",
-            refused.err
-        );
+        refused.ends(74);
+        refused.err_has(problem).err_has(fix);
         assert!(!host.cache().exists());
     }
     // with its agent in a folder that is named, it is that which is sent
@@ -533,7 +525,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         &host.folder,
         &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"),
     );
-    assert_eq!(sent.status, 74, "it is not an agent: {}", sent.err);
+    sent.ends(74);
     assert!(
         sent.err
             .contains("/own (it did not arrive whole, or does not run)"),
@@ -559,8 +551,7 @@ fn a_host_that_has_next_to_nothing() {
                 mkdir -p "root/${library%/*}" && cp -L "$library" "root/$library"; done
         done"#;
     let agent = tools().join("host-agent");
-    let made = sh(&folder, &format!("AGENT='{}'; {make}", agent.display()));
-    assert_eq!(made.status, 0, "{}", made.err);
+    sh(&folder, &format!("AGENT='{}'; {make}", agent.display())).ends(0);
     // chroot is not in the PATH of Debian's users
     let enter = "PATH=$PATH:/usr/sbin:/sbin
         exec unshare --user --map-root-user --pid --fork --kill-child \
@@ -595,15 +586,10 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
     }
     let folder = scratch("agent-static");
     std::fs::copy(&agent, folder.join("host-agent")).unwrap();
-    let ran = sh(
+    sh(
         &folder,
         "echo '{\"do\":\"list_jobs\"}' | PATH=$PATH:/usr/sbin:/sbin unshare --user \
          --map-root-user chroot . /host-agent",
-    );
-    assert_eq!(
-        (ran.status, ran.out.as_str()),
-        (0, "{\"event\":\"done\"}\n"),
-        "{}",
-        ran.err
-    );
+    )
+    .gives(0, "{\"event\":\"done\"}\n");
 }

@@ -24,7 +24,7 @@ fn a_command_template_carries_the_whole_path() {
             \"last words\"' | dgl-spawn --format human &&
         ipconf-check --login logins.txt ip.txt | dgl-reap --list --format human >list.txt";
     let ran = sh(&folder, script);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let lines: Vec<_> = ran.out.lines().collect();
     assert_eq!(
         lines,
@@ -45,7 +45,6 @@ fn a_command_template_carries_the_whole_path() {
     );
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn a_template_that_fails_says_why() {
     if takes_seconds() {
@@ -167,8 +166,8 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         "ipconf-check ip.txt | timeout -s KILL 20 dgl-reap --list --connect './floods {name}' \
          --connect-timeout 1s",
     );
-    assert_eq!(ran.status, 74, "{}", ran.err);
-    assert!(ran.err.contains("no answer within 1 s"), "{}", ran.err);
+    ran.ends(74);
+    ran.err_has("no answer within 1 s");
 }
 
 /// One that does not end with its stdin, nor when it is told to.
@@ -182,7 +181,7 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
     let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
     executable(&folder.join("stays"), stays);
     for trap in ["-", "\"\""] {
-        let ran = sh(
+        sh(
             &folder,
             &format!(
                 "rm -f pids; ipconf-check ip.txt | timeout -s KILL 40 dgl-reap --list --connect \
@@ -190,8 +189,8 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
                  for pid in $(cat pids); do [ ! -e /proc/$pid ] || {{ kill -9 $pid; echo $pid; }}; \
                  done"
             ),
-        );
-        assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{}", ran.err);
+        )
+        .gives(0, "");
         let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
         assert_eq!(pids.lines().count(), 3);
     }
@@ -311,7 +310,7 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
     ] {
         let ran = run(host, port);
         assert_eq!(ran.status == 0, why.is_empty(), "{}", ran.err);
-        assert!(ran.err.contains(why), "{}", ran.err);
+        ran.err_has(why);
     }
 }
 
@@ -328,13 +327,7 @@ fn a_host_needs_neither_dd_nor_base64() {
     let script = "echo 127.0.0.1 >ip.txt; export LOG=$PWD/called.log
         ipconf-check ip.txt | dgl-env --role worker -- echo well | dgl-spawn --format human \
             --connect \"env PATH=$PWD/bin:$PATH\"";
-    let ran = sh(&folder, script);
-    assert_eq!(
-        (ran.status, ran.out.as_str()),
-        (0, "[127.0.0.1 worker 0] well\n"),
-        "{}",
-        ran.err
-    );
+    sh(&folder, script).gives(0, "[127.0.0.1 worker 0] well\n");
     assert!(!folder.join("called.log").exists());
 }
 
@@ -346,31 +339,21 @@ fn local_and_underscores() {
         local --num_servers 2 --connect_timeout 5s |
         dgl-env --role worker --workspace \"$PWD\" --master_port 31100 -- sh -c 'echo \
             $MASTER_PORT' | dgl-spawn --connect local --no_preflight --format human";
-    let ran = sh(&folder, script);
-    assert_eq!(
-        (ran.status, ran.out.as_str()),
-        (0, "[127.0.0.1 worker 0] 31100\n"),
-        "{}",
-        ran.err
-    );
+    sh(&folder, script).gives(0, "[127.0.0.1 worker 0] 31100\n");
     // the command line beats the environment
-    let beaten = sh(
+    sh(
         &folder,
         "export DGL_TOOLS_CONNECT='false {name}'; ipconf-check ip.txt | host-probe --connect \
          local >/dev/null",
-    );
-    assert_eq!(beaten.status, 0, "{}", beaten.err);
-    let taken = sh(
+    )
+    .ends(0);
+    sh(
         &folder,
         "export DGL_TOOLS_CONNECT='false {name}'; ipconf-check ip.txt | host-probe >/dev/null",
-    );
-    assert_eq!(taken.status, 74, "{}", taken.err);
+    )
+    .ends(74);
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn some_hosts_only_on_real_hosts() {
     let folder = scratch("some");
@@ -380,7 +363,7 @@ fn some_hosts_only_on_real_hosts() {
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
         --script-folder code >plan.jsonl; part-push <plan.jsonl >pushed.jsonl";
     let pushed = cluster.sh(&folder, plan);
-    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    pushed.ends(0);
     let there = |host: u32, file: &str| cluster.0.join(format!("h{host}/srv/job/{file}")).exists();
 
     // to one host again
@@ -397,62 +380,48 @@ fn some_hosts_only_on_real_hosts() {
         [1, 2, 3].map(|host| there(host, "code/run it.sh")),
         [false, true, false]
     );
-    let two = cluster.sh(
-        &folder,
-        "part-push --host 0,2 --dry-run <plan.jsonl | grep -c 'run it.sh'; part-push --host 0 \
+    cluster
+        .sh(
+            &folder,
+            "part-push --host 0,2 --dry-run <plan.jsonl | grep -c 'run it.sh'; part-push --host 0 \
          --host 2 <plan.jsonl >/dev/null",
-    );
-    assert_eq!((two.status, two.out.as_str()), (0, "2\n"), "{}", two.err);
+        )
+        .gives(0, "2\n");
     assert_eq!(
         [1, 2, 3].map(|host| there(host, "code/run it.sh")),
         [true, true, true]
     );
 
     // what went to some hosts only is not a set for those who need all
-    let some = cluster.sh(
-        &folder,
-        "part-push --host 1 <pushed.jsonl | dgl-env --role worker -- true",
-    );
-    assert!(
-        some.status == 65 && some.err.contains("pushed records are missing"),
-        "{} {}",
-        some.status,
-        some.err
-    );
-    let again = cluster.sh(
-        &folder,
-        "part-push <pushed.jsonl | dgl-env --role worker -- true >job.jsonl",
-    );
-    assert_eq!(
-        again.status, 0,
-        "a stream that was pushed can be pushed again: {}",
-        again.err
-    );
+    cluster
+        .sh(
+            &folder,
+            "part-push --host 1 <pushed.jsonl | dgl-env --role worker -- true",
+        )
+        .ends(65)
+        .err_has("pushed records are missing");
+    cluster
+        .sh(
+            &folder,
+            "part-push <pushed.jsonl | dgl-env --role worker -- true >job.jsonl",
+        )
+        .ends(0);
 
     // one host probed, the others as they were; no other host is even logged in to
     cluster.call(&["stop", "3"]);
-    let probed = cluster.sh(
-        &folder,
-        "ipconf-check ip.txt | host-probe --host 1 | jq -c '[.id, has(\"cpus\")]'",
-    );
-    assert_eq!(
-        (probed.status, probed.out.as_str()),
-        (0, "[0,false]\n[1,true]\n[2,false]\n"),
-        "{}",
-        probed.err
-    );
+    cluster
+        .sh(
+            &folder,
+            "ipconf-check ip.txt | host-probe --host 1 | jq -c '[.id, has(\"cpus\")]'",
+        )
+        .gives(0, "[0,false]\n[1,true]\n[2,false]\n");
     cluster.call(&["start", "3"]);
     let one = cluster.sh(
         &folder,
         "dgl-env --role worker -- sh -c 'echo $RANK of $WORLD_SIZE' \
             <pushed.jsonl | dgl-spawn --host 2 --format human",
     );
-    assert_eq!(
-        (one.status, one.out.as_str()),
-        (0, "[10.77.0.3 worker 2] 2 of 3\n"),
-        "{}",
-        one.err
-    );
+    one.gives(0, "[10.77.0.3 worker 2] 2 of 3\n");
 
     // holes: never by chance, and with --partial on purpose, said once
     let tools = [
@@ -540,10 +509,6 @@ fn some_hosts_only_on_real_hosts() {
     cluster.assert_clean();
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn what_ssh_is_told_on_real_hosts() {
     let folder = scratch("ssh-config");
@@ -626,7 +591,7 @@ fn what_ssh_is_told_on_real_hosts() {
         PidFile=none\"; $sshd -p 2222 && $sshd -p 2223 -o HostKey=/tmp/rsa -o \
         HostKeyAlgorithms=ssh-rsa'";
     let started = cluster.sh(&folder, &format!("LAB='{}'; {second}", cluster.0.display()));
-    assert_eq!(started.status, 0, "{}", started.err);
+    started.ends(0);
     soon("sshd listens on port 2222", || {
         cluster
             .sh(&folder, "ssh h2 grep -q :08AE /proc/net/tcp")
@@ -634,17 +599,14 @@ fn what_ssh_is_told_on_real_hosts() {
             == 0
     });
     // a host that can show its key only with a signature over SHA-1
-    let outdated = cluster.sh(
-        &folder,
-        "echo 10.77.0.2 | ipconf-check | host-probe --connect ssh2 --ssh-port 2223 --host-key \
+    cluster
+        .sh(
+            &folder,
+            "echo 10.77.0.2 | ipconf-check | host-probe --connect ssh2 --ssh-port 2223 --host-key \
          accept-new",
-    );
-    assert!(
-        outdated.status == 74 && outdated.err.contains("no SSH handshake"),
-        "{}{}",
-        outdated.out,
-        outdated.err
-    );
+        )
+        .ends(74)
+        .err_has("no SSH handshake");
     let config = format!(
         "Host 10.77.0.2\n  Port 2222\n  User {user}\n  HostKeyAlias h2\nHost 10.77.0.3\n  \
          ProxyJump 10.77.0.2\n"
@@ -655,21 +617,11 @@ fn what_ssh_is_told_on_real_hosts() {
                 DGL_TOOLS_SSH_CONFIG=config dgl-spawn --format human";
     let ssh = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh | sort"));
     let both = "[10.77.0.2 worker 1] 10.77.0.1 2222\n[10.77.0.3 worker 2] 10.77.0.2 22\n";
-    assert_eq!((ssh.status, ssh.out.as_str()), (0, both), "{}", ssh.err);
+    ssh.gives(0, both);
     let ssh2 = cluster.sh(&folder, &format!("{told} --host 1 --connect ssh2"));
-    assert_eq!(
-        (ssh2.status, ssh2.out.as_str()),
-        (0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n"),
-        "{}",
-        ssh2.err
-    );
+    ssh2.gives(0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n");
     let beyond = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh2"));
-    assert_eq!(
-        (beyond.status, beyond.out.as_str()),
-        (74, ""),
-        "{}",
-        beyond.err
-    );
+    beyond.gives(74, "");
     assert!(
         beyond
             .err
@@ -678,7 +630,7 @@ fn what_ssh_is_told_on_real_hosts() {
         "{}",
         beyond.err
     );
-    assert!(beyond.err.contains("nothing was started"), "{}", beyond.err);
+    beyond.err_has("nothing was started");
 }
 
 /// What an ssh_config has for a person is not for a tool: nothing is lent to a host, and a second
@@ -713,7 +665,7 @@ fn nothing_is_lent_to_real_hosts() {
          s=$?; kill $own; [ ! -e /tmp/local-command ] || exit 8; exit $s"
     );
     let got = cluster.sh(&folder, &script);
-    assert_eq!(got.status, 0, "{}{}", got.out, got.err);
+    got.ends(0);
     assert!(
         got.out
             .contains("[10.77.0.2 worker 1] no agent, no display, "),
@@ -721,22 +673,14 @@ fn nothing_is_lent_to_real_hosts() {
         got.out
     );
     // alone: no port of ours is forwarded there
-    let alone = cluster.sh(
-        &folder,
-        &format!("{agent}; {job}; test ! -e /tmp/local-command"),
-    );
-    assert_eq!(
-        (alone.status, alone.out.as_str()),
-        (0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n"),
-        "{}",
-        alone.err
-    );
+    cluster
+        .sh(
+            &folder,
+            &format!("{agent}; {job}; test ! -e /tmp/local-command"),
+        )
+        .gives(0, "[10.77.0.2 worker 1] no agent, no display, 0 ports\n");
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn known_hosts_of_real_hosts() {
     let folder = scratch("known-hosts");
@@ -779,7 +723,7 @@ fn known_hosts_of_real_hosts() {
         \"RevokedHostKeys $PWD/revoked\" >config;
         DGL_TOOLS_SSH_CONFIG=config host-probe --host 1,2 <hosts >out";
     let ssh2 = cluster.sh(&folder, revoked);
-    assert_eq!(ssh2.status, 74, "{}", ssh2.err);
+    ssh2.ends(74);
     for told in [
         "host 1 (10.77.0.2): ssh_config has revokedhostkeys ",
         "host 2 (10.77.0.3): ssh_config has ",
@@ -793,13 +737,9 @@ fn known_hosts_of_real_hosts() {
             "export DGL_TOOLS_CONNECT=ssh; {revoked}; s=$?; jq -r '.ok != false' out; exit $s"
         ),
     );
-    assert!(
-        ssh.status == 74
-            && ssh.err.contains("host-probe: host 1 (10.77.0.2): ")
-            && ssh.err.contains("revoked"),
-        "{}",
-        ssh.err
-    );
+    ssh.ends(74)
+        .err_has("host-probe: host 1 (10.77.0.2): ")
+        .err_has("revoked");
     assert!(
         ssh.err
             .contains("fix: do not connect; ask who runs the host"),
@@ -821,8 +761,9 @@ fn known_hosts_of_real_hosts() {
         "{}",
         ssh2.err
     );
-    let ssh = cluster.sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"));
-    assert_eq!(ssh.status, 0, "{}", ssh.err);
+    cluster
+        .sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"))
+        .ends(0);
 }
 
 /// Values that `ssh -G` prints as they are: `none` is no file, and names of keys have tokens.
@@ -835,7 +776,7 @@ fn files_that_ssh_config_names_on_real_hosts() {
     let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts none; echo 'UserKnownHostsFile \
         none' >config; export DGL_TOOLS_CONNECT=ssh2";
     let strict = cluster.sh(&folder, &format!("{begin}; : >~/.ssh/known_hosts; {probe}"));
-    assert_eq!(strict.status, 74, "{}", strict.err);
+    strict.ends(74);
     assert!(
         strict.err.contains("its key is not in known_hosts")
             || strict.err.contains("these keys are not in known_hosts"),
@@ -846,22 +787,19 @@ fn files_that_ssh_config_names_on_real_hosts() {
         &folder,
         &format!("{begin}; rm none; {probe} --host-key accept-new"),
     );
-    assert_eq!(accept.status, 74, "{}", accept.err);
-    assert!(
-        accept.err.contains("there is no known_hosts file"),
-        "{}",
-        accept.err
-    );
+    accept.ends(74);
+    accept.err_has("there is no known_hosts file");
     assert!(!folder.join("none").exists());
 
     let key = "export DGL_TOOLS_CONNECT=ssh2; [ -e key ] || { cp ~/.ssh/id_ed25519 key; mv \
         ~/.ssh/id_ed25519 ~/.ssh/id-$(id -un); }; printf 'IdentitiesOnly yes\\nIdentityFile ";
     let known = "\\n' >config";
-    let told = cluster.sh(
-        &folder,
-        &format!("{key}%%d/.ssh/id-%%r{known}; {probe} --host-key accept-new"),
-    );
-    assert_eq!(told.status, 0, "{}", told.err);
+    cluster
+        .sh(
+            &folder,
+            &format!("{key}%%d/.ssh/id-%%r{known}; {probe} --host-key accept-new"),
+        )
+        .ends(0);
     for file in ["%%d/.ssh/id-%%C", ".ssh/id-root"] {
         let refused = cluster.sh(&folder, &format!("{key}{file}{known}; {probe}"));
         assert_eq!(refused.status, 74, "{file}: {}", refused.err);

@@ -141,10 +141,6 @@ fn real_hosts_the_whole_path_through_engines() {
     engine.cluster.assert_clean();
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     let engine = Engine::up("engine-faults");
@@ -162,7 +158,7 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
         "sh -c 'echo \"error: unable to upgrade connection\" >&2; [ $RANK = 0 ] || exit 3; sleep \
          60'",
     );
-    assert_eq!(failed.status, 3, "{}", failed.err);
+    failed.ends(3);
     assert!(
         failed
             .out
@@ -187,19 +183,10 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     // the engine's: what was there and is stopped, what is not there
     engine.cluster.call(&["stop", "2"]);
     let stopped = run("true");
-    assert_eq!(
-        (stopped.status, stopped.out.as_str()),
-        (74, ""),
-        "{}",
-        stopped.err
-    );
+    stopped.gives(74, "");
     let words = "dgl-spawn: host 1 (10.77.0.2): kubectl: error: unable to upgrade connection: \
         container not found (\"trainer\")\n";
-    assert!(
-        stopped.err.contains(words) && stopped.err.contains("nothing was started"),
-        "{}",
-        stopped.err
-    );
+    stopped.err_has(words).err_has("nothing was started");
     engine.cluster.call(&["start", "2"]);
     for (template, words) in [
         (

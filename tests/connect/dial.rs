@@ -109,8 +109,7 @@ impl Lab {
 }
 
 fn kill(signal: &str, pid: &str) {
-    let killed = sh(Path::new("/"), &format!("kill -{signal} {pid}"));
-    assert_eq!(killed.status, 0, "{}", killed.err);
+    sh(Path::new("/"), &format!("kill -{signal} {pid}")).ends(0);
 }
 
 #[test]
@@ -127,13 +126,8 @@ fn one_command_carries_the_whole_path() {
         dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo' <pushed.jsonl |
             dgl-spawn --format human && ipconf-check ip.txt | dgl-reap --list --format human \
                 >list.txt";
-    let ran = lab.sh(script);
-    assert_eq!(
-        (ran.status, ran.out.as_str()),
-        (0, "[127.0.0.1 worker 0] graph of part 0\n"),
-        "{}",
-        ran.err
-    );
+    lab.sh(script)
+        .gives(0, "[127.0.0.1 worker 0] graph of part 0\n");
     // host-probe, part-push, part-pull, dgl-spawn, dgl-reap
     assert_eq!(lab.read("engine.log").lines().count(), 5);
     lab.assert_clean();
@@ -148,7 +142,7 @@ fn hosts_are_known_by_their_names_and_each_has_its_part() {
          <job.jsonl | sort",
     );
     let lines = "[n1 worker 0] 0 on n1\n[n2 worker 1] 1 on n2\n[n3 worker 2] 2 on n3\n";
-    assert_eq!((ran.status, ran.out.as_str()), (0, lines), "{}", ran.err);
+    ran.gives(0, lines);
     lab.assert_clean();
 }
 
@@ -160,10 +154,10 @@ fn lists_of_hosts_stand_where_the_command_wants_them() {
         "#!/bin/sh\necho \"$1 $2 $3\" >lists.log; for name in $(echo \"$1\" | tr , ' '); do \
          SLURMD_NODENAME=$name \"$4\" & done; wait\n",
     );
-    let ran = lab.sh(
+    lab.sh(
         "dgl-reap --list --connect 'dial ./lists {names} {ips} {count}' <hosts.jsonl >/dev/null",
-    );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    )
+    .ends(0);
     assert_eq!(lab.read("lists.log"), "n1,n2 127.0.1.1,127.0.1.2 2\n");
 }
 
@@ -177,7 +171,7 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
         "dgl-reap --list --connect 'dial ./engine {agent} n1 n3' --connect-timeout 3s \
          <hosts.jsonl >/dev/null",
     );
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     assert!(
         ran.err
             .contains("host 1 (n2, 127.0.1.2): it did not dial in within 3 s")
@@ -198,8 +192,8 @@ fn agents_dial_the_address_that_was_said() {
         "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 dgl-reap --list --connect \
          'dial ./shows {ticket}' --connect-timeout 1s <hosts.jsonl",
     );
-    assert_eq!(ran.status, 74, "{}", ran.err);
-    assert!(ran.err.contains("dials 192.0.2.1:31997 ("), "{}", ran.err);
+    ran.ends(74);
+    ran.err_has("dials 192.0.2.1:31997 (");
     assert!(
         lab.read("ticket").contains("[\"192.0.2.1:31997\"]"),
         "{}",
@@ -226,12 +220,7 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
         "PATH=$PATH:/usr/sbin:/sbin; DGL_TOOLS_DIAL_PORT=31998 dgl-spawn --no-preflight \
          --format human --connect 'dial ./more {agent}' <job.jsonl | sort",
     );
-    assert_eq!(
-        (ran.status, ran.out.as_str()),
-        (0, "[n1 worker 0] well\n[n2 worker 1] well\n"),
-        "{}",
-        ran.err
-    );
+    ran.gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
     let said = |start: &str| {
         let mut lines = ran.err.lines().filter(|line| line.starts_with(start));
         assert!(
@@ -262,7 +251,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
         "PATH=$PATH:/usr/sbin:/sbin; dgl-reap --list --dial-port 31996 --connect \
          'dial ./more {agent}' <hosts.jsonl",
     );
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     for said in [
         "host 0 (n1, 127.0.1.1): several agents dialed in as this host: n1 (127.0.0.1, SLURM_NO",
         "SLURM_NODEID 4)",
@@ -291,7 +280,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
         ))
     };
     let refused = list("dial");
-    assert_eq!(refused.status, 74, "{}", refused.err);
+    refused.ends(74);
     for said in [
         "host 0 (n1, 192.0.2.1): n1 (127.0.0.1) tells that it is this host, whose address is \
          another one",
@@ -299,8 +288,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     ] {
         assert!(refused.err.contains(said), "{said}: {}", refused.err);
     }
-    let believed = list("dial-by-name");
-    assert_eq!(believed.status, 0, "{}", believed.err);
+    list("dial-by-name").ends(0);
     lab.assert_clean();
 }
 
@@ -310,8 +298,8 @@ fn the_command_may_do_more_after_its_agents_have_left() {
     let lab = Lab::new("dial-after", 2);
     let cleans = format!("{ENGINE}sleep 0.5\n: >cleaned\n");
     executable(&lab.folder.join("engine"), &cleans);
-    let ran = lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1 n2' <hosts.jsonl");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1 n2' <hosts.jsonl")
+        .ends(0);
     assert!(lab.folder.join("cleaned").exists(), "it was ended");
     lab.assert_clean();
 }
@@ -324,9 +312,8 @@ fn all_that_the_command_has_started_ends_with_the_tool() {
         &lab.folder.join("starts"),
         "#!/bin/sh\nsleep 600 & echo $! >pids\n(trap '' TERM; exec sleep 600) & echo $! >>pids\n",
     );
-    let ran = lab
-        .sh("dgl-reap --list --connect 'dial ./starts {agent}' --connect-timeout 1s <hosts.jsonl");
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    lab.sh("dgl-reap --list --connect 'dial ./starts {agent}' --connect-timeout 1s <hosts.jsonl")
+        .ends(74);
     let pids = lab.read("pids");
     assert_eq!(pids.lines().count(), 2, "{pids}");
     for pid in pids.lines() {
@@ -426,18 +413,13 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
     );
     let earlier =
         lab.sh("dgl-reap --list --connect 'dial ./first {agent} {ticket}' <hosts.jsonl >/dev/null");
-    assert_eq!(earlier.status, 0, "{}", earlier.err);
+    earlier.ends(0);
     let ran = lab.sh(
         "ulimit -n 400; agent=$(ls cache/dgl-tools/host-agent-*); export agent
          DGL_TOOLS_DIAL_PORT=31999 dgl-spawn --no-preflight --format human --connect \
          'dial python3 strangers.py {agent} {ticket} '\"$PWD/$agent\" <job.jsonl | sort",
     );
-    assert_eq!(
-        (ran.status, ran.out.as_str()),
-        (0, "[n1 worker 0] well\n[n2 worker 1] well\n"),
-        "{}",
-        ran.err
-    );
+    ran.gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
     assert!(
         ran.err
             .contains("without the secret of this run, the last from 127.0.0.1"),
@@ -463,7 +445,7 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
         "dgl-spawn --no-preflight --format human --connect 'dial ./looks {agent} {ticket}' \
          <job.jsonl",
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let ticket: serde_json::Value = serde_json::from_str(&lab.read("ticket")).unwrap();
     let secret = ticket["secret"].as_str().unwrap();
     assert!(secret.len() > 60 && lab.read("command").contains(" dial "));
@@ -526,15 +508,10 @@ fn agents_that_wait_take_one_ticket_after_the_other() {
     );
     let connect = "--connect 'dial cp {ticket} volume/ticket'";
     for _ in 0..2 {
-        let ran = lab.sh(&format!(
+        lab.sh(&format!(
             "dgl-spawn --no-preflight --format human {connect} <job.jsonl | sort"
-        ));
-        assert_eq!(
-            (ran.status, ran.out.as_str()),
-            (0, "[n1 worker 0] well\n[n2 worker 1] well\n"),
-            "{}",
-            ran.err
-        );
+        ))
+        .gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
     }
     fs::write(lab.folder.join("stop"), "").unwrap();
     pods.wait().unwrap();
@@ -603,7 +580,7 @@ fn a_left_job_stays_unless_the_engine_would_end_it() {
         "{spawn} --detach --connect 'dial env SLURM_STEP_ID=0 ./engine {{agent}} n1 n2' \
          <job.jsonl"
     ));
-    assert_eq!(refused.status, 2, "{}", refused.err);
+    refused.ends(2);
     assert!(
         refused
             .err
@@ -613,24 +590,19 @@ fn a_left_job_stays_unless_the_engine_would_end_it() {
     );
     lab.assert_clean();
     // one host: the state of two would lie in one home
-    let one = lab.sh(&format!(
+    lab.sh(&format!(
         "jq -c 'select(.type==\"process\").of=1 | select(.type==\"host\" or .id==0)' job.jsonl \
          >one.jsonl; {spawn} --detach --host 0 --partial --connect 'dial ./engine {{agent}} n1' \
          <one.jsonl"
-    ));
-    assert_eq!(one.status, 0, "{}", one.err);
+    ))
+    .ends(0);
     lab.assert_clean_of_dialers();
     fs::write(lab.folder.join("go"), "").unwrap();
-    let attached = lab.sh(
+    lab.sh(
         "dgl-spawn --attach left --host 0 --format human --connect 'dial ./engine {agent} n1' \
          <hosts.jsonl",
-    );
-    assert_eq!(
-        (attached.status, attached.out.as_str()),
-        (0, "[n1 worker 0] well\n"),
-        "{}",
-        attached.err
-    );
+    )
+    .gives(0, "[n1 worker 0] well\n");
 }
 
 impl Lab {
@@ -665,23 +637,18 @@ fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
          cmp out/part2/graph.dgl got/h2/data/part2/graph.dgl"
     );
     let ran = cluster.sh(&folder, &script);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     for part in 0..3 {
         let line = format!(
             "[10.77.0.{} worker {part}] graph of part {part}\n",
             part + 1
         );
-        assert!(ran.out.contains(&line), "{}", ran.out);
+        ran.out_has(&line);
     }
-    let direct = cluster.sh(
+    cluster.sh(
         &folder,
         "ipconf-check ip.txt | dgl-stacks --job none --connect 'dial ./engine {agent} h1 h2 h3'",
-    );
-    assert!(
-        direct.err.contains("no process of job none on any host"),
-        "{}",
-        direct.err
-    );
+    ).err_has("no process of job none on any host");
     cluster.assert_clean();
 }
 
@@ -690,11 +657,7 @@ fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
 #[ignore = "needs Open MPI: make test-mpirun"]
 fn real_hosts_dial_in_that_mpirun_starts() {
     let folder = scratch("dial-mpirun");
-    let found = sh(&folder, "command -v mpirun");
-    assert_eq!(
-        found.status, 0,
-        "no mpirun here: apt-get install openmpi-bin"
-    );
+    sh(&folder, "command -v mpirun").ends(0);
     let cluster = Cluster::up("dial-mpirun", 3);
     ip_config(&folder, 3);
     fs::create_dir(folder.join("src")).unwrap();
@@ -711,21 +674,15 @@ fn real_hosts_dial_in_that_mpirun_starts() {
          dgl-spawn --format human | sort"
     );
     let ran = cluster.sh(&folder, &script);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     for host in 1..=3 {
         let line = format!("[10.77.0.{host} worker {}] to all\n", host - 1);
-        assert!(ran.out.contains(&line), "{}{}", ran.out, ran.err);
+        ran.out_has(&line);
     }
     // a host that mpirun cannot reach
     cluster.call(&["stop", "3"]);
     let script = format!("{way} ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe");
-    let down = cluster.sh(&folder, &script);
-    assert!(
-        down.status == 74 && down.err.contains("mpirun"),
-        "{} {}",
-        down.status,
-        down.err
-    );
+    cluster.sh(&folder, &script).ends(74).err_has("mpirun");
     cluster.assert_clean();
 }
 
@@ -759,8 +716,8 @@ fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
 #[test]
 fn a_folder_of_tickets_is_seen_by_nobody_else() {
     let lab = Lab::new("dial-folder", 1);
-    let ran = lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl")
+        .ends(0);
     let mode = fs::metadata(lab.folder.join("cache/dgl-tools"))
         .unwrap()
         .permissions()
@@ -773,7 +730,7 @@ fn a_folder_of_tickets_is_seen_by_nobody_else() {
 #[test]
 fn only_what_a_run_has_made_is_removed() {
     let lab = Lab::new("dial-tidy", 1);
-    let ran = lab.sh(
+    lab.sh(
         "mkdir -p cache/dgl-tools; chmod 700 cache/dgl-tools; cd cache/dgl-tools
          a=0123456789abcdef0123456789abcdef b=f123456789abcdef0123456789abcdef
          mkdir dial-dataset dial-$a dial-$b
@@ -784,8 +741,8 @@ fn only_what_a_run_has_made_is_removed() {
          $(dirname $(command -v dgl-spawn))/host-agent engine \"$PWD/dial-mine\" /dev/null true \
             </dev/null
          ls -d dial-mine/* cache/dgl-tools/dial-* cache/dgl-tools/dial-*/* >left",
-    );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    )
+    .ends(0);
     assert_eq!(
         lab.read("left"),
         "cache/dgl-tools/dial-dataset\ncache/dgl-tools/dial-dataset/ticket\n\
@@ -795,7 +752,7 @@ fn only_what_a_run_has_made_is_removed() {
 }
 
 fn can_be_changed(ran: &Ran, folder: &str) {
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     let problem = format!("{folder}, where hosts find host-agent, can be changed by others");
     let is_named = ran.err.contains(&problem) && ran.err.contains("  fix: chmod go-w ");
     assert!(is_named, "{}", ran.err);
@@ -840,12 +797,10 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
         can_be_changed(&with_mode(mode), "/shared");
     }
     // as /tmp, in which nobody removes what is another's
-    let ran = with_mode(0o1777);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    with_mode(0o1777).ends(0);
     // what others could have written is written anew
     fs::set_permissions(agent(), fs::Permissions::from_mode(0o777)).unwrap();
-    let ran = with_mode(0o1777);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    with_mode(0o1777).ends(0);
     let mode = fs::metadata(agent()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
     let stranger = Some(12345);
@@ -854,7 +809,7 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
         return;
     }
     let ran = with_mode(0o1777);
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     assert!(
         ran.err.contains(" belongs to another user")
             && ran
@@ -866,12 +821,8 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
     fs::remove_file(agent()).unwrap();
     chown(&shared, stranger, None).unwrap();
     let ran = with_mode(0o755);
-    assert_eq!(ran.status, 74, "{}", ran.err);
-    assert!(
-        ran.err.contains("/shared belongs to another user"),
-        "{}",
-        ran.err
-    );
+    ran.ends(74);
+    ran.err_has("/shared belongs to another user");
 }
 
 /// The kernel takes no word of 128 KiB.
@@ -894,7 +845,7 @@ fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
         "#!/bin/sh\necho it ran >&2; exit 9\n",
     );
     let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {names} {agent}' <hosts.jsonl");
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     assert!(
         ran.err
             .contains("of which the kernel takes 128 KiB at most")
@@ -906,5 +857,5 @@ fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
         ran.err
     );
     let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl");
-    assert!(ran.err.contains("it ran"), "{}", ran.err);
+    ran.err_has("it ran");
 }

@@ -11,10 +11,6 @@ fn is_text(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || !c.is_control())
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it provokes one kind of text after another"
-)]
 #[test]
 fn what_hosts_say_is_shown_as_text() {
     let folder = scratch("hostile-text");
@@ -126,11 +122,11 @@ fn what_hosts_say_is_shown_as_text() {
             r"\x1b[2Jevil; fix: paste this",
         ),
     ];
-    let plan = sh(
+    sh(
         &folder,
         "part-map --extra ip.txt --workspace \"$PWD/there\" <hosts >plan",
-    );
-    assert_eq!(plan.status, 0, "{}", plan.err);
+    )
+    .ends(0);
     for (script, shown) in table {
         let got = sh(&folder, script);
         let all = format!("{}{}", got.out, got.err);
@@ -143,7 +139,6 @@ fn what_hosts_say_is_shown_as_text() {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 /// A host that was taken over speaks in host-agent's place.
 #[test]
 fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
@@ -218,7 +213,6 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 /// Whatever it sends, a tool keeps a bounded part of it.
 #[test]
 fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
@@ -228,8 +222,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     let folder = scratch("hostile-memory");
     let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"10.99.0.1\",\
         \"role\":\"worker\",\"rank\":0,\"argv\":[\"t\"]}";
-    let made = sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts");
-    assert_eq!(made.status, 0, "{}", made.err);
+    sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts").ends(0);
     let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
     std::fs::write(folder.join("job"), format!("{hosts}{process}\n")).unwrap();
     let ready = "echo '{\"event\":\"file\",\"told\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
@@ -334,17 +327,12 @@ past '\"over\",\"survivors\":0'
 exec cat >/dev/null
 ";
     executable(&folder.join("way"), agent);
-    let ran = sh(
+    sh(
         &folder,
         "dgl-spawn --attach lied --connect './way {id}' <hosts",
-    );
-    assert!(
-        ran.status == 3 && ran.err.contains("worker 0 exited with status 3"),
-        "{} {}{}",
-        ran.status,
-        ran.out,
-        ran.err
-    );
+    )
+    .ends(3)
+    .err_has("worker 0 exited with status 3");
 }
 
 /// The second host runs, and answers nothing.
@@ -378,11 +366,7 @@ printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
     assert_eq!(ran.out, "74\n143\n", "{}", ran.err);
     let ended = std::fs::read_to_string(folder.join("ended")).unwrap();
     assert!(ended.contains("\"processes\":1"), "{ended}");
-    assert!(
-        ran.err.contains("no end of its answer within 15 s"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("no end of its answer within 15 s");
 }
 
 /// Each time is another copy of it on its way.

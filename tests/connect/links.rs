@@ -24,7 +24,7 @@ fn each_host_sends_to_half_of_the_others() {
     let folder = scratch("links");
     std::fs::write(folder.join("hosts"), hosts(4)).unwrap();
     let ran = sh(&folder, "link-probe --connect local --time 20ms <hosts");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert!(ran.out.starts_with(&hosts(4)), "{}", ran.out);
     let links = links(&ran.out);
     let ends: Vec<(u64, u64)> = links
@@ -106,12 +106,12 @@ fn real_hosts_with_a_slow_one_are_told_apart() {
         "PATH=$PATH:/usr/sbin:/sbin; tc qdisc add dev eth0 root tbf rate 20mbit burst 64kb \
          latency 50ms",
     ]);
-    assert_eq!(shaped.status, 0, "{}", shaped.err);
+    shaped.ends(0);
     let ran = cluster.sh(
         &folder,
         "ipconf-check ip.txt | link-probe --connect-timeout 60s --time 500ms",
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert!(
         ran.err
             .contains("link-probe: warning: host 2 (10.77.0.3): it sends "),

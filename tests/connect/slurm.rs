@@ -23,7 +23,7 @@ impl Slurm {
             println!("skipped: {}", up.err);
             return None;
         }
-        assert_eq!(up.status, 0, "Slurm did not start: {}", up.err);
+        up.ends(0);
         Some(Slurm(cluster))
     }
 
@@ -114,20 +114,14 @@ fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
         "cp -rL '{0}/tests/example/.' .; {wrapper}; make -I '{0}' PYTHON=bin/python3 2>&1",
         root().display()
     );
-    let made = sh(&folder, &made);
-    assert_eq!(made.status, 0, "{}", made.out);
+    sh(&folder, &made).ends(0);
 
     let trained = slurm.sh(
         &folder,
         "PATH=$PWD/bin:$PATH; sbatch --wait train.sbatch --num-epochs \
         3; s=$?; cat slurm-1.out; exit $s",
     );
-    assert!(
-        trained.status == 0 && trained.out.contains("loss fell from"),
-        "{}{}",
-        trained.out,
-        trained.err
-    );
+    trained.ends(0).out_has("loss fell from");
     assert!(
         folder.join("run-1/logs/trainer-3.log").is_file()
             && folder.join("run-1/model.pt").is_file(),
@@ -200,7 +194,7 @@ fn real_hosts_under_slurm_whatever_ends_a_job_nothing_is_left() {
     );
     let listed = slurm.within(&folder, &list);
     let found = std::fs::read_to_string(folder.join("found.jsonl")).unwrap();
-    assert_eq!(listed.status, 0, "{}", listed.err);
+    listed.ends(0);
     // a server, a trainer and its daemon on each of two hosts
     assert_eq!(
         found.matches(r#""type":"found""#).count(),
@@ -276,7 +270,7 @@ impl Job {
             folder,
             &format!("sbatch --parsable -N2 -o {name}.out -e {name}.err {name}.sbatch"),
         );
-        assert_eq!(submitted.status, 0, "{}", submitted.err);
+        submitted.ends(0);
         Job {
             id: submitted.out.trim().to_owned(),
             out: folder.join(format!("{name}.out")),
@@ -292,10 +286,6 @@ impl Job {
     }
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one Slurm serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     let folder = scratch("slurm-copy");
@@ -319,13 +309,9 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
          dgl-env --role worker -- sh -c 'echo $RANK on $(hostname)' <pushed.jsonl | dgl-spawn \
              --format human | sort"
     );
-    let copied = slurm.within(&folder, &copy);
-    assert_eq!(
-        (copied.status, copied.out.as_str()),
-        (0, "[h1 worker 0] 0 on h1\n[h2 worker 1] 1 on h2\n"),
-        "{}",
-        copied.err
-    );
+    slurm
+        .within(&folder, &copy)
+        .gives(0, "[h1 worker 0] 0 on h1\n[h2 worker 1] 1 on h2\n");
 
     // Debian's line for a machine's own name: DGL would take the address for every host; each host
     // can be asked for its own
@@ -336,29 +322,16 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
         &folder,
         "scontrol show hostnames | ipconf-check --resolve -",
     );
-    assert_eq!(
-        (loopback.status, loopback.out.as_str()),
-        (65, ""),
-        "{}",
-        loopback.err
-    );
-    assert!(
-        loopback.err.contains("h1 resolves to 127.0.1.1 here"),
-        "{}",
-        loopback.err
-    );
+    loopback.gives(65, "");
+    loopback.err_has("h1 resolves to 127.0.1.1 here");
     let asked = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {login}'
         srun sh -c 'echo $(ip -4 -o addr show dev eth0) $SLURMD_NODENAME' |
           sed -E 's/.* inet ([0-9.]+).* /\\1 /' | sort -k2 > nodes.txt
         cut -d' ' -f1 nodes.txt | ipconf-check --login nodes.txt - | host-probe | jq -r '.login + \
             \" \" + .ip + \" \" + .iface'";
-    let asked = slurm.within(&folder, asked);
-    assert_eq!(
-        (asked.status, asked.out.as_str()),
-        (0, "h1 10.77.0.1 eth0\nh2 10.77.0.2 eth0\n"),
-        "{}",
-        asked.err
-    );
+    slurm
+        .within(&folder, asked)
+        .gives(0, "h1 10.77.0.1 eth0\nh2 10.77.0.2 eth0\n");
     std::fs::write(&hosts, text).unwrap();
 
     // each as Slurm itself says it, with the host in front of it
@@ -369,12 +342,7 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
         )
     };
     let refused = |got: Ran, said: &str| {
-        assert!(
-            got.status == 74 && got.err.contains(said),
-            "{}: {}",
-            got.status,
-            got.err
-        );
+        got.ends(74).err_has(said);
     };
     let no_such = slurm.within(&folder, &format!("{SRUN} {} | host-probe", host(9)));
     refused(
@@ -470,31 +438,26 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
     slurm.assert_clean();
 
     // what a step leaves behind goes with it
-    let left = within(
-        "dgl-env --role worker -- sleep 60 <pushed.jsonl | dgl-spawn --detach --no-preflight",
-    );
-    assert!(
-        left.status == 2 && left.err.contains("Slurm ends what a step leaves behind"),
-        "{}",
-        left.err
-    );
+    within("dgl-env --role worker -- sleep 60 <pushed.jsonl | dgl-spawn --detach --no-preflight")
+        .ends(2)
+        .err_has("Slurm ends what a step leaves behind");
     slurm.assert_clean();
 
     // a home that the nodes do not share: the agent by sbcast, the ticket by srun's stdin
-    let sent = within(
+    within(
         "sbcast -f \"$(command -v host-agent)\" /tmp/host-agent-$SLURM_JOB_ID || exit
          export DGL_TOOLS_CONNECT=\"dial srun --overlap -N{count} -w {names} --ntasks-per-node=1 \
              /tmp/host-agent-$SLURM_JOB_ID dial {stdin}\"
          scontrol show hostnames | ipconf-check --resolve - | dgl-reap --list",
-    );
-    assert_eq!(sent.status, 0, "{}", sent.err);
+    )
+    .ends(0);
 
     // a process that fails, and a step that is ended from outside
-    let failed = within(
+    within(
         "dgl-env --role worker -- sh -c '[ $RANK != 2 ] || exit 7; sleep 60' <pushed.jsonl | \
          dgl-spawn --no-preflight --grace 1s",
-    );
-    assert_eq!(failed.status, 7, "{}", failed.err);
+    )
+    .ends(7);
     let ended = within(
         "dgl-env --role worker -- sh -c 'sleep 3; scancel $SLURM_JOB_ID.0; sleep 60' \
          <pushed.jsonl | dgl-spawn --no-preflight --grace 1s --host-timeout 10s",

@@ -160,7 +160,7 @@ agent.wait()
 fn a_file_for_three_real_hosts_leaves_this_machine_once() {
     let lab = Lab::up("chain", "");
     let ran = lab.push("");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert_eq!(
         Lab::large(&ran),
         [(true, ALL), (true, 0), (true, 0)],
@@ -168,7 +168,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
         ran.err
     );
     assert!((2..=4).all(|host| lab.has(host)));
-    assert!(ran.err.contains(" through a chain"), "{}", ran.err);
+    ran.err_has(" through a chain");
     lab.cluster.assert_clean();
 
     // once again to those that have it no longer; --relay asks for nothing more
@@ -183,11 +183,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
         ran.err
     );
     assert!((2..=4).all(|host| lab.has(host)));
-    assert!(
-        ran.err.contains("--relay is no longer needed"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("--relay is no longer needed");
 
     // each from here
     for host in 2..=4 {
@@ -202,7 +198,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
 fn a_host_in_the_middle_that_is_killed_harms_no_other_real_hosts() {
     let lab = Lab::up("chain-kill", "60mbit");
     let ran = lab.disturb(|| lab.on(3, &format!("{RECEIVER} kill -9 $r")));
-    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    ran.ends(1);
     let large = Lab::large(&ran);
     assert!(
         large[0].0 && !large[1].0 && large[2].0,
@@ -228,14 +224,14 @@ fn a_host_in_the_middle_that_cannot_write_harms_no_other_real_hosts() {
     let lab = Lab::up("chain-full", "60mbit");
     let limit = format!("{RECEIVER} prlimit --pid $r --fsize=12000000");
     let ran = lab.disturb(|| lab.on(3, &limit));
-    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    ran.ends(1);
     let large = Lab::large(&ran);
     assert!(
         large[0].0 && !large[1].0 && large[2].0,
         "{large:?} {}",
         ran.err
     );
-    assert!(ran.err.contains("ulimit -f"), "{}", ran.err);
+    ran.err_has("ulimit -f");
     assert!(lab.has(2) && lab.has(4) && !lab.ws(3).join("src/large").exists());
     let again = lab.push("");
     assert!(again.status == 0 && lab.has(3), "{}", again.err);
@@ -257,7 +253,7 @@ fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_ho
         assert!(!lab.ws(3).join("src/large").exists());
         lab.on(3, &format!("{RECEIVER} kill -CONT $r"));
     });
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     let large = Lab::large(&ran);
     assert!(
         large.iter().all(|(ok, _)| *ok) && lab.has(3),
@@ -283,7 +279,7 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
             if said.get('step') == 'block' and said['at'] < 2 << 20: said['at'] ^= 1 << 20",
     );
     let ran = lab.push("--compress never");
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     assert!(!lab.has(2) && lab.has(3) && lab.has(4), "{}", ran.err);
     assert!(
         ran.err
@@ -326,7 +322,7 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
                 threading.Thread(target=change, daemon=True).start()",
     );
     let ran = lab.push("");
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     assert!(lab.has(2) && !lab.has(3) && lab.has(4), "{}", ran.err);
     assert!(
         ran.err
@@ -415,7 +411,7 @@ fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
         }
     }
     let ran = lab.push("");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert_eq!(Lab::large(&ran), [(true, ALL); 3], "{}", ran.err);
     assert!((2..=4).all(|host| lab.has(host)));
     lab.cluster.assert_clean();
@@ -425,7 +421,7 @@ fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
 fn the_first_of_real_hosts_is_lost_and_the_next_one_takes_its_place() {
     let lab = Lab::up("chain-first", "60mbit");
     let ran = lab.disturb(|| lab.on(2, &format!("{RECEIVER} kill -9 $r")));
-    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    ran.ends(1);
     let large = Lab::large(&ran);
     assert!(
         !large[0].0 && large[1].0 && large[2].0,

@@ -262,19 +262,12 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
         begun.elapsed(),
         pulled.err
     );
-    let wrong = lab.push("--limit fast");
-    assert!(
-        wrong.status == 2 && wrong.err.contains("write it as 50MB/s"),
-        "{}",
-        wrong.err
-    );
+    lab.push("--limit fast")
+        .ends(2)
+        .err_has("write it as 50MB/s");
     lab.cluster.assert_clean();
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
     let lab = Lab::up("wire-closed", "");

@@ -143,10 +143,9 @@ impl Lab {
     fn kill_tools(&self) {
         for wire in self.wires {
             let pid = fs::read_to_string(self.folder.join(format!("{}.pid", wire.name))).unwrap();
-            let ran = self
-                .cluster
-                .call(&["exec", "1", "kill", "-KILL", pid.trim()]);
-            assert_eq!(ran.status, 0, "{}", ran.err);
+            self.cluster
+                .call(&["exec", "1", "kill", "-KILL", pid.trim()])
+                .ends(0);
         }
     }
 

@@ -1,6 +1,9 @@
 //! Files to hosts and back: what arrives, what is sent, what goes wrong on the way.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+// a test that cannot go on fails
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// one cluster serves all steps of a test, and takes longer to start than they do
+#![allow(clippy::too_many_lines)]
 
 mod chains;
 mod direct;

@@ -36,8 +36,7 @@ fn pull(folder: &Path, options: &str) -> Ran {
 /// What host-agent says to requests that are typed by hand: the lines, and the content behind them.
 fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
     fs::write(folder.join("requests"), requests).unwrap();
-    let ran = sh(folder, "host-agent <requests >events");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    sh(folder, "host-agent <requests >events").ends(0);
     let events = fs::read(folder.join("events")).unwrap();
     let (mut rest, mut heard) = (events.as_slice(), Vec::new());
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -141,7 +140,7 @@ fn files_that_cannot_be_read_are_told() {
             "ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"
         ),
     );
-    assert_eq!(ran.status, 1, "{}", ran.err);
+    ran.ends(1);
     assert_eq!(
         files(&folder.join("got")),
         ["deep/other", "same"].map(PathBuf::from),
@@ -214,7 +213,7 @@ fn folders_that_cannot_be_read_are_told() {
         dry.err
     );
     let ran = pull("logs");
-    assert_eq!(ran.status, 1, "{}", ran.err);
+    ran.ends(1);
     for (name, ok) in [
         ("closed", false),
         ("listed/a.log", false),
@@ -227,14 +226,10 @@ fn folders_that_cannot_be_read_are_told() {
         assert_eq!(ran.err.contains(&told), !ok, "{name}: {}", ran.err);
     }
     // a folder in which nothing is wanted does no harm
-    let ran = pull("logs/open '*.pt' logs/open/a.log");
-    assert!(ran.status == 0, "{}", ran.err);
-    let ran = pull("missing");
-    assert!(
-        ran.status == 1 && ran.err.contains("no host has a file that matches"),
-        "{}",
-        ran.err
-    );
+    pull("logs/open '*.pt' logs/open/a.log").ends(0);
+    pull("missing")
+        .ends(1)
+        .err_has("no host has a file that matches");
 }
 
 #[test]
@@ -248,7 +243,7 @@ fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
     fs::write(folder.join("ws/out/.part-push.lock"), "of the user's").unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let got = pull(&folder, "out");
-    assert_eq!(got.status, 0, "{}", got.err);
+    got.ends(0);
     assert!(folder.join("got/out/empty/deep").is_dir());
     assert_eq!(
         files(&folder.join("got/out")),
@@ -415,8 +410,7 @@ fn what_came_of_another_version_is_removed_when_a_file_is_here() {
         "{before:?}"
     );
     fs::write(folder.join("ws/large"), vec![8; 20 << 20]).unwrap();
-    let ran = pull(&folder, "large");
-    assert!(ran.status == 0, "{}", ran.err);
+    pull(&folder, "large").ends(0);
     assert!(fs::read(got.join("large")).unwrap() == vec![8; 20 << 20]);
     // the other file is still to be continued, without the room for its rest
     let after = left(&got);
@@ -452,12 +446,12 @@ fn a_host_that_lies_is_given_up() {
     fs::write(folder.join("ws/a"), "a").unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // the host has the agent already
-    let primed = sh(
+    sh(
         &folder,
         "ipconf-check ip.txt | part-pull --connect 'env A=b' --workspace \"$PWD/ws\" --to got \
          --dry-run a",
-    );
-    assert_eq!(primed.status, 0, "{}", primed.err);
+    )
+    .ends(0);
     let sum = "0".repeat(32);
     let lies = [
         (
@@ -582,7 +576,7 @@ fn results_come_back_as_they_are() {
         dry.err
     );
     let got = pull(&folder, "'logs/*.log'");
-    assert_eq!(got.status, 0, "{}", got.err);
+    got.ends(0);
     assert_eq!(
         files(&folder.join("got")),
         ["logs/-c.log", "logs/a.log"].map(PathBuf::from)
@@ -596,8 +590,7 @@ fn results_come_back_as_they_are() {
         (here.mode(), here.mtime(), here.mtime_nsec())
     );
 
-    let all = pull(&folder, "logs model.pt");
-    assert_eq!(all.status, 0, "{}", all.err);
+    pull(&folder, "logs model.pt").ends(0);
     let expected = ["logs/-c.log", "logs/a.log", "logs/deep/b.log"]
         .map(PathBuf::from)
         .into_iter();
@@ -645,13 +638,9 @@ fn results_come_back_as_they_are() {
         let mut content = large[..5_000_000].to_vec();
         content[77] ^= flip;
         fs::write(&begun, content).unwrap();
-        let rest = pull(&folder, "model.pt");
-        assert!(
-            rest.status == 0 && rest.out.contains(&format!("\"received_bytes\":{received}")),
-            "{}{}",
-            rest.out,
-            rest.err
-        );
+        pull(&folder, "model.pt")
+            .ends(0)
+            .out_has(&format!("\"received_bytes\":{received}"));
         assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && !begun.exists());
     }
 
@@ -672,17 +661,13 @@ fn results_come_back_as_they_are() {
             bad.err
         );
     }
-    let nowhere = sh(
+    sh(
         &folder,
         "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x",
-    );
-    assert!(
-        nowhere.status == 74
-            && nowhere.err.contains("there is no folder")
-            && nowhere.out.contains("\"ok\":false"),
-        "{}",
-        nowhere.err
-    );
+    )
+    .ends(74)
+    .err_has("there is no folder")
+    .out_has("\"ok\":false");
 }
 
 #[test]
@@ -705,21 +690,12 @@ fn only_what_differs_comes() {
         fs::write(&there, &content).unwrap();
         let again = pull(&folder, "model.pt");
         let expected = format!("\"received_bytes\":{received}");
-        assert!(
-            again.status == 0 && again.out.contains(&expected),
-            "{}{}",
-            again.out,
-            again.err
-        );
+        again.ends(0).out_has(&expected);
         assert!(fs::read(folder.join("got/model.pt")).unwrap() == content);
         assert_eq!(files(&folder.join("got")), [PathBuf::from("model.pt")]);
     }
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "each pull goes on from what the one before it has brought"
-)]
 #[test]
 fn a_large_file_comes_over_several_connections() {
     if takes_seconds() {
@@ -801,13 +777,10 @@ fn a_large_file_comes_over_several_connections() {
         "{}",
         broken.out
     );
-    assert!(
-        broken.status == 74
-            && broken.out.contains("\"ok\":false")
-            && broken.err.contains("connection lost"),
-        "{}",
-        broken.err
-    );
+    broken
+        .ends(74)
+        .out_has("\"ok\":false")
+        .err_has("connection lost");
     assert!(
         !folder.join("got/model.pt").exists() && begun().len() == 2,
         "{:?}",
@@ -822,12 +795,7 @@ fn a_large_file_comes_over_several_connections() {
     fs::write(folder.join("got").join(good), "4194304").unwrap();
     let (rest, _) = pull("way", "--streams 3");
     let received = format!("\"received_bytes\":{}", large.len() - 4_194_304);
-    assert!(
-        rest.status == 0 && rest.out.contains(&received),
-        "{}{}",
-        rest.out,
-        rest.err
-    );
+    rest.ends(0).out_has(&received);
     assert!(fs::read(folder.join("got/model.pt")).unwrap() == large && begun().is_empty());
 }
 
@@ -858,18 +826,16 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     );
     let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 5; [ ! -e got/a ] && echo alone \
         >&2' | { read _;";
-    let ran = sh(
+    sh(
         &folder,
         &format!(
             "{held} ipconf-check ip.txt | part-pull --connect local --workspace \"$PWD/ws\" --to \
              got a; }}"
         ),
-    );
-    assert!(
-        ran.status == 0 && ran.err.contains("waiting for its end") && ran.err.contains("alone"),
-        "{}",
-        ran.err
-    );
+    )
+    .ends(0)
+    .err_has("waiting for its end")
+    .err_has("alone");
     assert_eq!(files(&folder.join("got")), [PathBuf::from("a")]);
 }
 
@@ -889,7 +855,7 @@ fn real_hosts_give_back_what_they_have() {
         &folder,
         "ipconf-check ip.txt | part-pull --workspace /srv/ws --to got out",
     );
-    assert_eq!(got.status, 0, "{}", got.err);
+    got.ends(0);
     assert!(
         got.out.matches("\"type\":\"pulled\"").count() == 3000 && !got.out.contains("\"ok\":false")
     );
@@ -907,12 +873,7 @@ fn real_hosts_give_back_what_they_have() {
         "rm -rf got; ipconf-check ip.txt | part-pull --connect-timeout \
         5s --workspace /srv/ws --to got out",
     );
-    assert!(
-        down.status == 74 && down.err.contains("host 1 (10.77.0.3)"),
-        "{} {}",
-        down.status,
-        down.err
-    );
+    down.ends(74).err_has("host 1 (10.77.0.3)");
     assert!(
         files(&folder.join("got/h0")).len() == 1500
             && down.out.matches("\"ok\":false").count() == 1

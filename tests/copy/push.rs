@@ -56,11 +56,11 @@ fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
 }
 
 fn map(folder: &Path) {
-    let mapped = sh(
+    sh(
         folder,
         "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra src >plan.jsonl",
-    );
-    assert_eq!(mapped.status, 0, "{}", mapped.err);
+    )
+    .ends(0);
 }
 
 fn push(folder: &Path, options: &str) -> Ran {
@@ -99,18 +99,13 @@ fn pushed_lines(out: &str) -> impl Iterator<Item = &str> {
 fn busybox(folder: &Path, without: &[&str]) -> String {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
-    let made = sh(folder, "busybox --install -s bin");
-    assert_eq!(made.status, 0, "{}", made.err);
+    sh(folder, "busybox --install -s bin").ends(0);
     without
         .iter()
         .for_each(|tool| fs::remove_file(bin.join(tool)).unwrap());
     format!("--connect 'env PATH={}'", bin.display())
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "the same odd names go to three kinds of hosts, and are compared"
-)]
 #[test]
 fn odd_names_arrive_as_they_are_and_are_never_run() {
     if takes_seconds() {
@@ -150,12 +145,12 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
             "busybox" => busybox(&folder, &[]),
             // all that a host must have
             "bare" => {
-                let made = sh(
+                sh(
                     &folder,
                     "mkdir bin; for tool in sh cat chmod env head mkdir mv rm uname; do ln -s \
                      \"$(command -v busybox)\" bin/$tool || exit; done",
-                );
-                assert_eq!(made.status, 0, "{}", made.err);
+                )
+                .ends(0);
                 format!("--connect 'env PATH={}/bin'", folder.display())
             }
             _ => String::new(),
@@ -194,7 +189,7 @@ fn a_path_cannot_leave_the_workspace() {
     fs::create_dir_all(&outside).unwrap();
     symlink(&outside, ws.join("src")).unwrap();
     let led_out = push(&folder, "");
-    assert_eq!(led_out.status, 1, "{}", led_out.err);
+    led_out.ends(1);
     assert!(
         led_out.err.contains("leads out of") && tree(&outside).is_empty(),
         "{}",
@@ -208,12 +203,7 @@ fn a_path_cannot_leave_the_workspace() {
     fs::create_dir_all(ws.join("real/b")).unwrap();
     symlink("real", ws.join("src")).unwrap();
     symlink(&outside, ws.join("real/a")).unwrap();
-    let inside = push(&folder, "");
-    assert!(
-        inside.status == 1 && inside.err.contains("directory"),
-        "{}",
-        inside.err
-    );
+    push(&folder, "").ends(1).err_has("directory");
     assert!(
         fs::read(ws.join("real/a")).unwrap() == b"new"
             && tree(&outside).is_empty()
@@ -297,12 +287,12 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
             "stranger",
             &[("large", noise(1, 3 << 20)), ("small", noise(2, 9))],
         );
-        let made = sh(
+        sh(
             &folder,
             "mkdir -m 777 ws; mkdir -m 700 home; head -c 2M src/large >home/part.1; \
              touch -d 2001-01-01 home/part.1 home",
-        );
-        assert_eq!(made.status, 0, "{}", made.err);
+        )
+        .ends(0);
         let home = tree(&folder.join("home"));
         fs::write(folder.join("lays"), lays).unwrap();
         let laid = sh(
@@ -336,11 +326,11 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
 #[test]
 fn links_of_the_users_own_are_followed() {
     let folder = plan("own-links", &[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
-    let made = sh(
+    sh(
         &folder,
         "mkdir -p disk/real; ln -s disk ws; ln -s \"$PWD/ws/real\" disk/src",
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
     let ran = push(&folder, "");
     assert!(
         ran.status == 0 && !ran.err.contains("other users"),
@@ -349,25 +339,16 @@ fn links_of_the_users_own_are_followed() {
     );
     assert_eq!(tree(&folder.join("src")), tree(&folder.join("disk/real")));
     // what is there already may lie behind a link that leads out of the workspace
-    let moved = sh(
+    sh(
         &folder,
         "rm disk/src; mv disk/real .; ln -s ../real disk/src",
-    );
-    assert_eq!(moved.status, 0, "{}", moved.err);
+    )
+    .ends(0);
     for options in ["", "--verify"] {
-        let again = push(&folder, options);
-        assert!(
-            again.status == 0 && again.err.contains("3 there already"),
-            "{}",
-            again.err
-        );
+        push(&folder, options).ends(0).err_has("3 there already");
     }
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "each push goes on from what the one before it has left"
-)]
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
     let folder = plan(
@@ -415,12 +396,9 @@ fn sizes_times_and_modes_and_what_was_there() {
             .err
             .contains("0 files, 0 B; 5 there already")
     );
-    let verified = push(&folder, "--verify");
-    assert!(
-        verified.status == 0 && verified.err.contains("1 file, 18 MB; 4 there already"),
-        "{}",
-        verified.err
-    );
+    push(&folder, "--verify")
+        .ends(0)
+        .err_has("1 file, 18 MB; 4 there already");
     assert_eq!(tree(&ours), tree(&theirs));
 
     // a source that changed is an error for that file, and what stood there stays
@@ -529,19 +507,10 @@ fn offsets_beyond_32_bits() {
             -c; exec 3>&-; wait $!"
         ),
     );
-    assert!(
-        ran.out.contains("5242880005\n  \\0   h   e   l   l   o\n"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.out_has("5242880005\n  \\0   h   e   l   l   o\n");
     // what lies behind the end of the file is refused, and what came before stays
-    assert!(
-        ran.out.contains(r#""failed":[[3,"out_of_order"]]"#)
-            && ran.out.contains(r#""told":"synced","number":9"#),
-        "{}",
-        ran.out
-    );
+    ran.out_has(r#""failed":[[3,"out_of_order"]]"#)
+        .out_has(r#""told":"synced","number":9"#);
     assert!(
         ours(&folder.join("ws")).is_empty(),
         "what is not worth keeping goes with the agent"
@@ -625,7 +594,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
         );
         ran.join().unwrap()
     });
-    assert_eq!(disturbed.status, 1, "{}{}", disturbed.out, disturbed.err);
+    disturbed.ends(1);
     assert!(
         disturbed
             .err
@@ -634,8 +603,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
         disturbed.err
     );
     assert!(fs::read(folder.join("ws/src/a")).is_ok());
-    let again = push(&folder, "");
-    assert_eq!(again.status, 0, "{}", again.err);
+    push(&folder, "").ends(0);
     assert!(fs::read(&there).unwrap() == second);
 }
 
@@ -667,7 +635,7 @@ fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
     if ran.status == 99 || ran.err.contains("unshare failed") {
         return println!("skipped: no right to mount");
     }
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     let kept: Vec<u64> = ran
         .out
         .split_whitespace()
@@ -697,7 +665,7 @@ fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
     assert_eq!(sh(&folder, map).status, 0);
     for sends in [true, false] {
         let ran = push(&folder, "--wire ssh");
-        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+        ran.ends(0);
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert_eq!(sent > 0, sends, "{}", ran.out.len());
         assert_eq!(fs::read_to_string(ws.join("made")).unwrap(), content);
@@ -785,7 +753,7 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
         );
         ran.join().unwrap()
     });
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let took = ran.out.matches("\"skipped\":true").count();
     assert!(took > 0, "{}", ran.out);
 }
@@ -811,7 +779,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
     // host-agent itself is larger: the host has it already
     assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
     let full = push(&folder, "--connect './full env'");
-    assert_eq!(full.status, 1, "{}", full.err);
+    full.ends(1);
     let told = pushed(&full.out);
     assert!(
         told.iter().any(|(ok, _, why)| !ok && why.contains("limit")),
@@ -855,8 +823,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
 #[test]
 fn nothing_to_compress() {
     let folder = plan("empty", &[(&"n".repeat(100), Vec::new())]);
-    let ran = push(&folder, "--compress always");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    push(&folder, "--compress always").ends(0);
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
 
@@ -896,7 +863,7 @@ fn a_host_waits_for_a_slow_one() {
         begun.elapsed() > Duration::from_secs(65),
         "it was not slow enough to show anything"
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
 
@@ -937,14 +904,14 @@ fn fsync_flushes_every_file_and_folder() {
     }
     let run = |options: &str| {
         let _ = fs::remove_dir_all(folder.join("ws"));
-        let ran = sh(
+        sh(
             &folder,
             &format!(
                 "strace -f -y -e trace=fsync,/^rename -o trace part-push --connect local {options} \
                  <plan.jsonl"
             ),
-        );
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        )
+        .ends(0);
         let trace = fs::read_to_string(folder.join("trace")).unwrap();
         trace
             .lines()
@@ -996,17 +963,17 @@ fn compressed_or_not_the_bytes_are_the_same() {
     ] {
         let _ = fs::remove_dir_all(folder.join("ws"));
         let ran = push(&folder, options);
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert!((least..most).contains(&sent), "{options}: {sent}");
     }
     let _ = fs::remove_dir_all(folder.join("ws"));
-    let without = push(
+    push(
         &folder,
         &format!("--compress always {}", busybox(&folder, &[])),
-    );
-    assert_eq!(without.status, 0, "a host without zstd: {}", without.err);
+    )
+    .ends(0);
     assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
 }
 
@@ -1052,8 +1019,7 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
     }
     let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
                 back src";
-    let pulled = sh(&folder, pull);
-    assert_eq!(pulled.status, 0, "{}", pulled.err);
+    sh(&folder, pull).ends(0);
     assert!(tree(&folder.join("back/src")) == tree(&folder.join("src")));
     let here = room(&folder.join("back/src/large"));
     assert!(here < 8 << 20, "{here}");
@@ -1073,12 +1039,10 @@ fn a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
     std::os::unix::fs::FileExt::write_all_at(&large, &end, length - 100_000).unwrap();
     drop(large);
     map(&folder);
-    let pushed = push(&folder, "");
-    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    push(&folder, "").ends(0);
     let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
                 back src";
-    let pulled = sh(&folder, pull);
-    assert_eq!(pulled.status, 0, "{}", pulled.err);
+    sh(&folder, pull).ends(0);
     for place in ["ws/src/large", "back/src/large"] {
         let path = folder.join(place);
         assert!(room(&path) < 8 << 20, "{place}: {}", room(&path));
@@ -1190,10 +1154,6 @@ fn ours(ws: &Path) -> Vec<String> {
     names
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "each push goes on from what the one before it has left"
-)]
 #[test]
 fn two_pushes_into_one_workspace_do_not_mix() {
     if takes_seconds() {
@@ -1230,8 +1190,7 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     });
     let two = begin(&second, "");
     for push in [one, two] {
-        let ran = ran(push.wait_with_output().unwrap());
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran(push.wait_with_output().unwrap()).ends(0);
     }
     assert!(
         tree(&ws.join("src")) == tree(&second.join("src")),
@@ -1255,12 +1214,7 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     signal("-STOP");
     let refused = push(&second, "");
     signal("-CONT");
-    assert!(
-        refused.status == 1 && refused.err.contains("another push is at work"),
-        "{} {}",
-        refused.status,
-        refused.err
-    );
+    refused.ends(1).err_has("another push is at work");
     assert!(
         pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok),
         "{}",
@@ -1339,8 +1293,7 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
     if !with_own_workspaces(&folder, 3, lie) {
         return println!("skipped: no right to mount");
     }
-    let ran = push(&folder, "--wire ssh --connect './own {ip} env'");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    push(&folder, "--wire ssh --connect './own {ip} env'").ends(0);
     for host in 1..=3 {
         let ws = folder.join(format!("ws{host}"));
         assert!(tree(&ws.join("src")) == tree(&folder.join("src")), "{host}");
@@ -1413,10 +1366,6 @@ fn what_is_secret_is_secret_on_its_way() {
     );
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one push is begun, stopped, continued and repeated"
-)]
 /// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
 /// next time.
 #[test]
@@ -1554,8 +1503,7 @@ int utimensat(int fd, const char *path, const struct timespec times[2], int flag
 
 fn slow_disk(folder: &Path) {
     fs::write(folder.join("slow.c"), SLOW_DISK).unwrap();
-    let built = sh(folder, "cc -shared -fPIC -o slow.so slow.c -ldl");
-    assert_eq!(built.status, 0, "{}", built.err);
+    sh(folder, "cc -shared -fPIC -o slow.so slow.c -ldl").ends(0);
 }
 
 /// Each side hears from the other meanwhile.
@@ -1835,12 +1783,7 @@ fn where_nothing_may_be_written() {
     }
     sh(folder, "chmod 755 ws");
     let denied = push(folder, other);
-    assert!(
-        denied.status == 1 && denied.err.contains("Permission denied"),
-        "{} {}",
-        denied.status,
-        denied.err
-    );
+    denied.ends(1).err_has("Permission denied");
     let records = pushed(&denied.out);
     assert!(
         records.len() == 2
@@ -1897,11 +1840,11 @@ impl Lab {
     }
 
     fn map(&self) {
-        let mapped = sh(
+        sh(
             &self.folder,
             "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl",
-        );
-        assert_eq!(mapped.status, 0, "{}", mapped.err);
+        )
+        .ends(0);
     }
 
     /// The workspace of a host, as this machine sees it.
@@ -1996,7 +1939,7 @@ impl Lab {
     /// A second run completes; what it sent of the large file.
     fn complete(&self) -> u64 {
         let again = self.push();
-        assert_eq!(again.status, 0, "{}", again.err);
+        again.ends(0);
         for host in [2, 3] {
             assert!(
                 tree(&self.ws(host).join("src")) == tree(&self.folder.join("src")),
@@ -2019,10 +1962,6 @@ fn large_sent(out: &str) -> u64 {
     records.map(|line| pushed(line)[0].1).sum()
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn real_hosts_and_every_fault() {
     let lab = Lab::up("faults");
@@ -2204,7 +2143,7 @@ fn real_hosts_and_every_fault() {
             fill();
             push.join().unwrap()
         });
-        assert_eq!(full.status, 0, "{}", full.err);
+        full.ends(0);
         // before the first byte
         assert!(mount(
             "rm -r /srv/ws/src /srv/ws/fill; head -c 40m /dev/zero >/srv/ws/fill"
@@ -2218,16 +2157,11 @@ fn real_hosts_and_every_fault() {
             before.err
         );
         assert!(mount("rm /srv/ws/fill"));
-        let again = lab.push();
-        assert!(again.status == 0, "{}{}", again.out, again.err);
+        lab.push().ends(0);
         assert!(mount("umount /srv/ws"));
     }
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 /// What has arrived over any of them is not sent again.
 #[test]
 fn real_hosts_when_one_of_several_connections_breaks() {
@@ -2305,7 +2239,7 @@ fn real_hosts_when_one_of_several_connections_breaks() {
 fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
     let lab = Lab::with("slow", "50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
     let ran = lab.push();
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let sent = large_sent(&ran.out);
     // the first 4 MiB show how slow it is
     assert!((4 << 20..6 << 20).contains(&sent), "{sent}");
@@ -2328,7 +2262,7 @@ fn real_hosts_hand_a_file_on() {
             let _ = fs::remove_dir_all(lab.ws(host));
         }
         let ran = lab.push_with(options);
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         let mut large: Vec<u64> = pushed(&ran.out)
             .into_iter()
             .map(|(_, sent, _)| sent)
@@ -2367,7 +2301,7 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | \
         DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2222 part-push --connect-timeout 30s";
     let ran = cluster.sh(&folder, script);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let records = pushed(&ran.out);
     assert!(
         records.len() == 32 && records.iter().all(|(ok, ..)| *ok),

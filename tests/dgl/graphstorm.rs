@@ -22,7 +22,7 @@ fn python() -> String {
     let made = ran(Command::new(root().join("tests/graphstorm/python.sh"))
         .output()
         .unwrap());
-    assert_eq!(made.status, 0, "{}", made.err);
+    made.ends(0);
     made.out.trim().to_owned()
 }
 
@@ -127,18 +127,11 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
     assert!(count_named(cluster, folder, python, "all") > 0);
     // what would wait for ever is told before it starts
     let told = format!("gs-launch --print {infer} | sed 's/fs False/fs True/' | head -n 7");
-    let told = cluster.sh(folder, &format!("{told} >plan; echo : >>plan; . ./plan"));
-    assert!(
-        told.err.contains("worker 0 would wait there for ever"),
-        "{}",
-        told.err
-    );
+    cluster
+        .sh(folder, &format!("{told} >plan; echo : >>plan; . ./plan"))
+        .err_has("worker 0 would wait there for ever");
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "training, inference and remapping each need the results of the one before"
-)]
 #[test]
 #[ignore = "make test-graphstorm runs it: minutes, and 700 MB of packages"]
 fn graphstorm_on_real_hosts() {

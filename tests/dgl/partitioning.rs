@@ -20,7 +20,7 @@ fn prepare(cluster: &Cluster, folder: &Path) -> String {
         .output()
         .unwrap();
     let made = ran(made);
-    assert_eq!(made.status, 0, "{}", made.err);
+    made.ends(0);
     let python = made.out.trim().to_owned();
     let dgl = std::env::var("DGL_TOOLS").expect("DGL_TOOLS names tools/ of DGL's repository");
     let scripts = root().join("tests/dgl");
@@ -215,8 +215,7 @@ fn chunks_and_assignment_become_records() {
     );
     assert_eq!(drawn.out, again.out, "a seed draws the same");
     let map = format!("{MAP} --rel-data-path c --assignment parts >plan.jsonl");
-    let mapped = sh(&folder, &map);
-    assert_eq!(mapped.status, 0, "{}", mapped.err);
+    sh(&folder, &map).ends(0);
     let jq = "jq -r 'select(.type == \"file\") | \"\\(.host) \\(.kind) \\(.dst)\"' plan.jsonl";
     assert_eq!(
         sh(&folder, jq).out,

@@ -7,10 +7,6 @@ use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon};
 
 const HOSTS: u32 = 4;
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "groups of trainers use the same graph servers one after another"
-)]
 #[test]
 fn servers_of_real_dgl_stay_for_many_trainers() {
     let Some(python) = python_with_dgl() else {
@@ -20,21 +16,21 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     let cluster = Cluster::up("servers", HOSTS);
     ip_config(&folder, HOSTS);
     let scripts = root().join("tests/dgl");
-    let made = sh(
+    sh(
         &folder,
         &format!(
             "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts {HOSTS}",
             scripts.display()
         ),
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
     let push = format!(
         "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
          --script-folder '{}' | part-push >pushed.jsonl",
         scripts.display()
     );
     let pushed = cluster.sh(&folder, &push);
-    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    pushed.ends(0);
     let train = |flags: &str, spawn: &str, script: &str| {
         format!(
             "<pushed.jsonl dgl-env --num-trainers 1 --num-omp-threads 1 --server-name g {flags} \
@@ -84,24 +80,16 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
         &folder,
         &format!("{{ {both} >first; echo first $?; }} & {both} >second; echo second $?; wait"),
     );
-    assert!(
-        twice.out.contains("first 0\n") && twice.out.contains("second 0\n"),
-        "{}{}",
-        twice.out,
-        twice.err
-    );
+    twice.out_has("first 0\n").out_has("second 0\n");
     assert_eq!(
         twice.err.matches("starting graph servers g: ").count(),
         1,
         "{}",
         twice.err
     );
-    assert!(
-        twice.err.contains("group 0 of graph servers g")
-            && twice.err.contains("group 1 of graph servers g"),
-        "{}",
-        twice.err
-    );
+    twice
+        .err_has("group 0 of graph servers g")
+        .err_has("group 1 of graph servers g");
     let after = list();
     assert!(
         after.contains("job g: ")
@@ -119,29 +107,19 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
             "--net-type tensorpipe",
         ),
     );
-    assert!(
-        third.status == 0 && third.err.contains("group 2 of graph servers g"),
-        "{}",
-        third.err
-    );
-    let followed = cluster.sh(
-        &folder,
-        "ipconf-check ip.txt | dgl-spawn --attach third --format human",
-    );
-    assert!(
-        followed.status == 0 && followed.out.contains("loss fell from"),
-        "{}{}",
-        followed.out,
-        followed.err
-    );
+    third.ends(0).err_has("group 2 of graph servers g");
+    cluster
+        .sh(
+            &folder,
+            "ipconf-check ip.txt | dgl-spawn --attach third --format human",
+        )
+        .ends(0)
+        .out_has("loss fell from");
 
     // servers for something else are not used
     let numbers = cluster.sh(&folder, &train("--role trainer --num-samplers 1", "", ""));
-    assert!(
-        numbers.status == 74
-            && numbers.err.contains(
-                "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8"
-            )
+    numbers.ends(74).err_has(
+        "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8",
     );
     assert!(
         numbers
@@ -163,19 +141,17 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
         graph.err
     );
     std::fs::write(&config, text).unwrap();
-    let twin = cluster.sh(
-        &folder,
-        &train(
-            "--role server --keep-alive",
-            "--detach",
-            "--net-type tensorpipe",
-        ),
-    );
-    assert!(
-        twin.status == 74 && twin.err.contains("a job named g runs there"),
-        "{}",
-        twin.err
-    );
+    cluster
+        .sh(
+            &folder,
+            &train(
+                "--role server --keep-alive",
+                "--detach",
+                "--net-type tensorpipe",
+            ),
+        )
+        .ends(74)
+        .err_has("a job named g runs there");
 
     // a server dies: all end, the trainers that used them too, and the next ones hear of it
     let long = train("--role trainer", "", "--net-type tensorpipe")
@@ -200,7 +176,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     );
     cluster.assert_clean();
     let dead = cluster.sh(&folder, &train("--role trainer", "", ""));
-    assert!(dead.status == 74, "{}", dead.err);
+    dead.ends(74);
     // a server that answers a trainer which has died with the killed one aborts (TPSender::Send in
     // DGL's src/rpc/tensorpipe), and may be heard of first
     let first = [
@@ -215,17 +191,19 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     );
 
     // started anew, and ended without a trace
-    let again = cluster.sh(
-        &folder,
-        &train(
-            "--role server --keep-alive",
-            "--detach",
-            "--net-type tensorpipe",
-        ),
-    );
-    assert_eq!(again.status, 0, "{}", again.err);
-    let reaped = cluster.sh(&folder, "ipconf-check ip.txt | dgl-reap --server-name g");
-    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    cluster
+        .sh(
+            &folder,
+            &train(
+                "--role server --keep-alive",
+                "--detach",
+                "--net-type tensorpipe",
+            ),
+        )
+        .ends(0);
+    cluster
+        .sh(&folder, "ipconf-check ip.txt | dgl-reap --server-name g")
+        .ends(0);
     cluster.assert_clean();
     soon("their guards are gone", || !list().contains("job g"));
 }
@@ -285,13 +263,9 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
         let said = "The job failed: the graph servers that it used have ended, first on host 2 \
             (127.0.0.3): ended by SIGKILL.\n";
         assert!(why.starts_with(said), "{why}");
-        let swap = sh(&folder, "host-swap --run out.jsonl --spares hosts <hosts");
-        assert!(
-            swap.status == 65 && swap.err.contains("no host was lost"),
-            "{} {}",
-            swap.status,
-            swap.err
-        );
+        sh(&folder, "host-swap --run out.jsonl --spares hosts <hosts")
+            .ends(65)
+            .err_has("no host was lost");
     }
 }
 

@@ -3,10 +3,6 @@
 use std::path::Path;
 use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh};
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one job of real DGL serves all of its steps"
-)]
 #[test]
 fn real_dgl_trains_to_its_end() {
     let Some(python) = python_with_dgl() else {
@@ -16,14 +12,14 @@ fn real_dgl_trains_to_its_end() {
     let cluster = Cluster::up("train", 4);
     ip_config(&folder, 4);
     let scripts = root().join("tests/dgl");
-    let made = sh(
+    sh(
         &folder,
         &format!(
             "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts 4",
             scripts.display()
         ),
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
 
     // DGL itself loads the copied config, by each of the three ways to name its files
     for (paths, config) in [
@@ -37,7 +33,7 @@ fn real_dgl_trains_to_its_end() {
             scripts.display()
         );
         let pushed = cluster.sh(&folder, &copy);
-        assert_eq!(pushed.status, 0, "{}", pushed.err);
+        pushed.ends(0);
         let load = format!(
             "<pushed.jsonl dgl-env --role worker 'exec \"{python}\" dgl/load.py {config} 4 $RANK' \
              | dgl-spawn --format human"
@@ -77,7 +73,7 @@ fn real_dgl_trains_to_its_end() {
             "{launcher}: {}{}",
             trained.out, trained.err
         );
-        assert!(trained.out.contains("loss fell from"), "{}", trained.out);
+        trained.out_has("loss fell from");
         cluster.assert_clean();
     }
 }

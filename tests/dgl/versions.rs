@@ -82,10 +82,6 @@ fn every_version_on_real_hosts() {
     cluster.assert_clean();
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it takes one release of DGL from partitioning to the end of a training"
-)]
 fn one(cluster: &Cluster, folder: &Path, version: &str, python: &str, graph: &Graph) {
     let what = format!("DGL {version}, {}", graph.name);
     let well = |step: &str, got: Ran| {

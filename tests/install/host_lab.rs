@@ -44,12 +44,7 @@ fn real_hosts_say_what_to_do_with_them() {
     let call = |args: &[&str]| call(&script, &cluster, &root(), args);
     assert_eq!(call(&["down"]).status, 0);
     let up = call(&["up", "2", "--shm=16m", "--disk", "32m"]);
-    assert_eq!(
-        (up.status, up.out.as_str()),
-        (0, "10.77.0.1\n10.77.0.2\n"),
-        "{}",
-        up.err
-    );
+    up.gives(0, "10.77.0.1\n10.77.0.2\n");
     for part in [
         "2 hosts are up: h1 to h2, 10.77.0.1 to 10.77.0.2",
         "host-lab exec 1 bash",
@@ -176,13 +171,9 @@ fn real_hosts_keep_nothing_that_ran_over_a_terminal_which_is_closed() {
 #[test]
 fn real_hosts_whose_folder_has_a_blank_in_its_name() {
     let cluster = Cluster::up("with a blank", 1);
-    let name = cluster.call(&["exec", "1", "ssh", "-o", "BatchMode=yes", "h1", "hostname"]);
-    assert_eq!(
-        (name.status, name.out.as_str()),
-        (0, "h1\n"),
-        "{}",
-        name.err
-    );
+    cluster
+        .call(&["exec", "1", "ssh", "-o", "BatchMode=yes", "h1", "hostname"])
+        .gives(0, "h1\n");
     cluster.assert_clean();
     // what it says may be pasted, also where LAB is not set then
     assert_eq!(cluster.call(&["down"]).status, 0);
@@ -263,7 +254,7 @@ fn real_hosts_of_an_installed_host_lab() {
         part-map --workspace /srv/job --script-folder code | part-push |
         dgl-env --role worker -- sh code/run.sh | dgl-spawn --format human";
     let ran = call(&["exec", "1", "sh", "-c", job]);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     for line in ["worker 0] run on h1\n", "worker 1] run on h2\n"] {
         assert!(ran.out.contains(line), "{line}: {}", ran.out);
     }

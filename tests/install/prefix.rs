@@ -42,19 +42,15 @@ fn into_an_empty_prefix() {
     };
 
     make("install");
-    let used = sh(
+    sh(
         &folder,
         &format!(
             "P=$PWD/root/opt/dgl EXAMPLE='{}/tests/example'; {USE}",
             root().display()
         ),
-    );
-    assert!(
-        used.status == 0 && used.out.contains("worker 0] installed"),
-        "{}{}",
-        used.out,
-        used.err
-    );
+    )
+    .ends(0)
+    .out_has("worker 0] installed");
     let places = [
         "bin/{}",
         "share/man/man1/{}.1",
@@ -94,7 +90,7 @@ fn what_cargo_built_elsewhere() {
         root().display()
     );
     let said = sh(&scratch("install-elsewhere"), &line);
-    assert_eq!(said.status, 0, "{}", said.err);
+    said.ends(0);
     let installed = |tool: &str| {
         said.out
             .contains(&format!("install-elsewhere/elsewhere/release/{tool} "))
@@ -108,10 +104,6 @@ fn what_cargo_built_elsewhere() {
     );
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one venv, which takes seconds to make, serves all of its checks"
-)]
 /// The wheel takes minutes to build: it is tried where `make wheel` has made one.
 #[test]
 fn wheel_in_a_clean_venv() {
@@ -126,24 +118,20 @@ fn wheel_in_a_clean_venv() {
         return;
     };
     let folder = job("wheel");
-    let made = sh(
+    sh(
         &folder,
         &format!("python3 -m venv venv && venv/bin/pip install --quiet --no-index '{wheel}'"),
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
-    let used = sh(
+    )
+    .ends(0);
+    sh(
         &folder,
         &format!(
             "P=$PWD/venv EXAMPLE='{}/tests/example'; {USE}",
             root().display()
         ),
-    );
-    assert!(
-        used.status == 0 && used.out.contains("worker 0] installed"),
-        "{}{}",
-        used.out,
-        used.err
-    );
+    )
+    .ends(0)
+    .out_has("worker 0] installed");
     for command in commands() {
         assert_eq!(
             sh(&folder, &format!("venv/bin/{command} --version")).status,

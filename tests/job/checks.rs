@@ -104,10 +104,6 @@ fn found(what: &str, rest: Value) -> Value {
     finding
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it asks one agent for each kind of finding"
-)]
 #[test]
 fn files_and_configs() {
     let folder = scratch("agent-files");
@@ -283,10 +279,6 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     );
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it asks one agent for each kind of finding"
-)]
 #[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let _alone = jobs_of_this_machine();
@@ -431,10 +423,6 @@ fn shared_memory_of_jobs() {
     std::fs::remove_file(file).unwrap();
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it is a table of cases for one agent"
-)]
 #[test]
 fn commands_are_asked_in_the_environment_of_their_process() {
     let folder = scratch("agent-command");

@@ -77,10 +77,6 @@ fn up(name: &str) -> (Cluster, std::path::PathBuf) {
 const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0.1; done; echo \
     trainer {k} ends; [ $(cat /srv/go) = well ]";
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one job on one cluster is left, followed and ended, each step after the other"
-)]
 #[test]
 fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let (cluster, folder) = up("detach");
@@ -94,7 +90,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     );
     job(&folder, WAITS);
     let left = detach(&cluster, &folder, "--job kept");
-    assert_eq!(left.status, 0, "{}", left.err);
+    left.ends(0);
     assert!(
         left.err
             .contains("job kept goes on; back to it: … | dgl-spawn --attach kept"),
@@ -108,19 +104,12 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         ),
         (6, 3)
     );
-    assert!(
-        left.out.contains(r#""type":"summary","ok":true,"code":0"#),
-        "{}",
-        left.out
-    );
+    left.out_has(r#""type":"summary","ok":true,"code":0"#);
 
     // one name, one job
-    let twin = detach(&cluster, &folder, "--job kept --no-preflight");
-    assert!(
-        twin.status == 74 && twin.err.contains("a job named kept runs there"),
-        "{}",
-        twin.err
-    );
+    detach(&cluster, &folder, "--job kept --no-preflight")
+        .ends(74)
+        .err_has("a job named kept runs there");
     let list = attach_list(&cluster, &folder);
     assert!(
         list.contains("3 hosts") && list.contains("job kept: "),
@@ -133,18 +122,15 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         "ipconf-check ip.txt | timeout --foreground -s INT 5 dgl-spawn --attach \
         kept --format human; echo status $?",
     );
-    assert!(
-        watched.out.contains("server 2] server is up")
-            && watched.out.contains("trainer 1] trainer 1 begins"),
-        "{}",
-        watched.out
-    );
-    assert!(watched.err.contains("job kept goes on"), "{}", watched.err);
+    watched
+        .out_has("server 2] server is up")
+        .out_has("trainer 1] trainer 1 begins");
+    watched.err_has("job kept goes on");
 
     // its end, well: seen by who follows it, and by who comes later
     (1..=HOSTS).for_each(|host| go(host, "well"));
     let ended = attach(&cluster, &folder, "--attach kept --log-dir logs");
-    assert_eq!(ended.status, 0, "{}{}", ended.out, ended.err);
+    ended.ends(0);
     let records = std::fs::read_to_string(folder.join("logs/run.jsonl")).unwrap();
     assert_eq!(records, ended.out);
     assert_eq!(
@@ -156,22 +142,14 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         "{}",
         ended.out
     );
-    assert!(
-        ended.out.contains(r#""role":"trainer","rank":2,"code":0"#),
-        "{}",
-        ended.out
-    );
+    ended.out_has(r#""role":"trainer","rank":2,"code":0"#);
     assert_eq!(
         std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(),
         "trainer 1 begins\ntrainer 1 ends\n"
     );
     cluster.assert_clean();
     let later = attach(&cluster, &folder, "--attach kept --format human");
-    assert!(
-        later.status == 0 && later.err.contains("job kept ended well"),
-        "{}",
-        later.err
-    );
+    later.ends(0).err_has("job kept ended well");
     let kept = cluster.sh(&folder, "cat ~/.local/state/dgl-tools/kept/10.77.0.1/*");
     assert!(
         kept.out.contains("trainer 0 begins") && !kept.out.contains("s3cr3t"),
@@ -197,19 +175,15 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     assert!(left.status <= 1, "{}", left.err); // it may be seen to fail before it is left
     cluster.assert_clean();
     let ended = attach(&cluster, &folder, "--attach ill");
-    assert_eq!(ended.status, 1, "{}", ended.err);
-    assert!(ended.err.contains(
+    ended.ends(1);
+    ended.err_has(
         "host 0 (10.77.0.1): trainer 0 exited with status 1; its last \
-            lines:\n    trainer 0 begins\n    trainer 0 ends"
-    ));
-    assert!(
-        ended.out.contains(concat!(
-            r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","#,
-            r#""rank":0,"code":1"#
-        )),
-        "{}",
-        ended.out
+            lines:\n    trainer 0 begins\n    trainer 0 ends",
     );
+    ended.out_has(concat!(
+        r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","#,
+        r#""rank":0,"code":1"#
+    ));
 
     // dgl-reap ends it, on one host: then it is over on all
     job(&folder, "sleep 1000");
@@ -218,20 +192,11 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         &folder,
         "ipconf-check ip.txt | dgl-reap --host 1 --partial --job reaped",
     );
-    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    reaped.ends(0);
     cluster.assert_clean();
     let ended = attach(&cluster, &folder, "--attach reaped");
-    assert!(
-        ended.status == 143 && ended.err.contains("host 1 (10.77.0.2): "),
-        "{} {}",
-        ended.status,
-        ended.err
-    );
-    assert!(
-        ended.err.contains("ended by a signal of dgl-reap, SIGTERM"),
-        "{}",
-        ended.err
-    );
+    ended.ends(143).err_has("host 1 (10.77.0.2): ");
+    ended.err_has("ended by a signal of dgl-reap, SIGTERM");
 
     // what follows it there is killed: it is not taken for the job's end
     assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
@@ -248,8 +213,9 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         blind.err
     );
     assert!(!blind.out.contains("\"ok\":true"), "{}", blind.out);
-    let reaped = cluster.sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed");
-    assert_eq!(reaped.status, 0, "{}", reaped.err);
+    cluster
+        .sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed")
+        .ends(0);
     cluster.assert_clean();
 
     // one signal before it is up is one for all hosts: each process has its time
@@ -265,7 +231,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         &folder,
         &format!("{early}; until {up}; do sleep 0.3; done; kill -TERM $launcher; wait $launcher"),
     );
-    assert_eq!(early.status, 143, "{}", early.err);
+    early.ends(143);
     cluster.assert_clean();
     for host in 0..HOSTS {
         assert!(
@@ -305,10 +271,6 @@ fn attach_list(cluster: &Cluster, folder: &Path) -> String {
         .out
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one job on one cluster is left, followed and ended, each step after the other"
-)]
 #[test]
 fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     let (cluster, folder) = up("detach-lost");
@@ -316,18 +278,13 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     // the network of a host that is not the first, and of the first, where the guard sits that
     // decides
     for host in [3, 1] {
-        let left = detach(&cluster, &folder, "--job cut --host-timeout 4s");
-        assert_eq!(left.status, 0, "{}", left.err);
+        detach(&cluster, &folder, "--job cut --host-timeout 4s").ends(0);
         assert_eq!(cluster.call(&["cut", &host.to_string()]).status, 0);
         cluster.assert_clean();
         assert_eq!(cluster.call(&["mend", &host.to_string()]).status, 0);
-        let ended = attach(&cluster, &folder, "--attach cut");
-        assert!(
-            ended.status == 74 && ended.err.contains("lost: nothing was heard of it for 4 s"),
-            "{} {}",
-            ended.status,
-            ended.err
-        );
+        attach(&cluster, &folder, "--attach cut")
+            .ends(74)
+            .err_has("lost: nothing was heard of it for 4 s");
     }
     // the guards themselves
     for host in [2, 1] {
@@ -338,20 +295,11 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
         assert_eq!(cluster.sh(&folder, &kill).status, 0);
         cluster.assert_clean();
         let ended = attach(&cluster, &folder, "--attach killed");
-        assert!(
-            ended.status == 74 && ended.err.contains("its guard is gone"),
-            "{} {}",
-            ended.status,
-            ended.err
-        );
-        assert!(
-            ended.err.contains(&format!(
-                "host {} (10.77.0.{host}): nobody keeps the job there any more",
-                host - 1
-            )),
-            "{}",
-            ended.err
-        );
+        ended.ends(74).err_has("its guard is gone");
+        ended.err_has(&format!(
+            "host {} (10.77.0.{host}): nobody keeps the job there any more",
+            host - 1
+        ));
     }
     // what cannot be left is not left: a server that never listens, a launcher that is told to end
     // before all is up
@@ -372,12 +320,7 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
         &folder,
         "timeout --foreground -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
     );
-    assert!(
-        stopped.err.contains("job stopped was ended by SIGTERM"),
-        "{}{}",
-        stopped.out,
-        stopped.err
-    );
+    stopped.err_has("job stopped was ended by SIGTERM");
     assert!(begun.elapsed() < Duration::from_secs(60));
     cluster.assert_clean();
     soon("no guard is left", || {
@@ -467,11 +410,6 @@ fn a_machine_without_python_keeps_a_worker() {
         dgl-spawn --connect local --detach --job no-python <plan.jsonl || exit 8
         : >go; exec dgl-spawn --connect local --attach no-python --format human <hosts.jsonl";
     let ran = sh(&folder, run);
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
-    assert!(
-        ran.out.contains("works") && ran.err.contains("job no-python ended well"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.ends(0);
+    ran.out_has("works").err_has("job no-python ended well");
 }

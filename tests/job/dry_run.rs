@@ -16,8 +16,9 @@ fn pasted_commands_run_the_same_on_real_hosts() {
     let place = "/srv/a folder/it's";
     let copy = "ipconf-check ip.txt | part-map --workspace \"$W\" --extra show.sh | part-push \
         >pushed.jsonl";
-    let copied = cluster.sh(&folder, &format!("W=\"{place}\"; {copy}"));
-    assert_eq!(copied.status, 0, "{}", copied.err);
+    cluster
+        .sh(&folder, &format!("W=\"{place}\"; {copy}"))
+        .ends(0);
 
     let odd = "ODD=$(printf 'a  b\\n\"q\" '\\''s'\\'' $HOME `id` \\\\ \\377!');";
     let env = "--env \"ODD=$ODD\" --env EMPTY= --env 'TAB=a\tb' --env \"OMP_NUM_THREADS=3\"";

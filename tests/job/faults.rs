@@ -8,21 +8,17 @@ fn a_second_address_of_a_card_on_real_hosts() {
     let folder = scratch("second-address");
     let cluster = Cluster::up("second-address", 2);
     std::fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.102\n").unwrap();
-    let add = cluster.sh(
-        &folder,
-        "ssh h2 'PATH=$PATH:/usr/sbin:/sbin; ip addr add 10.77.0.102/24 dev eth0'",
-    );
-    assert_eq!(add.status, 0, "{}", add.err);
+    cluster
+        .sh(
+            &folder,
+            "ssh h2 'PATH=$PATH:/usr/sbin:/sbin; ip addr add 10.77.0.102/24 dev eth0'",
+        )
+        .ends(0);
     let probe = "ipconf-check ip.txt | host-probe --host-key accept-new";
     let probed = cluster.sh(&folder, probe);
     let said = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface there \
         (eth0 10.77.0.2); DGL would take the host for machine 0";
-    assert!(
-        probed.status == 74 && probed.err.contains(said),
-        "{} {}",
-        probed.status,
-        probed.err
-    );
+    probed.ends(74).err_has(said);
     assert!(
         probed
             .out
@@ -47,10 +43,6 @@ fn a_second_address_of_a_card_on_real_hosts() {
     assert!(!cluster.0.join("h1/srv/ran").exists());
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn preflight_reports_all_faults_of_real_hosts() {
     let folder = scratch("faults-preflight");
@@ -61,8 +53,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
         --script-folder code | part-push |
                 dgl-env --num-trainers 1 -- code/tool ran >job.jsonl";
     let tool = "printf '#!/bin/sh\\ntouch \"$1\"\\n' >code/tool && chmod +x code/tool";
-    let planned = cluster.sh(&folder, &format!("{tool}; {plan}"));
-    assert_eq!(planned.status, 0, "{}", planned.err);
+    cluster.sh(&folder, &format!("{tool}; {plan}")).ends(0);
 
     // host 0 lacks the command, host 1 the whole workspace, host 2 the config and a free port, host
     // 3 has an ip_config of old
@@ -87,7 +78,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
     });
 
     let refused = cluster.sh(&folder, "dgl-spawn <job.jsonl >out.jsonl");
-    assert_eq!(refused.status, 74, "{}", refused.err);
+    refused.ends(74);
     for said in [
         "host 0 (10.77.0.1): no such command: code/tool".to_owned(),
         "host 1 (10.77.0.2): no such folder: /srv/job".to_owned(),

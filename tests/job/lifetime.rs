@@ -229,10 +229,6 @@ const DGL_ENDS: [(&str, i32, &str); 5] = [
     ("KILL", 137, ""),
 ];
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     let Some(python) = python_with_dgl() else {
@@ -243,18 +239,18 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     ip_config(&folder, 2);
     let scripts = root().join("tests/dgl");
     let scripts = scripts.display();
-    let made = sh(
+    sh(
         &folder,
         &format!("DGLBACKEND=pytorch '{python}' '{scripts}/partition.py' --out out --num-parts 2"),
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
     let copy = format!(
         "ipconf-check ip.txt | host-probe --workspace /srv/job --python '{python}' |
          part-map --part-config out/g.json --workspace /srv/job --script-folder '{scripts}' | \
              part-push >pushed.jsonl"
     );
     let pushed = cluster.sh(&folder, &copy);
-    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    pushed.ends(0);
     for (end, status, said) in DGL_ENDS {
         let name = end.replace(' ', "-");
         let launcher = if end == "KILL" {

@@ -64,12 +64,11 @@ fn copied(cluster: &Cluster, folder: &Path, hosts: u32) {
                   2 --env PYTHONPATH=/srv/job/mods -- \
                   $PWD/venv/bin/python3 code/job.py >job.jsonl; for k in $(cat ip.txt); do ssh $k \
                   touch /srv/go; done";
-    let made = cluster.sh(folder, script);
-    assert_eq!(made.status, 0, "{}", made.err);
+    cluster.sh(folder, script).ends(0);
 }
 
 fn refused(got: &Ran, words: &[&str]) {
-    assert_eq!(got.status, 74, "{}{}", got.out, got.err);
+    got.ends(74);
     assert!(
         got.err.contains("nothing was started") && !got.out.contains(r#""type":"started""#),
         "{}",
@@ -81,18 +80,9 @@ fn refused(got: &Ran, words: &[&str]) {
 }
 
 fn went_well(got: &Ran) {
-    assert!(
-        got.status == 0 && got.out.contains(r#""ok":true,"code":0"#),
-        "{}{}",
-        got.out,
-        got.err
-    );
+    got.ends(0).out_has(r#""ok":true,"code":0"#);
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn faults_of_real_hosts_come_in_one_report() {
     let folder = scratch("preflight");
@@ -156,13 +146,10 @@ fn faults_of_real_hosts_come_in_one_report() {
     // what is refused can be seen and cured with what the message says
     let cures = "ipconf-check ip.txt | dgl-reap --stale-shm --format human; ipconf-check ip.txt | \
         dgl-reap --job old --format human";
-    let cured = cluster.sh(&folder, cures);
-    assert!(
-        cured.out.contains("1 file removed") && cured.out.contains("1 process ended"),
-        "{}{}",
-        cured.out,
-        cured.err
-    );
+    cluster
+        .sh(&folder, cures)
+        .out_has("1 file removed")
+        .out_has("1 process ended");
     on(&cluster, "3", &format!("kill {listener}"));
     copied(&cluster, &folder, 3);
     went_well(&spawn(""));
@@ -247,10 +234,6 @@ fn faults_of_real_hosts_come_in_one_report() {
     cluster.assert_clean();
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let folder = scratch("private");
@@ -295,7 +278,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
                   --num-trainers 1 --num-servers 2 --master-port 29600 \
                   --env PYTHONPATH=/srv/job2/mods -- $PWD/venv/bin/python3 code/job.py >job2.jsonl";
     let made = cluster.sh(&folder, second);
-    assert_eq!(made.status, 0, "{}", made.err);
+    made.ends(0);
     let both = "for k in $(cat ip.txt); do ssh $k rm /srv/go; done
                 dgl-spawn --connect-timeout 60s --job a --private-shm --format human <job.jsonl \
                     >a.out 2>a.err & p=$!
@@ -341,13 +324,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     }
     // whoever skips the look gets what it would have told
     on(&cluster, "1", "rm /srv/job/code/job.py");
-    let blind = spawn("--no-preflight");
-    assert!(
-        blind.out.contains(r#""cause":"process""#),
-        "{}{}",
-        blind.out,
-        blind.err
-    );
+    spawn("--no-preflight").out_has(r#""cause":"process""#);
     cluster.assert_clean();
 }
 
@@ -381,12 +358,7 @@ fn real_dgl_two_jobs_at_once() {
         dir = scripts.display()
     );
     let got = cluster.sh(&folder, &jobs);
-    assert!(
-        got.out.contains("second 0\n") && got.out.contains("first 0\n"),
-        "{}{}",
-        got.out,
-        got.err
-    );
+    got.out_has("second 0\n").out_has("first 0\n");
     assert_eq!(got.out.matches("loss fell").count(), 2, "{}", got.out);
     cluster.assert_clean();
 }

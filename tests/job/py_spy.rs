@@ -77,7 +77,7 @@ fn beside(folder: &str, python: &Path, script: &str) -> String {
         tools().join("host-agent").display()
     );
     let ran = sh(&folder, &script);
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     ran.out
 }
 

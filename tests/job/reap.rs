@@ -31,10 +31,6 @@ fn start(cluster: &Cluster, command: &str) -> String {
     .to_owned()
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn jobs_on_real_hosts_are_shown_and_signalled() {
     let folder = scratch("reap");
@@ -63,12 +59,7 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     );
     let got = cluster.sh(&folder, &script);
     let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
-    assert!(
-        got.out.contains("1 process got SIGUSR1"),
-        "{}{}",
-        got.out,
-        got.err
-    );
+    got.out_has("1 process got SIGUSR1");
     for status in ["none 1", "wrong 2", "alone 2", r#""ok":true,"code":0"#] {
         assert!(got.out.contains(status), "{status}: {}{}", got.out, got.err);
     }
@@ -117,8 +108,7 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
          python3 job.py >job.jsonl",
         folder.display()
     );
-    let planned = cluster.sh(&folder, &plan);
-    assert_eq!(planned.status, 0, "{}", planned.err);
+    cluster.sh(&folder, &plan).ends(0);
     for (reap, name, number) in [
         ("--signal ABRT", "ABRT", 134),
         ("--role trainer --signal KILL", "KILL", 137),
@@ -192,12 +182,7 @@ fn on_real_hosts_only_what_is_meant_ends() {
     let got = cluster.sh(&folder, &run);
     // sh, sleep, and the sh, grep and ipconf-check of the pipeline in which dgl-reap stands; never
     // dgl-reap and its own
-    assert!(
-        got.out.contains("processes ended") && got.out.contains("nothing is left"),
-        "{}{}",
-        got.out,
-        got.err
-    );
+    got.out_has("processes ended").out_has("nothing is left");
     let listed: u32 = got
         .out
         .split("worker 0] ")
@@ -222,12 +207,7 @@ fn on_real_hosts_only_what_is_meant_ends() {
         ),
     );
     let removed = cluster.sh(&folder, &format!("{reap} --stale-shm --format human"));
-    assert!(
-        removed.out.contains("6 files removed from /dev/shm"),
-        "{}{}",
-        removed.out,
-        removed.err
-    );
+    removed.out_has("6 files removed from /dev/shm");
     let kept = on(
         &cluster,
         "1",
@@ -303,8 +283,7 @@ fn a_process_of_a_job_may_ask_as_the_leader_of_a_session() {
     let folder = scratch("reap-session");
     let reap = "export DGL_TOOLS_JOB=reap-session; echo 127.0.0.1 | ipconf-check | \
         setsid -w dgl-reap --connect local --list";
-    let listed = sh(&folder, reap);
-    assert_eq!(listed.status, 0, "{}", listed.err);
+    sh(&folder, reap).ends(0);
 }
 
 #[test]
@@ -332,13 +311,7 @@ fn what_threw_its_environment_away_is_found_by_its_place() {
             listed.out
         );
     }
-    let ended = sh(&folder, &format!("{reap} --job reap-cleared"));
-    assert!(
-        ended.out.contains(r#""ok":true,"processes":3"#),
-        "{}{}",
-        ended.out,
-        ended.err
-    );
+    sh(&folder, &format!("{reap} --job reap-cleared")).out_has(r#""ok":true,"processes":3"#);
     assert!(!pids.iter().any(|pid| is_alive(pid)));
 }
 
@@ -420,12 +393,7 @@ time.sleep(300)"
             "cd /dev/shm && ls -d {name} {name}.d/file 2>/dev/null; rm -r {name}.d {name}.gone"
         ),
     );
-    assert!(
-        ended.out.contains(r#""shm_files":1"#),
-        "{}{}",
-        ended.out,
-        ended.err
-    );
+    ended.out_has(r#""shm_files":1"#);
     assert_eq!(left.out, format!("{name}.d/file\n"));
 }
 
@@ -501,7 +469,7 @@ fn hosts_without_a_process_for_a_signal_are_named() {
     let reap = "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check | dgl-reap --connect './way \
         {id}' --job reap-named --signal USR1";
     let ran = sh(&folder, reap);
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     assert_eq!(
         ran.err,
         "dgl-reap: no such process of job reap-named on host 1 (10.99.0.2)\n"
@@ -545,7 +513,7 @@ fn folders_of_ended_jobs_are_forgotten() {
         &folder,
         &format!("{forget} --format human; ls home/.local/state/dgl-tools/*"),
     );
-    assert_eq!(first.status, 0, "{}{}", first.out, first.err);
+    first.ends(0);
     assert!(
         first
             .out
@@ -559,7 +527,7 @@ fn folders_of_ended_jobs_are_forgotten() {
         "held:\n127.0.0.1\n127.0.0.1.lock\n",
         "running:\n127.0.0.1\n127.0.0.1.lock\n",
     ] {
-        assert!(first.out.contains(kept), "{}", first.out);
+        first.out_has(kept);
     }
     let again = sh(&folder, forget);
     assert!(

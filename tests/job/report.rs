@@ -24,7 +24,7 @@ fn a_page_that_needs_nothing_beside_it() {
     let folder = scratch("report");
     failed_job(&folder, "try");
     let page = sh(&folder, "dgl-report job.jsonl");
-    assert_eq!(page.status, 0, "{}", page.err);
+    page.ends(0);
     for part in [
         "try: failed",
         "exit status 7",
@@ -38,7 +38,7 @@ fn a_page_that_needs_nothing_beside_it() {
         let legend = format!("<span class=\"{role}\">{role}</span>");
         assert_eq!(page.out.contains(&legend), is_there, "{role}");
     }
-    assert!(page.out.contains("ended: trainer 1 failed"), "{}", page.out);
+    page.out_has("ended: trainer 1 failed");
     for outside in ["http", "src=", "url(", "@import"] {
         assert!(!page.out.contains(outside), "{outside}");
     }

@@ -40,7 +40,7 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
     job(&folder, &[(None, hangs), (None, "sleep 98")]);
     let begun = Instant::now();
     let ran = spawn(&folder, "--timeout 2s --format jsonl");
-    assert_eq!(ran.status, 124, "{}", ran.err);
+    ran.ends(124);
     assert!(
         ran.out.contains("in hangs_here")
             && ran
@@ -49,11 +49,7 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
         "{}",
         ran.out
     );
-    assert!(
-        ran.err.contains("was ended: it took longer than 2.0 s"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("was ended: it took longer than 2.0 s");
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
@@ -74,11 +70,11 @@ fn after_a_time_limit_the_odd_one_is_named() {
         &[(None, &reduces), (None, &loads), (None, &reduces)],
     );
     let ran = spawn(&folder, "--timeout 10s");
-    assert_eq!(ran.status, 124, "{}", ran.err);
+    ran.ends(124);
     let told = "it took longer than 10.0 s\ndgl-spawn: trainer 1, unlike the others, is in load \
         (load.py:3)\ndgl-spawn: trainers 0 and 2 wait in a collective operation for all others \
         [all_reduce (all_reduce.py:3)]\n";
-    assert!(ran.err.contains(told), "{}", ran.err);
+    ran.err_has(told);
 }
 
 #[test]
@@ -96,11 +92,7 @@ fn the_exception_comes_before_the_last_lines() {
         "{}",
         ran.err
     );
-    assert!(
-        ran.out.contains("frame #0"),
-        "records have all: {}",
-        ran.out
-    );
+    ran.out_has("frame #0");
 }
 
 #[test]
@@ -111,15 +103,15 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
             &folder,
             &format!("dgl-why logs/{run}run.jsonl && dgl-report logs/{run}run.jsonl"),
         );
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         ran.out
     };
     let names = |run: &str| sh(&folder, &format!("cd logs/{run} && echo *")).out;
     let fails = "echo 'ValueError: nan' >&2; exit 3";
     job(&folder, &[(None, "echo one"), (None, fails)]);
     let first = spawn(&folder, "--format human --log-dir logs");
-    assert_eq!(first.status, 3, "{}", first.err);
-    assert!(first.out.contains("trainer 1] ValueError: nan"));
+    first.ends(3);
+    first.out_has("trainer 1] ValueError: nan");
     let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
     assert_eq!(mode, "600\n", "values of --env may be secrets");
     let verdict = why("");
@@ -177,7 +169,7 @@ fn only_those_are_shown_who_are_wanted() {
         ("--show 'trainer:*'", vec!["one", "three", "two"]),
     ] {
         let ran = spawn(&folder, &format!("{options} --format human --log-dir logs"));
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         let mut words: Vec<&str> = ran
             .out
             .lines()
@@ -198,13 +190,7 @@ fn only_those_are_shown_who_are_wanted() {
         ("--show trainer", "as trainer:0"),
         ("--show trainer:x", "as trainer:0"),
     ] {
-        let ran = spawn(&folder, options);
-        assert!(
-            ran.status == 2 && ran.err.contains(fault),
-            "{}: {}",
-            ran.status,
-            ran.err
-        );
+        spawn(&folder, options).ends(2).err_has(fault);
     }
 }
 
@@ -281,18 +267,14 @@ fn servers_that_do_not_listen_in_time() {
         ],
     );
     let ran = spawn(&folder, "--start-timeout 6s");
-    assert_eq!(ran.status, 124, "{}", ran.err);
+    ran.ends(124);
     assert!(
         ran.err
             .contains("server 1 does not listen after 6 s; its last lines:\n    I cannot"),
         "{}",
         ran.err
     );
-    assert!(
-        ran.out.contains(r#""type":"listening","id":0"#),
-        "{}",
-        ran.out
-    );
+    ran.out_has(r#""type":"listening","id":0"#);
 }
 
 #[test]
@@ -312,7 +294,7 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
         ],
     );
     let ran = spawn(&folder, "--restart 2 --log-dir logs");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert!(
         ran.err.contains("starts again in 1.0 s (2 of 2)")
             && ran.out.matches(r#""type":"summary""#).count() == 1,
@@ -387,7 +369,7 @@ fn a_grace_below_a_second() {
     );
     let begun = Instant::now();
     let ran = spawn(&folder, "--grace 300ms");
-    assert_eq!(ran.status, 5, "{}", ran.err);
+    ran.ends(5);
     assert!(
         ran.out.contains(r#""signal":"KILL""#) && begun.elapsed() < Duration::from_secs(9),
         "{}",
@@ -404,7 +386,7 @@ fn usr1_asks_how_far_it_is() {
         "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do \
          sleep 0.1; done; kill -USR1 $p; wait $p",
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert!(
         ran.err
             .contains("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, "),
@@ -416,10 +398,6 @@ fn usr1_asks_how_far_it_is() {
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
 /// files set another value, and looks at the command lines of this machine all the while.
 #[test]
-#[expect(
-    clippy::too_many_lines,
-    reason = "a shell after the other, watched by one loop"
-)]
 fn no_value_of_the_environment_is_on_a_command_line() {
     if takes_seconds() {
         return;
@@ -647,12 +625,12 @@ c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close();
         &folder,
         "python3 ended.py && dgl-spawn --connect local <job.jsonl",
     );
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     let told = format!(
         "the port {port} is still held by connections of a job that has ended\n  fix: wait a \
          minute, or choose another port"
     );
-    assert!(ran.err.contains(&told), "{}", ran.err);
+    ran.err_has(&told);
 }
 
 /// The kernel's 60 s of TIME_WAIT cannot be made shorter.
@@ -681,12 +659,7 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
          unshare --user --map-root-user --pid --fork --kill-child --mount-proc \
              dgl-spawn --connect local <job.jsonl",
     );
-    assert!(
-        ran.status == 0 && ran.out.contains("served"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.ends(0).out_has("served");
     let told = format!(
         "waiting up to a minute: port {port} is still held by connections of a job that has ended"
     );
@@ -698,7 +671,7 @@ fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
     let folder = scratch("wrote-nothing");
     job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
     let ran = spawn(&folder, "--log-dir logs");
-    assert_eq!(ran.status, 143, "{}", ran.err);
+    ran.ends(143);
     assert!(
         ran.err
             .contains("trainer 0 ended by SIGTERM; it wrote no output"),
@@ -780,7 +753,7 @@ if os.fork() == 0:
 os.wait()'";
     job(&folder, &[(None, busy), (None, "sleep 4")]);
     let ran = spawn(&folder, "--sample 1s --format jsonl");
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     // of the host and of two processes
     let ids = fields(&ran.out, "sample", "id");
     assert!(

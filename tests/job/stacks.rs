@@ -70,7 +70,6 @@ fn beside_job(folder: &Path, job: &str, script: &str) -> support::Ran {
 
 const STACKS: &str = "dgl-stacks --connect local";
 
-#[expect(clippy::too_many_lines, reason = "one job serves all of its readings")]
 #[test]
 fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     if takes_seconds() {
@@ -164,8 +163,7 @@ fn a_thread_that_waits_is_shown_with_what_python_has_called() {
          size=$(stat -c %s trainer0 sampler0); sleep 1
          [ \"$size\" = \"$(stat -c %s trainer0 sampler0)\" ] || echo 'it goes on'"
     );
-    let ran = beside_job(&folder, "stacks-native", &script);
-    assert!(ran.out.contains("it goes on"), "{}{}", ran.out, ran.err);
+    beside_job(&folder, "stacks-native", &script).out_has("it goes on");
     let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let table = text("table.txt");
     let (_, gate) = table.split_once("thread gate of worker 0").expect(&table);

@@ -163,10 +163,6 @@ fn a_process_that_is_stopped_is_named() {
     );
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "every tool that names the worker is asked"
-)]
 #[test]
 fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     if takes_seconds() {
@@ -177,15 +173,15 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     };
     let folder = scratch("stall-ddp");
     std::fs::copy(root().join("tests/dgl/ddp.py"), folder.join("ddp.py")).unwrap();
-    let planned = sh(
+    sh(
         &folder,
         &format!(
             "echo 127.0.0.1 >ip.txt; ipconf-check ip.txt |
              dgl-env --role worker --num-workers 4 --num-omp-threads 1 --workspace \"$PWD\" \
                --env FAULT=loader --env FAULT_RANK=3 -- '{python}' ddp.py >job.jsonl"
         ),
-    );
-    assert_eq!(planned.status, 0, "{}", planned.err);
+    )
+    .ends(0);
     let ran = spawn(
         &folder,
         "--stall-timeout 8s --wait 2m",
@@ -292,8 +288,8 @@ fn a_job_that_works_in_silence_does_not_stall() {
     }
     let folder = scratch("stall-too-short");
     let refused = sh(&folder, "dgl-spawn --connect local --stall-timeout 4s");
-    assert_eq!(refused.status, 2);
-    assert!(refused.err.contains("0, or 5s or more"), "{}", refused.err);
+    refused.ends(2);
+    refused.err_has("0, or 5s or more");
 }
 
 #[test]
@@ -401,7 +397,7 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
     let why = sh(&folder, "dgl-why --brief run.jsonl");
     let cause = "trainer 2 on host 0 (127.0.0.1) raised ValueError: loss is nan and did not end: \
         it waits at DGL's exit barrier for all others to end; trainers 0 and 1 wait for it in ";
-    assert!(why.out.contains(cause), "{}", why.out);
+    why.out_has(cause);
 }
 
 #[test]
@@ -467,7 +463,7 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     job_on_hosts(&folder, 3);
     let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
     let ended = cluster.sh(&folder, &format!("{spawn} --on-stall end <job.jsonl"));
-    assert_eq!(ended.status, 124, "{}{}", ended.out, ended.err);
+    ended.ends(124);
     let stalled = &records(&ended.out, "stalled")[0];
     assert_eq!(stalled["culprit"]["host"], 1, "{stalled}");
     assert_eq!(records(&ended.out, "stack").len(), 3, "{}", ended.out);
@@ -494,7 +490,7 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     assert_eq!(stalled[0]["culprit"]["rank"], 1, "{}", stalled[0]);
     assert_eq!(records(&left.out, "stack").len(), 3, "{}", left.out);
     let told = "trainer 1, unlike the others, is in loads (<string>:";
-    assert!(left.out.contains(told), "{}", left.out);
+    left.out_has(told);
     left_job_fails_by_an_exception(&cluster, &folder);
     cluster.assert_clean();
 }
@@ -542,14 +538,14 @@ fn real_dgl_an_exception_that_waits_at_the_exit_barrier_ends_the_job() {
     let cluster = Cluster::up("stall-dgl", 2);
     ip_config(&folder, 2);
     let tests = root().join("tests/dgl");
-    let partitioned = sh(
+    sh(
         &folder,
         &format!(
             "DGLBACKEND=pytorch '{python}' '{}/partition.py' --out out --num-parts 2",
             tests.display()
         ),
-    );
-    assert_eq!(partitioned.status, 0, "{}", partitioned.err);
+    )
+    .ends(0);
     let train = "dgl/faulty.py --ip-config ip_config.txt --part-config data/g.json";
     let script = format!(
         "ipconf-check ip.txt | host-probe --workspace /srv/job --python '{python}' |
@@ -560,7 +556,7 @@ fn real_dgl_an_exception_that_waits_at_the_exit_barrier_ends_the_job() {
         tests.display()
     );
     let ran = cluster.sh(&folder, &script);
-    assert_eq!(ran.status, 1, "{}{}", ran.out, ran.err);
+    ran.ends(1);
     let error = "raised ValueError: loss is not a number in trainer 1 and did not end";
     assert_eq!(
         records(&ran.out, "summary")[0]["first_failure"]["error"],

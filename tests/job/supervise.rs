@@ -57,7 +57,7 @@ fn an_exit_with_137_is_no_death_by_kill() {
         let ran = spawn(&folder, "");
         let exited = &records(&ran.out, "exited")[0];
         assert_eq!((ran.status, &exited[field]), (137, &value), "{}", ran.out);
-        assert!(ran.err.contains(said), "{}", ran.err);
+        ran.err_has(said);
     }
 }
 
@@ -159,7 +159,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
         (&json!(137), &json!(true))
     );
     let said = "status 137: the kernel killed what it ran because memory ran out";
-    assert!(ran.err.contains(said), "{}", ran.err);
+    ran.err_has(said);
     // the same death by another hand, in the same cgroup
     job(&folder, &[&format!("{enter}; kill -KILL $$")]);
     let ran = spawn(&folder, "");
@@ -182,7 +182,7 @@ fn a_process_without_a_token_of_its_job_is_ended_with_it() {
         );
         job(&folder, &[&daemon]);
         let ran = spawn(&folder, "--grace 500ms");
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         assert!(
             ran.err.contains("ended well") && records(&ran.out, "summary")[0]["ok"] == json!(true),
             "{}{}",
@@ -328,7 +328,7 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
     let folder = scratch("full");
     job(&folder, &["echo hello; sleep 0.3; touch done"]);
     let ran = sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full");
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     assert!(
         folder.join("done").exists() && ran.err.matches("dgl-spawn: stdout: ").count() == 1,
         "{}",
@@ -347,14 +347,13 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
     // the second as Python's subprocess.DEVNULL is opened
     for null in [">", "1<>"] {
         let unwanted = format!("dgl-spawn --connect local <job.jsonl {null}/dev/null");
-        let unwanted = sh(&folder, &unwanted);
-        assert_eq!(unwanted.status, 0, "{}", unwanted.err);
+        sh(&folder, &unwanted).ends(0);
     }
     std::fs::remove_file(folder.join("done")).unwrap();
     std::fs::create_dir_all(folder.join("logs")).unwrap();
     std::os::unix::fs::symlink("/dev/full", folder.join("logs/trainer-0.log")).unwrap();
     let ran = spawn(&folder, "--log-dir logs");
-    assert_eq!(ran.status, 74, "{}", ran.err);
+    ran.ends(74);
     assert!(
         folder.join("done").exists() && ran.err.contains("--log-dir: trainer-0.log: No space left"),
         "{}",
@@ -410,7 +409,7 @@ fn a_signal_while_a_try_ends_is_the_last_word() {
     let tries = std::fs::read_to_string(folder.join("tries")).unwrap();
     assert_eq!((ran.status, tries.as_str()), (3, "try\n"), "{}", ran.err);
     let said = "does not start again: SIGTERM came while it ended";
-    assert!(ran.err.contains(said), "{}", ran.err);
+    ran.err_has(said);
 }
 
 #[test]
@@ -428,7 +427,7 @@ fn what_ends_after_the_end_began_is_marked() {
         ],
     );
     let ran = spawn(&folder, "--grace 4s");
-    assert_eq!(ran.status, 3, "{}", ran.err);
+    ran.ends(3);
     let marked = |kind: &str, id: u64| {
         records(&ran.out, kind)
             .iter()
@@ -449,17 +448,10 @@ fn what_ends_after_the_end_began_is_marked() {
         "{}",
         ran.out
     );
-    assert!(
-        ran.err.contains("is ending: KILL in 2 s, or Ctrl-C again"),
-        "{}",
-        ran.err
-    );
-    let human = spawn(&folder, "--grace 1s --format human");
-    assert!(
-        human.out.contains("trainer 1, ending] bye\n") && human.out.contains("trainer 0] last\n"),
-        "{}",
-        human.out
-    );
+    ran.err_has("is ending: KILL in 2 s, or Ctrl-C again");
+    spawn(&folder, "--grace 1s --format human")
+        .out_has("trainer 1, ending] bye\n")
+        .out_has("trainer 0] last\n");
 }
 
 #[test]
@@ -479,7 +471,7 @@ fn a_server_listens_by_a_socket_of_its_own() {
         "python3 stranger.py & sleep 0.5; dgl-spawn --connect local --no-preflight \
          --start-timeout 2s <job.jsonl",
     );
-    assert_eq!(ran.status, 124, "{}", ran.err);
+    ran.ends(124);
     assert!(records(&ran.out, "listening").is_empty(), "{}", ran.out);
 }
 
@@ -613,7 +605,7 @@ fn a_dev_shm_of_its_own() {
     job(&folder, &["ls /dev/shm; echo x >/dev/shm/mine; id -u"]);
     let ran = spawn(&folder, "--private-shm --format human");
     std::fs::remove_file("/dev/shm/seen-by-all").unwrap();
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert!(
         !ran.out.contains("seen-by-all") && !Path::new("/dev/shm/mine").exists(),
         "{}",

@@ -38,8 +38,7 @@ impl Terminal {
             .args(args)
             .env("PATH", path())
             .current_dir(&self.folder);
-        let tmux = ran(tmux.output().expect("tmux is missing"));
-        assert_eq!(tmux.status, 0, "{}", tmux.err);
+        ran(tmux.output().expect("tmux is missing")).ends(0);
     }
 
     /// A pipeline in the foreground of the terminal; its status is for [`Terminal::status`].
@@ -252,14 +251,10 @@ fn term_hup_and_nohup() {
         &folder,
         &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"),
     );
-    assert_eq!(went_on.status, 0, "{}", went_on.err);
-    assert!(went_on.err.contains("ended well"), "{}", went_on.err);
+    went_on.ends(0);
+    went_on.err_has("ended well");
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "each kind of tool loses its reader in its own way"
-)]
 #[test]
 fn a_reader_that_goes_away() {
     if takes_seconds() {

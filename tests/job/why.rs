@@ -27,16 +27,12 @@ fn it_names_the_exception_that_ended_a_job() {
         "print('begun')\nraise KeyError('nothing')\n",
     );
     let why = sh(&folder, "dgl-why job.jsonl");
-    assert_eq!(why.status, 0, "{}", why.err);
+    why.ends(0);
     let said =
         "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing'.\n  since: ";
     assert!(why.out.starts_with(said), "{}", why.out);
-    assert!(
-        why.out.contains(r#"shown by: {"type":"output""#)
-            && why.out.contains(r#"{"type":"exited""#),
-        "{}",
-        why.out
-    );
+    why.out_has(r#"shown by: {"type":"output""#)
+        .out_has(r#"{"type":"exited""#);
     let brief = sh(&folder, "dgl-why --brief job.jsonl").out;
     assert!(
         brief.starts_with(said) && !brief.contains("shown by"),
@@ -101,9 +97,8 @@ fn questions_to_the_hosts_end_no_job() {
     job(&folder, "why-asked", "print('done')\n");
     let ask = "grep -v -e summary -e exited job.jsonl | dgl-reap --connect local --list >asked";
     let asked = sh(&folder, ask);
-    assert_eq!(asked.status, 0, "{}", asked.err);
-    let why = sh(&folder, "tail -n 1 asked | grep summary && dgl-why asked");
-    assert!(why.out.contains("\nThe job runs: "), "{}", why.out);
+    asked.ends(0);
+    sh(&folder, "tail -n 1 asked | grep summary && dgl-why asked").out_has("\nThe job runs: ");
     let page = sh(&folder, "dgl-report asked").out;
     assert!(!page.contains("The job ended well"), "{page}");
 }
@@ -114,7 +109,7 @@ fn what_is_no_run_is_refused() {
     assert_eq!(sh(&folder, "dgl-why </dev/null").status, 65);
     assert_eq!(sh(&folder, "echo x | dgl-why").status, 65);
     let hosts = sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why");
-    assert_eq!(hosts.status, 0, "{}", hosts.err);
+    hosts.ends(0);
     assert!(
         hosts.out.starts_with("The job was not started: "),
         "{}",
@@ -191,12 +186,10 @@ fn an_attached_stream_has_what_the_verdict_needs() {
             "{SPAWN} $spawn --job attached --detach <job.jsonl >/dev/null
              $spawn --attach attached <hosts.jsonl >attached.jsonl"
         );
-        let ran = sh(&folder, &script);
-        assert_eq!(ran.status, status, "{}", ran.err);
+        sh(&folder, &script).ends(status);
         let why = sh(&folder, "dgl-why attached.jsonl").out;
         assert!(why.starts_with(verdict), "{why}");
-        let page = sh(&folder, "dgl-report attached.jsonl");
-        assert!(page.out.contains("3 processes"), "{}{}", page.out, page.err);
+        sh(&folder, "dgl-report attached.jsonl").out_has("3 processes");
         // what is not there is not made up
         let without = sh(&folder, "grep -v '\"process\"' attached.jsonl | dgl-why").out;
         assert!(
@@ -240,7 +233,7 @@ fn a_pause_of_who_decides_is_no_lost_host() {
         (leader, "the agent that keeps it on its first host"),
     ] {
         let ran = sh(&folder, &script);
-        assert_eq!(ran.status, 74, "{}", ran.err);
+        ran.ends(74);
         let said = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
         assert!(
             ran.err.contains(&said)
@@ -267,13 +260,13 @@ fn a_short_pause_of_the_launcher_harms_nothing() {
     }
     let folder = scratch("why-short-pause");
     workers(&folder, 2, "echo up; exec sleep 16");
-    let ran = sh(
+    sh(
         &folder,
         &format!(
             "{SPAWN} $spawn --job short-pause <job.jsonl >out.jsonl & p=$!
              until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done
              sleep 1; kill -STOP $p; sleep 4; kill -CONT $p; wait $p"
         ),
-    );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    )
+    .ends(0);
 }

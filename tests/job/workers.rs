@@ -31,8 +31,7 @@ fn two_hosts(name: &str) -> Option<(Cluster, PathBuf, String)> {
         "ipconf-check ip.txt | host-probe --python {python} |
          part-map --workspace /srv/job --extra reduce.py | part-push >pushed.jsonl"
     );
-    let pushed = cluster.sh(&folder, &script);
-    assert_eq!(pushed.status, 0, "{}", pushed.err);
+    cluster.sh(&folder, &script).ends(0);
     Some((cluster, folder, python))
 }
 
@@ -58,7 +57,7 @@ fn torch_workers_meet_on_real_hosts() {
         return;
     };
     let direct = run(&cluster, &folder, "--num-omp-threads 1", &python);
-    assert_eq!(direct.status, 0, "{}{}", direct.out, direct.err);
+    direct.ends(0);
     assert_all_met(&direct.out);
     assert!(
         direct
@@ -69,19 +68,14 @@ fn torch_workers_meet_on_real_hosts() {
     // of torch 1.13 under Python 3.11; others take them too
     let torchrun = "--launcher torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1";
     let started = run(&cluster, &folder, torchrun, &python);
-    assert_eq!(started.status, 0, "{}{}", started.out, started.err);
+    started.ends(0);
     assert_all_met(&started.out);
     cluster.assert_clean();
 
     // the others wait in the sum for one that has gone
-    let failed = run(&cluster, &folder, "--env FAILS=2", &python);
-    assert!(
-        failed.status == 7 && failed.err.contains("worker 2 exited with status 7"),
-        "{} {}{}",
-        failed.status,
-        failed.out,
-        failed.err
-    );
+    run(&cluster, &folder, "--env FAILS=2", &python)
+        .ends(7)
+        .err_has("worker 2 exited with status 7");
     cluster.assert_clean();
 }
 
@@ -99,10 +93,6 @@ const IMPORTS: &[(&str, &str)] = &[
     ),
 ];
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn workers_of_real_hosts_are_examined_before_they_start() {
     let folder = scratch("workers-preflight");
@@ -112,13 +102,14 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
         fs::write(folder.join(file), text).unwrap();
     }
     let cluster = Cluster::up("workers-preflight", 3);
-    let made = cluster.sh(
-        &folder,
-        "python3 -m venv --without-pip venv && ipconf-check ip.txt | host-probe |
+    cluster
+        .sh(
+            &folder,
+            "python3 -m venv --without-pip venv && ipconf-check ip.txt | host-probe |
          part-map --workspace /srv/job --script-folder code --script-folder mods |
          part-push >pushed.jsonl",
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+        )
+        .ends(0);
     let run = |env: &str, script: &str| {
         cluster.sh(
             &folder,
@@ -141,10 +132,11 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
     let break_hosts = "ssh h2 'rm -r /srv/job/mods/torch; PATH=$PATH:/usr/sbin:/sbin
          ip route add blackhole 10.77.0.3'
          ssh h3 'echo \"# edited\" >>/srv/job/code/job.py'";
-    let broken = cluster.call(&["exec", "1", "sh", "-c", break_hosts]);
-    assert_eq!(broken.status, 0, "{}", broken.err);
+    cluster
+        .call(&["exec", "1", "sh", "-c", break_hosts])
+        .ends(0);
     let refused = run(with_torch, "code/job.py");
-    assert_eq!(refused.status, 74, "{}{}", refused.out, refused.err);
+    refused.ends(74);
     for words in [
         "host 1 (10.77.0.2): no module named torch",
         "host 2 (10.77.0.3): code/job.py differs from the other hosts'",
@@ -170,11 +162,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
     );
     let mistyped = run(with_torch, "code/jbo.py");
     let told = "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
-    assert!(
-        mistyped.status == 74 && mistyped.err.contains(told),
-        "{}",
-        mistyped.err
-    );
+    mistyped.ends(74).err_has(told);
     cluster.assert_clean();
 }
 
@@ -195,27 +183,19 @@ fn a_workspace_is_said_once() {
     let ran = sh(&folder, &script);
     let line = |rank: u32, text: &str| format!("[127.0.0.1 worker {rank}] {text}\n");
     let folder_of_job = place.display().to_string();
-    assert!(
-        ran.status == 0
-            && ran.out.contains(&line(0, &folder_of_job))
-            && ran.out.contains(&line(1, &folder_of_job))
-            && ran.out.contains(&line(0, "0"))
-            && ran.out.contains(&line(1, "1")),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.ends(0)
+        .out_has(&line(0, &folder_of_job))
+        .out_has(&line(1, &folder_of_job))
+        .out_has(&line(0, "0"))
+        .out_has(&line(1, "1"));
     let other = format!(
         "ipconf-check ip.txt | part-map --workspace {0} --extra ip.txt |
          dgl-env --role worker --workspace /other -- t",
         place.display()
     );
-    let refused = sh(&folder, &other);
-    assert!(
-        refused.status == 65 && refused.err.contains("in the stream's workspace record"),
-        "{}",
-        refused.err
-    );
+    sh(&folder, &other)
+        .ends(65)
+        .err_has("in the stream's workspace record");
 }
 
 #[test]
@@ -229,7 +209,7 @@ fn more_trainers_than_gpus_are_told() {
              --num-trainers {count} -- python3 t.py | jq -r 'select(.role == \"trainer\") | .rank'"
         );
         let ran = sh(&folder, &script);
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         (ran.out.lines().count(), ran.err)
     };
     assert_eq!(plan("gpus"), (4, String::new()));

@@ -35,18 +35,9 @@ fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
     let script = format!(
         "export DGL_TOOLS_CONNECT=local CARGO_TARGET_DIR='{built}' PATH=/usr/bin:/bin; {probe}"
     );
-    let probed = sh(&folder, &script);
-    assert!(
-        probed.status == 0 && probed.out.contains("127.0.0.1"),
-        "{}",
-        probed.out
-    );
+    sh(&folder, &script).ends(0).out_has("127.0.0.1");
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "each make goes on from what the one before it has left"
-)]
 #[test]
 fn on_this_machine() {
     if takes_seconds() {
@@ -68,21 +59,13 @@ fn on_this_machine() {
         here("-n").out.contains("Nothing to be done for 'all'"),
         "the repo's first target stays the first"
     );
-    let probed = here("probe");
-    assert!(
-        probed.status == 0 && probed.out.contains("127.0.0.1"),
-        "{}",
-        probed.out
-    );
+    here("probe").ends(0).out_has("127.0.0.1");
 
     let pushed = here("push");
-    assert!(
-        pushed.status == 0
-            && pushed.out.contains("7 files")
-            && pushed.out.contains("; 0 there already"),
-        "{}",
-        pushed.out
-    );
+    pushed
+        .ends(0)
+        .out_has("7 files")
+        .out_has("; 0 there already");
     assert!(
         here("push").out.contains("0 files, 0 B; 7 there already"),
         "nothing is pushed when nothing changed"
@@ -98,23 +81,16 @@ fn on_this_machine() {
         r#"TRAIN="sh -c 'echo rank \$\$RANK of \$\$WORLD_SIZE: \$\$GREETING' x" "#,
         r#"ENV_FLAGS="--env 'GREETING=two  words'""#
     );
-    let trained = here(&format!("train NUM_TRAINERS=2 {job}"));
-    assert!(
-        trained.status == 0 && trained.out.contains("trainer 1] rank 1 of 2: two words"),
-        "{}",
-        trained.out
-    );
+    here(&format!("train NUM_TRAINERS=2 {job}"))
+        .ends(0)
+        .out_has("trainer 1] rank 1 of 2: two words");
     let logs = here("logs").out;
     assert!(
         logs.contains("trainer-1.log") && logs.contains("rank 1 of 2"),
         "{logs}"
     );
     let failed = here("train NUM_TRAINERS=1 TRAIN='sh -c \"exit 7\"'");
-    assert!(
-        failed.status == 2 && failed.out.contains("Error 7"),
-        "{}",
-        failed.out
-    );
+    failed.ends(2).out_has("Error 7");
     let verdict = here("why").out;
     assert!(verdict.contains("status 7"), "{verdict}");
     assert!(
@@ -123,15 +99,12 @@ fn on_this_machine() {
     );
     assert!(folder.join(".dgl-run/logs/run-1/trainer-1.log").is_file());
     assert_eq!(here("reap").status, 0);
-    let workers = here(concat!(
+    here(concat!(
         r#"train WORKERS=2 PART_CONFIG= NUM_SAMPLERS=3 "#,
         r#"TRAIN="sh -c 'echo worker \$\$RANK of \$\$WORLD_SIZE'""#
-    ));
-    assert!(
-        workers.status == 0 && workers.out.contains("worker 1] worker 1 of 2"),
-        "{}",
-        workers.out
-    );
+    ))
+    .ends(0)
+    .out_has("worker 1] worker 1 of 2");
 
     // a stage that fails, first or in the midst, fails make
     for (goal, args) in [
@@ -144,12 +117,9 @@ fn on_this_machine() {
         let failed = here(&format!("{goal} {args}"));
         assert_eq!(failed.status, 2, "{goal} {args}: {}", failed.out);
     }
-    let unset = sh(&folder, &make("push WORKSPACE="));
-    assert!(
-        unset.status == 2 && unset.out.contains("set WORKSPACE, the folder of the job"),
-        "{}",
-        unset.out
-    );
+    sh(&folder, &make("push WORKSPACE="))
+        .ends(2)
+        .out_has("set WORKSPACE, the folder of the job");
 }
 
 #[test]
@@ -168,31 +138,19 @@ fn on_real_hosts_as_many_are_taken_as_are_needed() {
             format!("{goal} NEED=2 NEED_FLAGS='--port auto' PYTHON=none FETCH=ip_config.txt");
         cluster.sh(&folder, &make(&line))
     };
-    let pushed = run("push");
-    assert!(
-        pushed.status == 0 && pushed.out.contains("host 1 (10.77.0.2) is left out"),
-        "{}",
-        pushed.out
-    );
-    let fetched = run("fetch");
-    assert_eq!(fetched.status, 0, "{}", fetched.out);
+    run("push")
+        .ends(0)
+        .out_has("host 1 (10.77.0.2) is left out");
+    run("fetch").ends(0);
     let taken = std::fs::read_to_string(folder.join("results/h1/ip_config.txt")).unwrap();
     let addresses: Vec<_> = taken.lines().map(|line| line.split(' ').next()).collect();
     assert_eq!(addresses, [Some("10.77.0.1"), Some("10.77.0.3")]);
-    let reaped = run("reap");
-    assert_eq!(reaped.status, 0, "{}", reaped.out);
-    let fit = run("fit");
-    assert!(
-        fit.out.contains("host 1 (10.77.0.2) is left out"),
-        "{}",
-        fit.out
-    );
-    let few = cluster.sh(&folder, &make("push NEED=3 PYTHON=none"));
-    assert!(
-        few.status == 2 && few.out.contains("2 of 3 hosts can be taken"),
-        "{}",
-        few.out
-    );
+    run("reap").ends(0);
+    run("fit").out_has("host 1 (10.77.0.2) is left out");
+    cluster
+        .sh(&folder, &make("push NEED=3 PYTHON=none"))
+        .ends(2)
+        .out_has("2 of 3 hosts can be taken");
 }
 
 #[test]
@@ -211,19 +169,12 @@ fn real_dgl_by_make() {
         )
     };
     let fit = run("fit");
-    assert!(
-        fit.status == 0 && fit.out.contains("loading") && fit.out.contains(" fits"),
-        "{}",
-        fit.out
-    );
-    let large = run("fit FIT_FLAGS='--mem trainer=90T'");
-    assert!(
-        large.status == 2 && large.out.contains("Error 65"),
-        "{}",
-        large.out
-    );
+    fit.ends(0).out_has("loading").out_has(" fits");
+    run("fit FIT_FLAGS='--mem trainer=90T'")
+        .ends(2)
+        .out_has("Error 65");
     let ran = run("train");
-    assert_eq!(ran.status, 0, "{}", ran.out);
+    ran.ends(0);
     assert!(
         ran.out.contains("loss fell from") && folder.join(".dgl-run/logs/trainer-3.log").is_file(),
         "{}",

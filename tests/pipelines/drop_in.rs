@@ -2,7 +2,6 @@
 
 use support::{Cluster, ip_config, partition, scratch, sh};
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn command_lines_of_every_generation() {
     let folder = scratch("drop-in");
@@ -119,19 +118,12 @@ fn what_is_missing_is_named() {
         );
     }
     for tool in ["dgl-copy", "dgl-launch"] {
-        let help = sh(&folder, &format!("{tool} --help && {tool} --version"));
-        assert!(
-            help.status == 0 && help.out.contains("Examples:"),
-            "{}",
-            help.err
-        );
+        sh(&folder, &format!("{tool} --help && {tool} --version"))
+            .ends(0)
+            .out_has("Examples:");
     }
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn copied_and_launched_on_real_hosts() {
     let folder = scratch("drop-in-hosts");
@@ -151,24 +143,24 @@ fn copied_and_launched_on_real_hosts() {
     }
     let copy = "dgl-copy --workspace /srv/job --rel_data_path data --part_config out/g.json \
         --script_folder code --ip_config ip.txt";
-    let copied = cluster.sh(&folder, copy);
-    assert_eq!(copied.status, 0, "{}", copied.err);
+    cluster.sh(&folder, copy).ends(0);
     let launch = "dgl-launch --workspace /srv/job --num_trainers 1 --num_servers 1 --part_config \
         data/g.json --ip_config ip.txt \
                   --extra_envs GREETING='it is $5' ";
     let launched = cluster.sh(&folder, &format!("{launch} 'python3 code/job.py \"a  b\"'"));
-    assert_eq!(launched.status, 0, "{}", launched.err);
+    launched.ends(0);
     for line in [
         "trainer 0] client 0 it is $5 data/g.json a  b",
         "server 1] server - it is $5 data/g.json a  b",
     ] {
         assert!(launched.out.contains(line), "{line}: {}", launched.out);
     }
-    let failed = cluster.sh(
-        &folder,
-        &format!("{launch} --log_dir logs 'python3 code/job.py fail'"),
-    );
-    assert_eq!(failed.status, 3, "the status is not lost: {}", failed.err);
+    cluster
+        .sh(
+            &folder,
+            &format!("{launch} --log_dir logs 'python3 code/job.py fail'"),
+        )
+        .ends(3);
     assert_eq!(
         std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(),
         "client 1 it is $5 data/g.json fail\n"

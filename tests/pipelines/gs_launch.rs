@@ -335,8 +335,7 @@ fn copied_to_where_the_same_line_looks_for_it() {
         lib --extra more:some/more --parts local --workspace \"$PWD/ws\" --num-trainers 2 \
         --ip-config conf/ip.txt --part-config out/g.json --extra-envs A=1 B=2 --inference own.py \
         --cf conf/nc.yaml --workspace x --restore-model-path=model/epoch-1 y";
-    let copied = sh(&folder, line);
-    assert_eq!(copied.status, 0, "{}", copied.err);
+    sh(&folder, line).ends(0);
     let there = sh(&folder.join("ws"), "find . -type f | sort").out;
     let wanted = "./conf/ip.txt ./conf/nc.yaml ./lib/l.py ./model/epoch-1/m \
         ./out/data_transform_new.json ./out/g.json ./out/node_label_stats.json \
@@ -358,10 +357,5 @@ fn what_the_hosts_have_already_is_not_looked_for_here() {
         ipconf-check ip.txt | host-probe --workspace /w \
         |\n  part-map --part-config d/g.json --workspace /w --rel-data-path d \\\n    \
         --config-name g.json --ip-config ip.txt |\n  part-push\n";
-    assert_eq!(
-        (shown.status, shown.out.as_str()),
-        (0, wanted),
-        "{}",
-        shown.err
-    );
+    shown.gives(0, wanted);
 }

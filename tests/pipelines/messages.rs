@@ -76,12 +76,10 @@ fn made(name: &str) -> std::path::PathBuf {
     let script = "ipconf-check ip.txt >hosts; ipconf-check here.txt >here;
         part-map --part-config out/g.json --workspace /w <hosts >files;
         dgl-env --role worker -- run! <here >job 2>/dev/null; touch empty; mkdir none";
-    let made = sh(&folder, script);
-    assert_eq!(made.status, 0, "{}", made.err);
+    sh(&folder, script).ends(0);
     folder
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn of_command_lines() {
     let folder = made("messages-usage");
@@ -395,7 +393,6 @@ fn of_command_lines() {
     );
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn of_files_and_streams() {
     let folder = made("messages-data");
@@ -639,10 +636,6 @@ fn of_files_and_streams() {
     );
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it is a table of cases on one cluster"
-)]
 #[test]
 fn of_real_hosts() {
     let folder = scratch("messages-hosts");
@@ -656,8 +649,7 @@ fn of_real_hosts() {
             's/\"ip\"/\"login\":\"nowhere.invalid\",\"ip\"/' >nowhere
         part-map --script-folder code --workspace /srv/w <hosts >plan
         cp ~/.ssh/known_hosts known; awk '/h1 /{ key = $3 } /h2 /{ $3 = key } 1' known >changed";
-    let made = cluster.sh(&folder, script);
-    assert_eq!(made.status, 0, "{}", made.err);
+    cluster.sh(&folder, script).ends(0);
     let worker = "dgl-env --role worker <hosts 2>/dev/null";
     let both = ["ssh2", "ssh"];
     // what the tools are told; the status; where and what; by ssh2 and by ssh where two texts stand

@@ -246,16 +246,15 @@ fn every_tool_refuses_a_set_with_a_hole() {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
     let folder = scratch("foreign");
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
-    let made = sh(
+    sh(
         &folder,
         "ipconf-check ip.txt >hosts && dgl-env --role worker -- t <hosts >plan 2>/dev/null",
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
     let plan = |filter: &str| {
         sh(
             &folder,
@@ -338,7 +337,7 @@ fn a_stream_of_ten_million_hosts_is_refused_at_its_first_record() {
         &folder,
         &format!("yes '{one}' | dgl-env --role worker -- t"),
     );
-    assert_eq!((got.status, got.out.as_str()), (65, ""), "{}", got.err);
+    got.gives(65, "");
     assert!(
         got.err
             .contains("host records: of 10000000 is more than 1048576"),
@@ -346,16 +345,13 @@ fn a_stream_of_ten_million_hosts_is_refused_at_its_first_record() {
         got.err
     );
     // a set that can only grow too large
-    let got = sh(
+    sh(
         &folder,
         &format!(
             "yes '{}' | dgl-env --role worker -- t",
             one.replace("10000000", "2")
         ),
-    );
-    assert!(
-        got.status == 65 && got.err.contains("host records: id 0 is there twice"),
-        "{}",
-        got.err
-    );
+    )
+    .ends(65)
+    .err_has("host records: id 0 is there twice");
 }

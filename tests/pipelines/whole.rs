@@ -17,25 +17,14 @@ fn without_ssh_and_without_root() {
         ws.display()
     );
     let first = sh(&folder, &script);
-    assert_eq!(first.status, 0, "{}", first.err);
-    assert!(
-        first.out.contains("worker 0] graph of part 0")
-            && first.out.contains("worker 0] two  words $HOME"),
-        "{}",
-        first.out
-    );
-    assert!(
-        first.err.contains("6 files") && first.err.contains("0 there already"),
-        "{}",
-        first.err
-    );
+    first.ends(0);
+    first
+        .out_has("worker 0] graph of part 0")
+        .out_has("worker 0] two  words $HOME");
+    first.err_has("6 files").err_has("0 there already");
     let again = sh(&folder, &script);
-    assert_eq!(again.status, 0, "{}", again.err);
-    assert!(
-        again.err.contains("0 files, 0 B; 6 there already"),
-        "{}",
-        again.err
-    );
+    again.ends(0);
+    again.err_has("0 files, 0 B; 6 there already");
     let meta = |file: &str| {
         std::fs::metadata(folder.join(file))
             .unwrap()
@@ -145,10 +134,6 @@ fn records_survive_jq_and_unknown_ones_pass() {
     );
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "the stages of a whole pipeline follow one another on one cluster"
-)]
 #[test]
 fn on_real_hosts() {
     let folder = scratch("hosts");
@@ -166,13 +151,9 @@ fn on_real_hosts() {
     }
     let run = "dgl-env --role worker -- sh 'code/run it.sh' | dgl-spawn --format human";
     let ran = cluster.sh(&folder, &format!("<pushed.jsonl {run}"));
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     (0..3).for_each(|k| {
-        assert!(
-            ran.out.contains(&format!("worker {k}] graph of part {k}")),
-            "{}",
-            ran.out
-        );
+        ran.out_has(&format!("worker {k}] graph of part {k}"));
     });
 
     // the first that fails gives its status, and ends the others
@@ -193,7 +174,7 @@ fn on_real_hosts() {
         &folder,
         "<pushed.jsonl dgl-env --role worker -- sh -c 'kill -9 $$' | dgl-spawn >/dev/null",
     );
-    assert_eq!(killed.status, 137, "{}", killed.err);
+    killed.ends(137);
     cluster.assert_clean();
 
     // nothing outlives a launcher that is killed, whatever session it went to
@@ -230,16 +211,13 @@ fn on_real_hosts() {
 
     // faults: a host that is down, a key nobody knows, a wrong key, a port that is taken, no room
     cluster.call(&["stop", "3"]);
-    let down = cluster.sh(
-        &folder,
-        "ipconf-check ip.txt | host-probe --connect-timeout 3s >/dev/null",
-    );
-    assert!(
-        down.status == 74 && down.err.contains("host 2 (10.77.0.3)"),
-        "{} {}",
-        down.status,
-        down.err
-    );
+    cluster
+        .sh(
+            &folder,
+            "ipconf-check ip.txt | host-probe --connect-timeout 3s >/dev/null",
+        )
+        .ends(74)
+        .err_has("host 2 (10.77.0.3)");
     cluster.call(&["start", "3"]);
     let unknown = cluster.sh(
         &folder,
@@ -266,16 +244,14 @@ fn on_real_hosts() {
         unknown.err,
         unknown.out
     );
-    let wrong = cluster.sh(
-        &folder,
-        "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null; ipconf-check ip.txt | \
+    cluster
+        .sh(
+            &folder,
+            "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null; ipconf-check ip.txt | \
          DGL_TOOLS_IDENTITY=/tmp/wrong host-probe >/dev/null",
-    );
-    assert!(
-        wrong.status == 74 && wrong.err.contains("login refused"),
-        "{}",
-        wrong.err
-    );
+        )
+        .ends(74)
+        .err_has("login refused");
     let room = "mkdir -p /srv/big; mount -t tmpfs -o size=64k none /srv/big 2>/dev/null || exit \
         99; head -c 300000 /dev/zero >/tmp/big; cd /tmp; \
                 echo 10.77.0.1 | ipconf-check | part-map --workspace /srv/big/ws --extra big | \

@@ -56,7 +56,7 @@ fn each_process_runs_where_its_record_says_and_what_it_starts_too() {
              dgl-spawn --connect local --format jsonl <job"
         );
         let ran = sh(&folder, &job);
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         let said: BTreeMap<u64, String> = records(&ran.out, "process")
             .iter()
             .map(|record| (record["id"].as_u64().unwrap(), record["cpus"].to_string()))
@@ -80,7 +80,7 @@ fn servers_and_trainers_of_two_sockets() {
             "dgl-env --workspace /w --part-config g.json --num-trainers 2 {flags} -- x <hosts"
         );
         let ran = sh(&folder, &format!("unset OMP_NUM_THREADS; {job}"));
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         let shown = |record: &Value| {
             let threads = record["env"]["OMP_NUM_THREADS"].as_str().unwrap();
             let (role, cpus) = (&record["role"], &record["cpus"]);
@@ -151,30 +151,21 @@ fn what_cannot_be_bound_is_an_error() {
                  cores {flags} -- python3 x"
             ),
         );
-        assert_eq!((ran.status, ran.out.as_str()), (status, ""), "{}", ran.err);
-        assert!(ran.err.contains(problem), "{}", ran.err);
+        ran.gives(status, "");
+        ran.err_has(problem);
     }
     let job = "dgl-env --role worker --workspace \"$PWD\" --bind cores -- true <hosts >job; \
         jq -c 'if .type == \"process\" then .cpus = $cpus else . end' --arg cpus";
     let no_list = sh(&folder, &format!("{job} x job | dgl-spawn --connect local"));
-    assert_eq!(no_list.status, 65, "{}", no_list.err);
-    assert!(
-        no_list.err.contains("\"x\" is not a list of processors"),
-        "{}",
-        no_list.err
-    );
+    no_list.ends(65);
+    no_list.err_has("\"x\" is not a list of processors");
     // a processor that the host does not have, or not for this job
     let gone = sh(
         &folder,
         &format!("{job} 1000 job | dgl-spawn --connect local --format jsonl"),
     );
-    assert_eq!(gone.status, 1, "{}", gone.err);
-    assert!(
-        gone.out.contains("host-agent: processors 1000: "),
-        "{}{}",
-        gone.out,
-        gone.err
-    );
+    gone.ends(1);
+    gone.out_has("host-agent: processors 1000: ");
 }
 
 #[test]
@@ -184,8 +175,8 @@ fn a_dry_run_shows_the_processors() {
     let job = "dgl-env --role worker --num-workers 2 --workspace /w --bind cores -- true <hosts | \
         dgl-spawn --dry-run";
     let ran = sh(&folder, job);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     for cpus in ["taskset -c 0-1,4-5 env", "taskset -c 2-3,6-7 env"] {
-        assert!(ran.out.contains(cpus), "{}", ran.out);
+        ran.out_has(cpus);
     }
 }

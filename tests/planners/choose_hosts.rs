@@ -32,7 +32,7 @@ fn ports_that_are_in_use_are_passed_over() {
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let port = |options: &str| {
         let ran = probe(&folder, &format!("--port auto {options} <hosts"));
-        assert_eq!(ran.status, 0, "{}", ran.err);
+        ran.ends(0);
         records(&ran)[0]["port"].as_u64().unwrap()
     };
     let first = u16::try_from(port("")).unwrap();
@@ -78,7 +78,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
         sh(&folder, &script)
     };
     let ran = probe("");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let host = &records(&ran)[0];
     assert_eq!(host["gpu_cards"].as_array().map(Vec::len), Some(2));
     let (first, second) = (&host["gpu_cards"][0], &host["gpu_cards"][1]);
@@ -91,12 +91,12 @@ fn gpus_with_their_memory_and_who_uses_them() {
     assert_eq!(user["mem_used_bytes"], 39_936_u64 << 20);
     assert!(user["user"].is_string(), "{user}");
     let told = format!("GPU 1, 43 GB of 86 GB: process {}", std::process::id());
-    assert!(ran.err.contains(&told), "{}", ran.err);
+    ran.err_has(&told);
     let counts = nvidia_smi_counts();
     if counts {
         assert_eq!(host["gpus"], 2);
         let in_use = "1 of its 2 GPUs is in use";
-        assert!(ran.err.contains(in_use), "{}", ran.err);
+        ran.err_has(in_use);
     }
     let table = probe("--format human").out;
     assert!(
@@ -109,7 +109,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     let none = "#!/bin/sh\necho 'No devices were found'\nexit 6\n";
     executable(&folder.join("bin/nvidia-smi"), none);
     let again = probe("");
-    assert_eq!(again.status, 0, "{}", again.err);
+    again.ends(0);
     assert!(!again.out.contains("gpu_cards"), "{}", again.out);
 
     // a driver that does not work is told; that no GPU is found then is no error of host-probe's
@@ -118,7 +118,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     executable(&folder.join("bin/nvidia-smi"), broken);
     let ran = probe("");
     let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
-    assert!(ran.status == 0 && ran.err.contains(problem), "{}", ran.err);
+    ran.ends(0).err_has(problem);
     if counts {
         assert_eq!(records(&ran)[0]["gpus"], 0);
     }
@@ -132,12 +132,7 @@ fn cards_that_cannot_be_asked_for_are_told() {
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let script = "PATH=$PWD/bin:$PATH host-probe --connect 'env RUST_MIN_STACK=281474976710656' \
                   <hosts";
-    let ran = sh(&folder, script);
-    assert!(
-        ran.status == 0 && ran.err.contains("nvidia-smi: "),
-        "{}",
-        ran.err
-    );
+    sh(&folder, script).ends(0).err_has("nvidia-smi: ");
 }
 
 #[test]
@@ -150,12 +145,9 @@ fn what_was_planned_for_all_hosts_is_not_for_some() {
             "<hosts part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
              host-probe --connect local {option}"
         );
-        let ran = sh(&folder, &script);
-        assert!(
-            ran.status == 65 && ran.err.contains("in front of part-map"),
-            "{}",
-            ran.err
-        );
+        sh(&folder, &script)
+            .ends(65)
+            .err_has("in front of part-map");
     }
 }
 
@@ -202,15 +194,11 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
         "[10.77.0.4 worker 1] 10.77.0.1 30052",
         "[10.77.0.1 worker 0] 10.77.0.4 30052",
     ] {
-        assert!(ran.out.contains(line), "{}", ran.out);
+        ran.out_has(line);
     }
     assert!(!ran.out.contains("10.77.0.5"), "{}", ran.out);
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 /// By --connect local on one host, where no job of another test is.
 #[test]
 fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
@@ -226,7 +214,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     );
 
     let ran = probe("--need 1 <hosts");
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let [host] = &records(&ran)[..] else {
         panic!("{}", ran.out)
     };
@@ -244,7 +232,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         "host-probe: host 0 (127.0.0.9) is left out: 127.0.0.9 is not the first address",
         "host-probe: host 2 (127.0.0.8) is left out: 127.0.0.8 is not the first address",
     ] {
-        assert!(ran.err.contains(words), "{}", ran.err);
+        ran.err_has(words);
     }
     let table = probe("--need 1 --format human <hosts");
     assert!(
@@ -273,8 +261,9 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
             "free in the workspace, less than 900 TB",
         ),
     ] {
-        let ran = probe(&format!("--need 2 {option} <hosts"));
-        assert!(ran.status == 74 && ran.err.contains(least), "{}", ran.err);
+        probe(&format!("--need 2 {option} <hosts"))
+            .ends(74)
+            .err_has(least);
     }
 
     for (free_mib, status, problem) in [
@@ -284,12 +273,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(free_mib));
         let script = "PATH=$PWD/bin:$PATH host-probe --connect local --need 1 --min gpu=50G \
             <hosts";
-        let ran = on_host(script);
-        assert!(
-            ran.status == status && ran.err.contains(problem),
-            "{}",
-            ran.err
-        );
+        on_host(script).ends(status).err_has(problem);
     }
 
     // a port that is in use counts where it is kept
@@ -301,12 +285,9 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         let look = ["exec", "1", "grep", "-q", ":78E7 ", "/proc/net/tcp"];
         cluster.call(&look).status == 0
     });
-    let taken = probe("--need 1 --num-servers 2 --port keep <hosts");
-    assert!(
-        taken.status == 74 && taken.err.contains("left out: port 30951 is in use"),
-        "{}",
-        taken.err
-    );
+    probe("--need 1 --num-servers 2 --port keep <hosts")
+        .ends(74)
+        .err_has("left out: port 30951 is in use");
     assert_eq!(
         probe("--need 1 --num-servers 2 --port auto <hosts").status,
         0

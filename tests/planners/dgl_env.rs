@@ -91,10 +91,6 @@ fn run_plan(folder: &Path, plan: &str) -> Vec<Seen> {
     seen
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it compares each process of a recording"
-)]
 #[test]
 fn processes_see_what_dgls_own_launcher_gives_them() {
     let folder = scratch("launch_py");
@@ -190,7 +186,6 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
     assert!(compared > 100, "the table was read: {compared}");
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn edited_records_are_checked_again() {
     let folder = scratch("edited");
@@ -340,7 +335,7 @@ fn words_and_values_arrive_as_they_were_given() {
         show.replace('\'', r"'\''")
     );
     let words = sh(&folder, &script);
-    assert_eq!(words.status, 0, "{}", words.err);
+    words.ends(0);
     assert_eq!(words.out.matches(odd).count(), 2, "{}", words.out);
     // one string is the user's shell text, and nothing in it is touched
     let text = r#"echo "a  b" '$V' $V | cat"#;
@@ -353,7 +348,6 @@ fn words_and_values_arrive_as_they_were_given() {
     assert_eq!(plan.out.trim_end(), text);
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn warnings_name_what_disagrees_and_change_nothing() {
     let folder = scratch("warnings");
@@ -430,14 +424,11 @@ fn warnings_name_what_disagrees_and_change_nothing() {
         r#"{"graph_name":"g","num_parts":2}"#,
     )
     .unwrap();
-    let parts = env("", "-- python3 t.py");
-    assert!(
-        parts.status == 65 && parts.err.contains("data/g.json: 2 partitions for 1 hosts"),
-        "{}",
-        parts.err
-    );
+    env("", "-- python3 t.py")
+        .ends(65)
+        .err_has("data/g.json: 2 partitions for 1 hosts");
     // which proves nothing where the stream says what the hosts have
-    let known = sh(
+    sh(
         &folder,
         &format!(
             "echo 127.0.0.1 | ipconf-check >hosts; (cat hosts; echo '{}') | dgl-env \
@@ -445,16 +436,13 @@ fn warnings_name_what_disagrees_and_change_nothing() {
             json!({"type": "graph", "graph_name": "g", "num_parts": 1, "files": 0,
                 "workspace": folder, "part_config": "data/g.json", "ip_config": "ip_config.txt"})
         ),
-    );
-    assert_eq!(known.status, 0, "{}", known.err);
-    let unequal = sh(
+    )
+    .ends(0);
+    sh(
         &folder,
         "printf '10.0.0.1\\n10.0.0.2\\n' | ipconf-check | dgl-env --workspace /ws --part-config \
          g.json --num-trainers 2,1 -- t",
-    );
-    assert!(
-        unequal.status == 0 && unequal.err.contains("split the nodes in the script"),
-        "{}",
-        unequal.err
-    );
+    )
+    .ends(0)
+    .err_has("split the nodes in the script");
 }

@@ -36,7 +36,6 @@ fn conda(prefix: &Path) {
 
 const FOUND: &str = "jq -r '[.prefix, .conda_env // \"-\", .python_path] | join(\" \")'";
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn conda_is_found_as_people_have_it() {
     if takes_seconds() {
@@ -196,7 +195,6 @@ fn processors_are_those_that_a_job_may_use() {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn what_is_no_environment_is_told() {
     if takes_seconds() {
@@ -206,11 +204,11 @@ fn what_is_no_environment_is_told() {
     let home = folder.join("home");
     conda(&home.join("miniconda3/envs/gnn"));
     fs::create_dir_all(home.join("miniconda3/envs/empty/conda-meta")).unwrap();
-    let made = sh(
+    sh(
         &folder,
         &format!("{env}python3 -m venv --without-pip ~/v && mkdir ~/other"),
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
     let table = [
         (
             "--venv '~/w'",
@@ -333,8 +331,7 @@ fn every_shell_of_a_host_finds_it() {
 #[test]
 fn another_look_forgets_the_environment() {
     let (folder, env) = host("env-again");
-    let made = sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v"));
-    assert_eq!(made.status, 0, "{}", made.err);
+    sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v")).ends(0);
     let twice = "ipconf-check ip.txt | host-probe --connect local --venv ~/v | host-probe \
         --connect local | jq -c '[has(\"python_path\"), .prefix, .path]'";
     assert_eq!(
@@ -352,8 +349,7 @@ const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('pyt
 fn without_dgl_on_any_host_nothing_is_copied() {
     let (folder, env) = host("nobody-has-dgl");
     partition(&folder, 1);
-    let made = sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v"));
-    assert_eq!(made.status, 0, "{}", made.err);
+    sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v")).ends(0);
     let push = |what: &str| {
         let probe = "export DGL_TOOLS_CONNECT=local; ipconf-check ip.txt | host-probe --venv ~/v";
         sh(
@@ -364,33 +360,28 @@ fn without_dgl_on_any_host_nothing_is_copied() {
         )
     };
     let refused = push("--part-config out/g.json --script-folder code");
-    assert_eq!(refused.status, 65, "{}", refused.err);
+    refused.ends(65);
     let told = format!(
         "part-map: host 0 (127.0.0.1): no dgl in the job's environment, {}/home/v, and the graph",
         folder.display()
     );
-    assert!(refused.err.contains(&told), "{}", refused.err);
+    refused.err_has(&told);
     assert!(!refused.err.contains("host-probe: "), "{}", refused.err);
     assert!(!folder.join("ws").exists(), "something was copied");
     // scripts alone are for whatever runs there
-    let scripts = push("--script-folder code");
-    assert_eq!(scripts.status, 0, "{}", scripts.err);
-    let worker = sh(
+    push("--script-folder code").ends(0);
+    sh(
         &folder,
         "dgl-env --role worker --workspace \"$PWD/ws\" -- ls code <pushed.jsonl | dgl-spawn \
          --connect local",
-    );
-    assert!(
-        worker.status == 0 && worker.out.contains("run it.sh"),
-        "{}{}",
-        worker.out,
-        worker.err
-    );
-    let made = sh(
+    )
+    .ends(0)
+    .out_has("run it.sh");
+    sh(
         &folder,
         &format!("{env}cd ~/v/lib/python3*/site-packages && mkdir dgl && touch dgl/__init__.py"),
-    );
-    assert_eq!(made.status, 0, "{}", made.err);
+    )
+    .ends(0);
     let copied = push("--part-config out/g.json --script-folder code");
     assert!(
         copied.status == 0 && folder.join("ws/data/part0/graph.dgl").exists(),
@@ -400,7 +391,7 @@ fn without_dgl_on_any_host_nothing_is_copied() {
 }
 
 fn went_well(ran: &Ran, lines: &[&str]) {
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    ran.ends(0);
     lines.iter().for_each(|line| {
         assert!(
             ran.out.lines().any(|other| other == *line),
@@ -411,10 +402,6 @@ fn went_well(ran: &Ran, lines: &[&str]) {
     });
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one cluster serves all of its steps, and takes longer to start than they do"
-)]
 #[test]
 fn the_job_runs_in_its_environment_on_real_hosts() {
     let folder = scratch("env-hosts");
@@ -428,8 +415,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
         ssh h2 'mkdir -p /srv/conda/envs && cp -a /srv/v /srv/conda/envs/gnn && mkdir \
             /srv/conda/envs/gnn/conda-meta' &&
         ssh h3 'rm -r /srv/v/lib/python3*/site-packages/dgl'";
-    let made = cluster.sh(&folder, make);
-    assert_eq!(made.status, 0, "{}", made.err);
+    cluster.sh(&folder, make).ends(0);
 
     // a leading interpreter, one behind another program, and shell text
     fs::write(folder.join("where.py"), WHERE).unwrap();
@@ -493,7 +479,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
         &folder,
         "ipconf-check ip.txt >hosts.jsonl; host-probe --conda /srv/conda/envs/gnn <hosts.jsonl",
     );
-    assert_eq!(none.status, 74, "{}", none.err);
+    none.ends(74);
     let told = "host 0 (10.77.0.1): no such folder: /srv/conda/envs/gnn";
     assert!(
         none.err.contains(told)
@@ -506,7 +492,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
         &folder,
         "host-probe --venv /srv/v <hosts.jsonl >probed.jsonl",
     );
-    assert_eq!(no_dgl.status, 0, "{}", no_dgl.err);
+    no_dgl.ends(0);
     assert_eq!(no_dgl.err, "", "nobody has asked for dgl yet");
 
     // a graph has; then dgl-spawn asks the interpreter of the environment again
@@ -519,12 +505,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     let plan = "part-map --part-config out/g.json --workspace /srv/job --script-folder code";
     let refused = cluster.sh(&folder, &format!("<probed.jsonl {plan}"));
     let told = "part-map: host 2 (10.77.0.3): no dgl in the job's environment, /srv/v, and";
-    assert!(
-        refused.status == 65 && refused.err.contains(told),
-        "{}{}",
-        refused.out,
-        refused.err
-    );
+    refused.ends(65).err_has(told);
     let packages = "cd /srv/v/lib/python3*/site-packages";
     let job = "<job.jsonl dgl-spawn --format human";
     let refused = cluster.sh(
@@ -536,7 +517,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
              ssh h3 '{packages} && mv dgl no-dgl' && {job}"
         ),
     );
-    assert_eq!(refused.status, 74, "{}{}", refused.out, refused.err);
+    refused.ends(74);
     let told = "host 2 (10.77.0.3): no module named dgl for /srv/v/bin/python3 (Python 3.";
     assert!(
         refused.err.contains(told)
@@ -570,8 +551,9 @@ fn packages(cluster: &Cluster, host: u32, dgl: &str) {
          printf '#!/bin/sh\\nPYTHONPATH=/srv/lib exec python3 \"$@\"\\n' >/srv/python3 && \
          chmod +x /srv/python3"
     );
-    let made = cluster.call(&["exec", &host.to_string(), "sh", "-c", &script]);
-    assert_eq!(made.status, 0, "{}", made.err);
+    cluster
+        .call(&["exec", &host.to_string(), "sh", "-c", &script])
+        .ends(0);
 }
 
 #[test]
@@ -585,12 +567,7 @@ fn real_hosts_with_other_versions_are_refused() {
     let probe = "ipconf-check ip.txt | host-probe --python /srv/python3";
     let refused = cluster.sh(&folder, probe);
     let told = "host-probe: host 1 (10.77.0.2): has dgl 2.1.0, where host 0 (10.77.0.1) has 1.0.4";
-    assert!(
-        refused.status == 74 && refused.err.contains(told),
-        "{} {}",
-        refused.status,
-        refused.err
-    );
+    refused.ends(74).err_has(told);
     let later = format!("{probe} 2>/dev/null | dgl-env --role worker -- true");
     assert_ne!(cluster.sh(&folder, &later).status, 0);
     let taken = cluster.sh(&folder, &format!("{probe} --mixed-versions | jq -r .dgl"));

@@ -2,7 +2,6 @@
 
 use support::{partition, scratch, sh};
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn flags_of_planners_are_seen_in_the_records() {
     let folder = scratch("planner-flags");
@@ -149,8 +148,7 @@ fn flags_of_the_end_of_a_job() {
         "rm -f deaf; dgl-spawn --connect local --job {job} --grace 1s <job.jsonl >out.jsonl & \
          p=$!; until [ -e deaf ]; do sleep 0.05; done"
     );
-    let ended = sh(&folder, &format!("{spawn}; kill $p; wait $p"));
-    assert_eq!(ended.status, 143, "{}", ended.err);
+    sh(&folder, &format!("{spawn}; kill $p; wait $p")).ends(143);
     let reaped = sh(
         &folder,
         &format!(

@@ -8,11 +8,11 @@ use support::{Cluster, ip_config, partition, python_with_dgl, root, scratch, sh}
 fn lost_host(folder: &Path) {
     partition(folder, 2);
     ip_config(folder, 2);
-    let plan = sh(
+    sh(
         folder,
         "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job >plan.jsonl",
-    );
-    assert_eq!(plan.status, 0, "{}", plan.err);
+    )
+    .ends(0);
     let summary = json!({"type": "summary", "ok": false, "code": 74, "cause": "host",
         "elapsed_ms": 1, "first_failure": {"host": 1, "error": "silent"}});
     std::fs::write(folder.join("run.jsonl"), format!("{summary}\n")).unwrap();
@@ -29,7 +29,7 @@ fn a_spare_stands_for_a_lost_host() {
         &folder,
         "host-swap --run run.jsonl --run empty --spares spares.jsonl <plan.jsonl",
     );
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     assert_eq!(
         ran.err,
         "host-swap: host 1 (10.77.0.2) was lost (silent); 10.77.0.3 takes its place, which \
@@ -52,16 +52,13 @@ fn a_spare_stands_for_a_lost_host() {
     assert_eq!(file["content"], "10.77.0.1 30050\n10.77.0.3 30050\n");
     assert_eq!(ran.out.lines().count(), plan.lines().count());
     // what was copied for the lost host is not taken for the spare's
-    let stale = sh(
+    sh(
         &folder,
         "host-swap --run run.jsonl --spares spares.jsonl <plan.jsonl | dgl-env \
          --num-trainers 1 -- python3 t.py | dgl-spawn",
-    );
-    assert!(
-        stale.status == 65 && stale.err.contains("were never copied"),
-        "{}",
-        stale.err
-    );
+    )
+    .ends(65)
+    .err_has("were never copied");
 }
 
 #[test]
@@ -123,21 +120,17 @@ fn epochs(log: &str) -> Vec<u32> {
         .collect()
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "it follows one training through the loss of two hosts"
-)]
 #[test]
 fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     let Some(python) = python_with_dgl() else {
         return;
     };
     let folder = scratch("swap-dgl");
-    let copied = sh(
+    sh(
         &folder,
         &format!("cp -r '{}/tests/example/.' .", root().display()),
-    );
-    assert_eq!(copied.status, 0, "{}", copied.err);
+    )
+    .ends(0);
     std::fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
     // the first spare has no power either
     std::fs::write(folder.join("spares.txt"), "10.77.0.3\n10.77.0.4\n").unwrap();

@@ -112,17 +112,13 @@ fn names_and_logins() {
         "{\"type\":\"host\",\"id\":0,\"of\":1,\"ip\":\"127.0.0.1\",\"port\":30050,\
              \"line\":1,\"name\":\"localhost\"}\n"
     );
-    let unknown = sh(
+    sh(
         &folder,
         "echo no-such-host.invalid | ipconf-check --resolve",
-    );
-    assert!(
-        unknown.status == 74
-            && unknown.err.contains("stdin:1: no-such-host.invalid: ")
-            && unknown.err.contains("fix:"),
-        "{}",
-        unknown.err
-    );
+    )
+    .ends(74)
+    .err_has("stdin:1: no-such-host.invalid: ")
+    .err_has("fix:");
 
     std::fs::write(
         folder.join("logins"),

@@ -129,14 +129,9 @@ fn flags_say_what_is_counted() {
     assert_eq!(formats("csc,coo"), formats("csc") + 16 * edges);
     assert_eq!(formats("csc"), formats("csr"));
     let human = fit(&folder, "--format human");
-    assert!(
-        human.out.contains("loading") && human.out.contains(" fits"),
-        "{}",
-        human.out
-    );
+    human.out_has("loading").out_has(" fits");
     let flags = "--format human >/dev/full";
-    let lost = fit(&folder, flags);
-    assert_eq!(lost.status, 74, "{}", lost.err);
+    fit(&folder, flags).ends(74);
 }
 
 #[test]
@@ -160,16 +155,16 @@ fn a_host_that_is_too_small_stops_the_pipeline() {
     for (second, problem) in table {
         hosts(&folder, second);
         let ran = fit(&folder, "--num-trainers 2 --num-samplers 1");
-        assert_eq!((ran.status, ran.out.as_str()), (65, ""), "{}", ran.err);
+        ran.gives(65, "");
         let begin = "part-fit: host 1 (10.77.0.2): partition 1 does not fit\n    ";
         assert!(
             ran.err.starts_with(begin) && ran.err.contains(problem),
             "{}",
             ran.err
         );
-        assert!(ran.err.contains("\n  fix: take hosts with "), "{}", ran.err);
+        ran.err_has("\n  fix: take hosts with ");
         let warned = fit(&folder, "--num-trainers 2 --num-samplers 1 --warn-only");
-        assert_eq!(warned.status, 0, "{}", warned.err);
+        warned.ends(0);
         assert!(
             warned.err.starts_with("part-fit: warning: host 1"),
             "{}",
@@ -185,26 +180,18 @@ fn what_it_cannot_know_is_an_error() {
     let folder = scratch("fit-unknown");
     hosts(&folder, json!({}));
     let unprobed = fit(&folder, "");
-    assert_eq!((unprobed.status, unprobed.out.as_str()), (65, ""));
-    assert!(
-        unprobed.err.contains("put host-probe before part-fit"),
-        "{}",
-        unprobed.err
-    );
+    unprobed.gives(65, "");
+    unprobed.err_has("put host-probe before part-fit");
     let none = sh(&folder, "part-fit <hosts");
-    assert_eq!(none.status, 2, "{}", none.err);
-    assert!(
-        none.err.contains("--part-config: is missing"),
-        "{}",
-        none.err
-    );
+    none.ends(2);
+    none.err_has("--part-config: is missing");
     let copy = "cp -r '$ROOT'/tests/fixtures/dgl-1.0.4-homo g; truncate -s 9000 g/part1/graph.dgl; \
         rm g/part0/edge_feat.dgl; part-fit --part-config g/g.json <hosts";
     let cut = sh(
         &folder,
         &copy.replace("$ROOT", &root().display().to_string()),
     );
-    assert_eq!((cut.status, cut.out.as_str()), (65, ""), "{}", cut.err);
+    cut.gives(65, "");
     let both = [
         "g/part0/edge_feat.dgl: No such file",
         "g/part1/graph.dgl: byte ",
@@ -264,7 +251,7 @@ fn skew_is_said() {
         root().display()
     );
     let ran = sh(&folder, &skewed);
-    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.ends(0);
     let said = "part-fit: warning: partition 0 has 1.67 times the mean of nodes: where all hosts \
         are equal, the others wait for it, up to 40 % of the time\n";
     assert_eq!(ran.err, said);
@@ -286,8 +273,7 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
          awk '/^VmHWM/ {{ print $2 * 1024 }}' >process",
         root().display()
     );
-    let prepared = sh(&folder, &prepare);
-    assert_eq!(prepared.status, 0, "{}", prepared.err);
+    sh(&folder, &prepare).ends(0);
     let plan = "fit() { part-fit --margin 0 --mem process=$(cat process),trainer=300M \
         \"$@\"; }; \
         ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config out/g.json \
@@ -302,20 +288,14 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
                   exit $status"
         ),
     );
-    assert_eq!(
-        (refused.status, refused.out.as_str()),
-        (65, ""),
-        "{}",
-        refused.err
-    );
-    assert!(refused.err.contains("does not fit"), "{}", refused.err);
+    refused.gives(65, "");
+    refused.err_has("does not fit");
     let train = format!(
         "{plan} small $(cat needed) | fit | part-push | dgl-env --num-trainers 1 -- '{python}' \
          code/train.py --ip-config ip_config.txt --part-config data/g.json --num-epochs 1 \
          --batch-size 1000 | dgl-spawn --format jsonl >run"
     );
-    let trained = cluster.sh(&folder, &train);
-    assert_eq!(trained.status, 0, "{}", trained.err);
+    cluster.sh(&folder, &train).ends(0);
     cluster.assert_clean();
     let run = fs::read_to_string(folder.join("run")).unwrap();
     for record in run

@@ -58,10 +58,6 @@ fn refused(folder: &Path, flags: &str, status: i32, problems: &[&str]) {
         .for_each(|problem| assert!(got.err.contains(problem), "{flags}: {problem}: {}", got.err));
 }
 
-#[expect(
-    clippy::too_many_lines,
-    reason = "one plan shows the place of each kind of file"
-)]
 #[test]
 fn each_part_goes_to_its_host_and_the_rest_to_all() {
     let folder = fixture("map-local", "dgl-0.9.1-noshuffle");
@@ -176,15 +172,9 @@ fn parts_that_their_hosts_have_already() {
          --connect local >pushed",
         ws.display()
     );
-    let pushed = sh(&folder, &one);
-    assert_eq!(
-        (pushed.status, pushed.out.as_str()),
-        (
-            0,
-            "it should be there already, and is not; there is nothing here to send\n"
-        ),
-        "{}",
-        pushed.err
+    sh(&folder, &one).gives(
+        0,
+        "it should be there already, and is not; there is nothing here to send\n",
     );
     assert_eq!(
         std::fs::read(ws.join("data/part0/graph.dgl")).unwrap(),
@@ -296,7 +286,6 @@ fn the_form_of_the_graph() {
     );
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn what_would_fail_on_the_hosts_is_refused_here() {
     let table: [(&str, &str, &[&str]); 12] = [
@@ -372,7 +361,6 @@ fn what_would_fail_on_the_hosts_is_refused_here() {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 #[test]
 fn a_version_that_cannot_load_it() {
     let table = [
@@ -599,9 +587,9 @@ fn much_data_among_scripts_is_a_warning() {
         &folder,
         "truncate -s 101000000 lib/big && part-map --workspace /ws --script-folder lib <hosts",
     );
-    assert_eq!(big.status, 0, "{}", big.err);
+    big.ends(0);
     let warning = "warning: 101 MB of scripts and extras go to every host";
-    assert!(big.err.contains(warning), "{}", big.err);
+    big.err_has(warning);
 }
 
 #[test]

@@ -82,6 +82,37 @@ pub struct Ran {
     pub err: String,
 }
 
+/// What a test expects of it; all that is known is shown where it is not so.
+impl Ran {
+    #[track_caller]
+    fn expect(&self, holds: bool, what: &str) -> &Ran {
+        let Ran { status, out, err } = self;
+        assert!(holds, "expected {what}\nstatus {status}\n{out}{err}");
+        self
+    }
+
+    #[track_caller]
+    pub fn ends(&self, status: i32) -> &Ran {
+        self.expect(self.status == status, &format!("status {status}"))
+    }
+
+    /// With exactly that on stdout.
+    #[track_caller]
+    pub fn gives(&self, status: i32, out: &str) -> &Ran {
+        self.ends(status).expect(self.out == out, out)
+    }
+
+    #[track_caller]
+    pub fn err_has(&self, text: &str) -> &Ran {
+        self.expect(self.err.contains(text), text)
+    }
+
+    #[track_caller]
+    pub fn out_has(&self, text: &str) -> &Ran {
+        self.expect(self.out.contains(text), text)
+    }
+}
+
 pub fn ran(output: Output) -> Ran {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ran {
