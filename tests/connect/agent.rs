@@ -14,8 +14,8 @@ struct Host {
 }
 
 impl Host {
-    fn new(name: &str) -> Host {
-        let folder = scratch(name);
+    fn new() -> Host {
+        let folder = scratch();
         for part in ["home", "tmp"] {
             let mut own = std::fs::DirBuilder::new();
             own.mode(0o700).create(folder.join(part)).unwrap();
@@ -111,7 +111,7 @@ fn every_shell_takes_the_agent_once() {
         return;
     }
     for shell in shells() {
-        let host = Host::new("agent-shells");
+        let host = Host::new();
         let login = format!("shift; echo x >>logins; exec {shell} \"$@\"");
         well(&host.log_in(&login));
         let agent = host.only_agent_in(&host.cache());
@@ -145,7 +145,7 @@ fn below_any_login_shell_and_its_noise() {
         .into_iter()
         .filter(|shell| sh(&tools(), &format!("command -v {shell}")).status == 0)
     {
-        let host = Host::new("agent-logins");
+        let host = Host::new();
         // as sshd does: the user's shell gets one line
         let login = format!(
             "printf 'Welcome\\nno line end'; echo noise >&2; exec {shell} -c \"$1 $2 '$3'\""
@@ -153,7 +153,7 @@ fn below_any_login_shell_and_its_noise() {
         well(&host.log_in(&login));
         host.only_agent_in(&host.cache());
     }
-    let host = Host::new("agent-loud");
+    let host = Host::new();
     let loud = host.log_in("exec yes");
     loud.ends(74);
     loud.err_has("says more than").err_has("~/.bashrc");
@@ -165,11 +165,11 @@ fn a_folder_that_does_not_allow_execution_is_passed_over() {
         return;
     }
     let noexec = "mount -t tmpfs -o noexec,mode=0700 tmpfs $HOME";
-    let host = Host::new("agent-noexec");
+    let host = Host::new();
     well(&host.log_in(&with_mounts(noexec)));
     host.only_agent_in(&host.fallback());
     // the agent is there already, brought by a host that shares the home and may execute
-    let host = Host::new("agent-noexec-kept");
+    let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     host.only_agent_in(&host.cache());
     well(&host.log_in(&with_mounts(&format!(
@@ -184,7 +184,7 @@ fn a_full_folder_is_passed_over() {
         return;
     }
     for size in ["4k", "64k"] {
-        let host = Host::new("agent-full");
+        let host = Host::new();
         let full = format!(
             "mount -t tmpfs -o mode=0700,size={size} tmpfs $HOME && {{ [ {size} != 4k ] || mkdir \
              -p $HOME/.cache/dgl-tools; }}"
@@ -199,7 +199,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     if takes_seconds() {
         return;
     }
-    let host = Host::new("agent-link");
+    let host = Host::new();
     let elsewhere = host.folder.join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
     std::fs::create_dir(host.folder.join("home/.cache")).unwrap();
@@ -209,7 +209,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     host.only_agent_in(&host.fallback());
 
     // a file of that name in a folder of another user is not run either
-    let host = Host::new("agent-others");
+    let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());
     executable(&agent, "#!/bin/sh\n: >../../../was-run\n");
@@ -230,7 +230,7 @@ fn an_agent_that_others_can_replace_is_not_run() {
     if takes_seconds() {
         return;
     }
-    let host = Host::new("agent-swapped");
+    let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());
     let name = agent.file_name().unwrap().to_str().unwrap();
@@ -270,7 +270,7 @@ fn an_agent_that_others_can_replace_is_not_run() {
 
 #[test]
 fn where_no_folder_will_do_all_are_named_with_the_cure() {
-    let host = Host::new("agent-nowhere");
+    let host = Host::new();
     let mounts =
         ["$HOME", "$TMPDIR"].map(|folder| format!("mount -t tmpfs -o noexec tmpfs {folder}"));
     let mounts = format!("{} && {}", own_disks("noexec"), mounts.join(" && "));
@@ -298,7 +298,7 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
     if takes_seconds() {
         return;
     }
-    let host = Host::new("agent-shared");
+    let host = Host::new();
     executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
     let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \
         \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
@@ -315,7 +315,7 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
 
 #[test]
 fn what_a_cut_leaves_is_removed_later() {
-    let host = Host::new("agent-cut");
+    let host = Host::new();
     let cut = "#!/bin/sh\nhead -c 1000\nkill -s KILL 0\n";
     for program in ["gzip", "cat"] {
         executable(&host.folder.join("bin").join(program), cut);
@@ -389,7 +389,7 @@ fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
     let packed: u64 = packed.trim().parse().unwrap();
     let rate = packed / (limit * 5 / 2);
     for (last, is_whole) in [(packed * 2, true), (packed / 4, false)] {
-        let host = Host::new("agent-slow");
+        let host = Host::new();
         std::fs::write(host.folder.join("link"), LINK).unwrap();
         let login = format!("#!/bin/sh\npython3 $PWD/link {rate} {last} | setsid --wait \"$@\"\n");
         executable(&host.folder.join("login"), &login);
@@ -413,7 +413,7 @@ fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
 
 #[test]
 fn an_agent_that_was_not_used_for_a_month_is_removed() {
-    let host = Host::new("agent-old");
+    let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let own = host.only_agent_in(&host.cache());
     for (age, name) in [(40, "1"), (20, "2")] {
@@ -454,7 +454,7 @@ fn an_agent_that_does_not_run_is_taken_anew() {
     if takes_seconds() {
         return;
     }
-    let host = Host::new("agent-broken");
+    let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());
     let whole = std::fs::read(&agent).unwrap();
@@ -480,7 +480,7 @@ fn an_agent_that_does_not_run_is_taken_anew() {
 
 #[test]
 fn another_machine_type_is_refused_with_the_cure() {
-    let host = Host::new("agent-machine");
+    let host = Host::new();
     let table = [
         (
             "Linux",
@@ -538,7 +538,7 @@ fn another_machine_type_is_refused_with_the_cure() {
 /// dd, awk, tar or Python.
 #[test]
 fn a_host_that_has_next_to_nothing() {
-    let folder = scratch("agent-bare");
+    let folder = scratch();
     let make = r#"
         mkdir -p root/bin root/proc root/dev root/home
         : >root/dev/null && chmod 666 root/dev/null
@@ -584,7 +584,7 @@ fn the_static_agent_runs_where_there_is_nothing_at_all() {
         println!("skipped: no static host-agent: make agent");
         return;
     }
-    let folder = scratch("agent-static");
+    let folder = scratch();
     std::fs::copy(&agent, folder.join("host-agent")).unwrap();
     sh(
         &folder,

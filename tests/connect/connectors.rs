@@ -8,7 +8,7 @@ use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, take
 /// The whole path with a template of ours, whose program talks before and after the command.
 #[test]
 fn a_command_template_carries_the_whole_path() {
-    let folder = scratch("template");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
     std::fs::write(folder.join("logins.txt"), "127.0.0.1 pod-0\n").unwrap();
@@ -50,7 +50,7 @@ fn a_template_that_fails_says_why() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("template-fails");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     executable(
@@ -131,7 +131,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("template-talks");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let forward = "import os, sys, time\n\
         while not os.path.exists('frozen'):\n\
@@ -176,7 +176,7 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("template-stays");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n10.0.0.3\n").unwrap();
     let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
     executable(&folder.join("stays"), stays);
@@ -208,7 +208,7 @@ fn put_idle_ssh(folder: &Path) {
 /// Where nobody has chosen one and ssh's own is slow, another is asked for.
 #[test]
 fn the_exchange_of_keys_is_the_users_choice() {
-    let folder = scratch("exchange");
+    let folder = scratch();
     put_idle_ssh(&folder);
     let own = sh(
         &folder,
@@ -248,7 +248,7 @@ fn the_exchange_of_keys_is_the_users_choice() {
 /// host, and the others get the quick one.
 #[test]
 fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
-    let folder = scratch("exchanges");
+    let folder = scratch();
     put_idle_ssh(&folder);
     let included = folder.join("included");
     std::fs::write(&included, "KexAlgorithms ecdh-sha2-nistp256\n").unwrap();
@@ -277,8 +277,8 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
 
 #[test]
 fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
-    let folder = scratch("ssh-faults");
-    let cluster = Cluster::up("ssh-faults", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     let run = |host: &str, port: u16| {
         let script = format!(
             "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
@@ -317,7 +317,7 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
 /// An old busybox; the script goes in byte by byte then.
 #[test]
 fn a_host_needs_neither_dd_nor_base64() {
-    let folder = scratch("old-dd");
+    let folder = scratch();
     for name in ["dd", "base64", "tar", "find", "stat"] {
         executable(
             &folder.join("bin").join(name),
@@ -333,7 +333,7 @@ fn a_host_needs_neither_dd_nor_base64() {
 
 #[test]
 fn local_and_underscores() {
-    let folder = scratch("local-connect");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let script = "ipconf-check --default_port 31000 --num_servers 2 ip.txt | host-probe --connect \
         local --num_servers 2 --connect_timeout 5s |
@@ -356,8 +356,8 @@ fn local_and_underscores() {
 
 #[test]
 fn some_hosts_only_on_real_hosts() {
-    let folder = scratch("some");
-    let cluster = Cluster::up("some", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     partition(&folder, 3);
     ip_config(&folder, 3);
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
@@ -511,8 +511,8 @@ fn some_hosts_only_on_real_hosts() {
 
 #[test]
 fn what_ssh_is_told_on_real_hosts() {
-    let folder = scratch("ssh-config");
-    let cluster = Cluster::up("ssh-config", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     let user = sh(&folder, "id -un").out.trim().to_owned();
     let probe = "ipconf-check ip.txt | host-probe --host 1,2 --connect-timeout 5s >/dev/null";
@@ -637,8 +637,8 @@ fn what_ssh_is_told_on_real_hosts() {
 /// connection is as good as the first.
 #[test]
 fn nothing_is_lent_to_real_hosts() {
-    let folder = scratch("lent");
-    let cluster = Cluster::up("lent", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let config = "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ForwardX11Trusted yes\n  \
         ExitOnForwardFailure yes\n  LocalForward 3456 127.0.0.1:22\n  \
@@ -683,8 +683,8 @@ fn nothing_is_lent_to_real_hosts() {
 
 #[test]
 fn known_hosts_of_real_hosts() {
-    let folder = scratch("known-hosts");
-    let cluster = Cluster::up("known-hosts", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts all";
     assert_eq!(cluster.sh(&folder, begin).status, 0);
@@ -769,8 +769,8 @@ fn known_hosts_of_real_hosts() {
 /// Values that `ssh -G` prints as they are: `none` is no file, and names of keys have tokens.
 #[test]
 fn files_that_ssh_config_names_on_real_hosts() {
-    let folder = scratch("ssh-files");
-    let cluster = Cluster::up("ssh-files", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let probe = "DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
     let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts none; echo 'UserKnownHostsFile \
@@ -814,8 +814,8 @@ fn files_that_ssh_config_names_on_real_hosts() {
 
 #[test]
 fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
-    let folder = scratch("breaks");
-    let cluster = Cluster::up("breaks", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     // ends the sshd that it runs below
     let kills = "p=$$; until grep -q ^sshd /proc/$p/comm; do read -r _ _ _ p _ </proc/$p/stat; \
@@ -845,7 +845,7 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
 /// Nothing has been started then, and 40 hosts that do not answer would take minutes.
 #[test]
 fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
-    let folder = scratch("connect-stop");
+    let folder = scratch();
     let hosts: String = (1..=40).map(|host| format!("10.66.0.{host}\n")).collect();
     std::fs::write(folder.join("ip.txt"), hosts).unwrap();
     std::fs::write(folder.join("file"), "content").unwrap();

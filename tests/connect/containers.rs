@@ -16,9 +16,9 @@ struct Engine {
 }
 
 impl Engine {
-    fn up(name: &str) -> Engine {
-        let folder = scratch(name);
-        let cluster = Cluster::up(name, 2);
+    fn up() -> Engine {
+        let folder = scratch();
+        let cluster = Cluster::up(2);
         std::fs::create_dir(folder.join("bin")).unwrap();
         for engine in ["kubectl", "docker"] {
             symlink(
@@ -91,7 +91,7 @@ fn kill(signal: &str, pid: u32) {
 
 #[test]
 fn real_hosts_the_whole_path_through_engines() {
-    let engine = Engine::up("engines");
+    let engine = Engine::up();
     partition(&engine.folder, 2);
     // a process of each host; without root there is a user namespace around all hosts
     let pids =
@@ -143,7 +143,7 @@ fn real_hosts_the_whole_path_through_engines() {
 
 #[test]
 fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
-    let engine = Engine::up("engine-faults");
+    let engine = Engine::up();
     let run = |command: &str| {
         engine.sh(
             KUBECTL,
@@ -235,7 +235,7 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
 
 #[test]
 fn real_hosts_nothing_is_left_behind_an_engine() {
-    let engine = Engine::up("engine-ends");
+    let engine = Engine::up();
     let daemon = format!("python3 {}/tests/tree.py trainer daemon", root().display());
     for (signal, status) in [("KILL", None), ("TERM", Some(143)), ("INT", Some(130))] {
         let mut job = engine.launch(signal, KUBECTL, &format!("{daemon} {signal} /srv"));
@@ -251,7 +251,7 @@ fn real_hosts_nothing_is_left_behind_an_engine() {
 /// As Slurm does at a time limit, or a node that goes down.
 #[test]
 fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
-    let engine = Engine::up("engine-signals");
+    let engine = Engine::up();
     std::fs::write(
         engine.folder.join("save.sh"),
         "trap 'echo saved; exit 5' TERM; while :; do sleep 0.1; done\n",

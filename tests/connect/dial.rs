@@ -20,8 +20,8 @@ struct Lab {
 impl Lab {
     /// A folder with the stand-in, and the records of so many hosts, which are known by their names
     /// alone.
-    fn new(name: &str, hosts: u32) -> Lab {
-        let folder = scratch(name);
+    fn new(hosts: u32) -> Lab {
+        let folder = scratch();
         executable(&folder.join("engine"), ENGINE);
         let record = |id: u32| {
             format!(
@@ -114,7 +114,7 @@ fn kill(signal: &str, pid: &str) {
 
 #[test]
 fn one_command_carries_the_whole_path() {
-    let lab = Lab::new("dial-path", 1);
+    let lab = Lab::new(1);
     partition(&lab.folder, 1);
     fs::write(lab.folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
     let script = "export DGL_TOOLS_CONNECT='dial ./engine {agent} any' \
@@ -135,7 +135,7 @@ fn one_command_carries_the_whole_path() {
 
 #[test]
 fn hosts_are_known_by_their_names_and_each_has_its_part() {
-    let lab = Lab::new("dial-names", 3);
+    let lab = Lab::new(3);
     lab.plan("echo $RANK on $SLURMD_NODENAME");
     let ran = lab.sh(
         "dgl-spawn --no-preflight --format human --connect 'dial ./engine {agent} n3 n1 n2' \
@@ -148,7 +148,7 @@ fn hosts_are_known_by_their_names_and_each_has_its_part() {
 
 #[test]
 fn lists_of_hosts_stand_where_the_command_wants_them() {
-    let lab = Lab::new("dial-lists", 2);
+    let lab = Lab::new(2);
     executable(
         &lab.folder.join("lists"),
         "#!/bin/sh\necho \"$1 $2 $3\" >lists.log; for name in $(echo \"$1\" | tr , ' '); do \
@@ -166,7 +166,7 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-missing", 3);
+    let lab = Lab::new(3);
     let ran = lab.sh(
         "dgl-reap --list --connect 'dial ./engine {agent} n1 n3' --connect-timeout 3s \
          <hosts.jsonl >/dev/null",
@@ -186,7 +186,7 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
 /// Such as the address of a router in front of it, which nobody has set up here.
 #[test]
 fn agents_dial_the_address_that_was_said() {
-    let lab = Lab::new("dial-address", 1);
+    let lab = Lab::new(1);
     executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
     let ran = lab.sh(
         "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 dgl-reap --list --connect \
@@ -207,7 +207,7 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-twice", 2);
+    let lab = Lab::new(2);
     lab.plan(": >began; sleep 3; echo well");
     // the one nobody asked for is there before the last that is; the second of n1 when it serves
     executable(
@@ -240,7 +240,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-claimed", 2);
+    let lab = Lab::new(2);
     executable(
         &lab.folder.join("more"),
         "#!/bin/sh\nSLURM_NODEID=4 ./engine \"$1\" n1 &\nSLURM_NODEID=5 ./engine \"$1\" n1 &\n\
@@ -269,7 +269,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-foreign", 1);
+    let lab = Lab::new(1);
     // documentation addresses, of no machine
     let hosts = lab.read("hosts.jsonl").replace("127.0.1.1", "192.0.2.1");
     fs::write(lab.folder.join("hosts.jsonl"), hosts).unwrap();
@@ -295,7 +295,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
 /// As one that removes the pods it has made.
 #[test]
 fn the_command_may_do_more_after_its_agents_have_left() {
-    let lab = Lab::new("dial-after", 2);
+    let lab = Lab::new(2);
     let cleans = format!("{ENGINE}sleep 0.5\n: >cleaned\n");
     executable(&lab.folder.join("engine"), &cleans);
     lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1 n2' <hosts.jsonl")
@@ -307,7 +307,7 @@ fn the_command_may_do_more_after_its_agents_have_left() {
 /// What a script has started and does not wait for is of its process group.
 #[test]
 fn all_that_the_command_has_started_ends_with_the_tool() {
-    let lab = Lab::new("dial-group", 1);
+    let lab = Lab::new(1);
     executable(
         &lab.folder.join("starts"),
         "#!/bin/sh\nsleep 600 & echo $! >pids\n(trap '' TERM; exec sleep 600) & echo $! >>pids\n",
@@ -329,7 +329,7 @@ fn a_command_that_fails_says_why() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-fails", 2);
+    let lab = Lab::new(2);
     executable(
         &lab.folder.join("refuses"),
         "#!/bin/sh\necho 'error: no such partition' >&2; exit 9\n",
@@ -388,7 +388,7 @@ fn a_command_that_fails_says_why() {
 /// tool may have files open, up to its end.
 #[test]
 fn strangers_get_nowhere_and_keep_nobody_out() {
-    let lab = Lab::new("dial-strangers", 2);
+    let lab = Lab::new(2);
     lab.plan("echo well");
     let strangers = "import json, os, socket, subprocess, sys\n\
         ticket = json.load(open(sys.argv[2]))\n\
@@ -434,7 +434,7 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-secret", 1);
+    let lab = Lab::new(1);
     lab.plan("env; sleep 3");
     executable(
         &lab.folder.join("looks"),
@@ -463,7 +463,7 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
 /// Where hosts share no folder, the ticket comes over stdin or in the environment.
 #[test]
 fn a_ticket_comes_over_stdin_or_in_the_environment_too() {
-    let lab = Lab::new("dial-stdin", 2);
+    let lab = Lab::new(2);
     lab.plan("env");
     let before = "a=$(dirname $(command -v dgl-spawn))/host-agent; export a; ";
     let spawn = "dgl-spawn --no-preflight --format human --connect";
@@ -497,7 +497,7 @@ fn a_ticket_comes_over_stdin_or_in_the_environment_too() {
 /// As pods of a job do that share a volume with the tool.
 #[test]
 fn agents_that_wait_take_one_ticket_after_the_other() {
-    let lab = Lab::new("dial-pods", 2);
+    let lab = Lab::new(2);
     lab.plan("echo well");
     let pod = "#!/bin/sh\n. ./own\nuntil [ -e stop ]; do [ ! -e volume/ticket ] || \
         SLURMD_NODENAME=$1 $a dial volume/ticket 2>>pod.err; sleep 0.1; done\n";
@@ -523,7 +523,7 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
     if takes_seconds() {
         return;
     }
-    let lab = Lab::new("dial-lost", 2);
+    let lab = Lab::new(2);
     lab.plan("[ -e again ] || exec sleep 600");
     let mut job = lab.begin(
         "exec dgl-spawn --no-preflight --restart 1 --grace 1s --host-timeout 6s --connect \
@@ -551,7 +551,7 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
 
 #[test]
 fn a_tool_that_is_killed_leaves_nothing() {
-    let lab = Lab::new("dial-killed", 2);
+    let lab = Lab::new(2);
     lab.plan("echo $$ >worker-$RANK.pid; exec sleep 600");
     let mut job = lab.begin(
         "exec dgl-spawn --no-preflight --grace 1s --connect 'dial ./engine {agent} n1 n2' \
@@ -573,7 +573,7 @@ fn a_tool_that_is_killed_leaves_nothing() {
 
 #[test]
 fn a_left_job_stays_unless_the_engine_would_end_it() {
-    let lab = Lab::new("dial-left", 2);
+    let lab = Lab::new(2);
     lab.plan("until [ -e go ]; do sleep 0.1; done; echo well");
     let spawn = "dgl-spawn --no-preflight --job left --format human";
     let refused = lab.sh(&format!(
@@ -621,8 +621,8 @@ const BY_SSH: &str = "#!/bin/sh\nagent=$1; shift\nfor host; do ssh \"$host\" \"$
 
 #[test]
 fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
-    let folder = scratch("dial-hosts");
-    let cluster = Cluster::up("dial-hosts", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     partition(&folder, 3);
     ip_config(&folder, 3);
     executable(&folder.join("engine"), BY_SSH);
@@ -656,9 +656,9 @@ fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
 #[test]
 #[ignore = "needs Open MPI: make test-mpirun"]
 fn real_hosts_dial_in_that_mpirun_starts() {
-    let folder = scratch("dial-mpirun");
+    let folder = scratch();
     sh(&folder, "command -v mpirun").ends(0);
-    let cluster = Cluster::up("dial-mpirun", 3);
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     fs::create_dir(folder.join("src")).unwrap();
     fs::write(folder.join("src/file"), "to all\n").unwrap();
@@ -688,8 +688,8 @@ fn real_hosts_dial_in_that_mpirun_starts() {
 
 #[test]
 fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
-    let folder = scratch("dial-cut");
-    let cluster = Cluster::up("dial-cut", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     executable(&folder.join("engine"), BY_SSH);
     let job = "ipconf-check ip.txt | dgl-env --workspace /srv --role worker -- sleep 600 \
@@ -715,7 +715,7 @@ fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
 
 #[test]
 fn a_folder_of_tickets_is_seen_by_nobody_else() {
-    let lab = Lab::new("dial-folder", 1);
+    let lab = Lab::new(1);
     lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1' <hosts.jsonl")
         .ends(0);
     let mode = fs::metadata(lab.folder.join("cache/dgl-tools"))
@@ -729,7 +729,7 @@ fn a_folder_of_tickets_is_seen_by_nobody_else() {
 /// the command line of the process that watches the command.
 #[test]
 fn only_what_a_run_has_made_is_removed() {
-    let lab = Lab::new("dial-tidy", 1);
+    let lab = Lab::new(1);
     lab.sh(
         "mkdir -p cache/dgl-tools; chmod 700 cache/dgl-tools; cd cache/dgl-tools
          a=0123456789abcdef0123456789abcdef b=f123456789abcdef0123456789abcdef
@@ -761,7 +761,7 @@ fn can_be_changed(ran: &Ran, folder: &str) {
 /// Who can write the folder above puts another in the place of this one.
 #[test]
 fn a_folder_that_others_can_replace_is_refused() {
-    let lab = Lab::new("dial-replaced", 1);
+    let lab = Lab::new(1);
     for folder in ["above", "elsewhere"] {
         let folder = lab.folder.join(folder);
         fs::create_dir(&folder).unwrap();
@@ -780,7 +780,7 @@ fn a_folder_that_others_can_replace_is_refused() {
 /// Whoever can replace the agent that lies there runs what he likes on all hosts.
 #[test]
 fn a_folder_in_which_others_can_change_the_agent_is_refused() {
-    let lab = Lab::new("dial-shared", 1);
+    let lab = Lab::new(1);
     let shared = lab.folder.join("shared");
     fs::create_dir(&shared).unwrap();
     let list = "DGL_TOOLS_AGENT_DIR=$PWD/shared dgl-reap --list --connect \
@@ -828,7 +828,7 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
 /// The kernel takes no word of 128 KiB.
 #[test]
 fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
-    let lab = Lab::new("dial-many", 1);
+    let lab = Lab::new(1);
     let of = 6000;
     let record = |id: usize| {
         format!(

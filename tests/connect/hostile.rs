@@ -13,7 +13,7 @@ fn is_text(text: &str) -> bool {
 
 #[test]
 fn what_hosts_say_is_shown_as_text() {
-    let folder = scratch("hostile-text");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // the last words of what leads to a host
     executable(
@@ -145,7 +145,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("hostile-agent");
+    let folder = scratch();
     assert_eq!(
         sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status,
         0
@@ -219,7 +219,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("hostile-memory");
+    let folder = scratch();
     let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"10.99.0.1\",\
         \"role\":\"worker\",\"rank\":0,\"argv\":[\"t\"]}";
     sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts").ends(0);
@@ -297,7 +297,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
 /// Why a job that was left has ended is the first host's to say.
 #[test]
 fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {
-    let folder = scratch("hostile-ending");
+    let folder = scratch();
     assert_eq!(
         sh(
             &folder,
@@ -341,7 +341,7 @@ fn a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("hostile-hangs");
+    let folder = scratch();
     executable(
         &folder.join("way"),
         "#!/bin/sh\n[ $1 = 1 ] || exec sh\nIFS= read -r script; token=${script#token=}
@@ -375,7 +375,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("hostile-needs");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let start = "#!/bin/sh\nIFS= read -r s; s=${s#token=}; token=${s%%;*}\n\
         need() { echo \"$token need $(uname -m) plain\"; }\n";

@@ -21,7 +21,7 @@ fn links(out: &str) -> Vec<Value> {
 
 #[test]
 fn each_host_sends_to_half_of_the_others() {
-    let folder = scratch("links");
+    let folder = scratch();
     std::fs::write(folder.join("hosts"), hosts(4)).unwrap();
     let ran = sh(&folder, "link-probe --connect local --time 20ms <hosts");
     ran.ends(0);
@@ -71,7 +71,7 @@ fn each_host_sends_to_half_of_the_others() {
 
 #[test]
 fn a_host_that_cannot_be_measured_ends_the_pipeline() {
-    let folder = scratch("links-broken");
+    let folder = scratch();
     // nobody has an address of this network
     let hosts = hosts(2).replace("127.0.0.2", "192.0.2.1");
     std::fs::write(folder.join("hosts"), hosts).unwrap();
@@ -95,8 +95,8 @@ fn a_host_that_cannot_be_measured_ends_the_pipeline() {
 
 #[test]
 fn real_hosts_with_a_slow_one_are_told_apart() {
-    let folder = scratch("links-hosts");
-    let cluster = Cluster::up("links", 4);
+    let folder = scratch();
+    let cluster = Cluster::up(4);
     ip_config(&folder, 4);
     let shaped = cluster.call(&[
         "exec",

@@ -16,8 +16,8 @@ struct Slurm(Cluster);
 
 impl Slurm {
     /// Where there is none, a test is skipped, except in continuous integration.
-    fn up(name: &str, hosts: u32) -> Option<Slurm> {
-        let cluster = Cluster::up(name, hosts);
+    fn up(hosts: u32) -> Option<Slurm> {
+        let cluster = Cluster::up(hosts);
         let up = cluster.call_script("tests/cluster/slurm.sh", &["up"]);
         if up.status == 69 && std::env::var_os("CI").is_none() {
             println!("skipped: {}", up.err);
@@ -101,8 +101,8 @@ fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("sbatch");
-    let Some(slurm) = Slurm::up("sbatch", 2) else {
+    let folder = scratch();
+    let Some(slurm) = Slurm::up(2) else {
         return;
     };
     // the script says python3
@@ -176,8 +176,8 @@ const ENDS: [(&str, &str, &str); 6] = [
 
 #[test]
 fn real_hosts_under_slurm_whatever_ends_a_job_nothing_is_left() {
-    let folder = scratch("slurm-ends");
-    let Some(slurm) = Slurm::up("slurm-ends", 2) else {
+    let folder = scratch();
+    let Some(slurm) = Slurm::up(2) else {
         return;
     };
     let jobs: Vec<Job> = (0..)
@@ -288,8 +288,8 @@ impl Job {
 
 #[test]
 fn real_hosts_copies_through_slurm_and_what_it_refuses() {
-    let folder = scratch("slurm-copy");
-    let Some(slurm) = Slurm::up("slurm-copy", 3) else {
+    let folder = scratch();
+    let Some(slurm) = Slurm::up(3) else {
         return;
     };
     partition(&folder, 2);
@@ -412,8 +412,8 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
 
 #[test]
 fn real_hosts_dial_in_from_one_step_of_slurm() {
-    let folder = scratch("slurm-dial");
-    let Some(slurm) = Slurm::up("slurm-dial", 4) else {
+    let folder = scratch();
+    let Some(slurm) = Slurm::up(4) else {
         return;
     };
     partition(&folder, 4);

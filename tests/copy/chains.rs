@@ -16,9 +16,9 @@ struct Lab {
 }
 
 impl Lab {
-    fn up(name: &str, rate: &str) -> Lab {
-        let folder = scratch(name);
-        let cluster = Cluster::up_shaped(name, 4, rate);
+    fn up(rate: &str) -> Lab {
+        let folder = scratch();
+        let cluster = Cluster::up_shaped(4, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
         fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
         fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
@@ -158,7 +158,7 @@ agent.wait()
 
 #[test]
 fn a_file_for_three_real_hosts_leaves_this_machine_once() {
-    let lab = Lab::up("chain", "");
+    let lab = Lab::up("");
     let ran = lab.push("");
     ran.ends(0);
     assert_eq!(
@@ -196,7 +196,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
 
 #[test]
 fn a_host_in_the_middle_that_is_killed_harms_no_other_real_hosts() {
-    let lab = Lab::up("chain-kill", "60mbit");
+    let lab = Lab::up("60mbit");
     let ran = lab.disturb(|| lab.on(3, &format!("{RECEIVER} kill -9 $r")));
     ran.ends(1);
     let large = Lab::large(&ran);
@@ -221,7 +221,7 @@ fn a_host_in_the_middle_that_is_killed_harms_no_other_real_hosts() {
 /// As on a disk that is full in the middle of a file, in spite of the room that was taken.
 #[test]
 fn a_host_in_the_middle_that_cannot_write_harms_no_other_real_hosts() {
-    let lab = Lab::up("chain-full", "60mbit");
+    let lab = Lab::up("60mbit");
     let limit = format!("{RECEIVER} prlimit --pid $r --fsize=12000000");
     let ran = lab.disturb(|| lab.on(3, &limit));
     ran.ends(1);
@@ -240,7 +240,7 @@ fn a_host_in_the_middle_that_cannot_write_harms_no_other_real_hosts() {
 
 #[test]
 fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_hosts() {
-    let lab = Lab::up("chain-stop", "60mbit");
+    let lab = Lab::up("60mbit");
     let ran = lab.disturb(|| {
         lab.on(3, &format!("{RECEIVER} kill -STOP $r"));
         let begun = Instant::now();
@@ -270,7 +270,7 @@ fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_ho
 
 #[test]
 fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
-    let lab = Lab::up("chain-liar", "");
+    let lab = Lab::up("");
     // two blocks change places, each with its own sum; to be seen here, blocks have to come over
     // the login
     lab.take_over(
@@ -301,7 +301,7 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
 /// What it had before is not what it has said.
 #[test]
 fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() {
-    let lab = Lab::up("chain-liar-middle", "");
+    let lab = Lab::up("");
     let large = fs::read(lab.folder.join("src/large")).unwrap();
     let earlier = |same: usize| [&large[..same], &noise(7, LARGE - same)].concat();
     lab.put(2, &earlier(LARGE - (1 << 20)));
@@ -340,7 +340,7 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
 /// both meet, hosts read back what they have.
 #[test]
 fn holes_and_what_real_hosts_had_before_are_handed_on() {
-    let lab = Lab::up("chain-holes", "");
+    let lab = Lab::up("");
     let (hole, large) = (14 << 20, lab.folder.join("src/large"));
     let data = noise(1, LARGE);
     fs::remove_file(&large).unwrap();
@@ -396,7 +396,7 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
 
 #[test]
 fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
-    let lab = Lab::up("chain-firewall", "");
+    let lab = Lab::up("");
     // nothing answers where they look for one another; this machine is reached
     for host in 2..=4 {
         let others: Vec<u32> = (2..=4).filter(|other| *other != host).collect();
@@ -419,7 +419,7 @@ fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
 
 #[test]
 fn the_first_of_real_hosts_is_lost_and_the_next_one_takes_its_place() {
-    let lab = Lab::up("chain-first", "60mbit");
+    let lab = Lab::up("60mbit");
     let ran = lab.disturb(|| lab.on(2, &format!("{RECEIVER} kill -9 $r")));
     ran.ends(1);
     let large = Lab::large(&ran);
@@ -439,7 +439,7 @@ fn the_first_of_real_hosts_is_lost_and_the_next_one_takes_its_place() {
 
 #[test]
 fn what_real_hosts_had_when_the_tool_was_killed_is_not_sent_again() {
-    let lab = Lab::up("chain-cut", "60mbit");
+    let lab = Lab::up("60mbit");
     let ran = lab.disturb(|| {
         let pid = fs::read_to_string(lab.folder.join("pid")).unwrap();
         lab.run(&format!("kill -9 {}", pid.trim()));

@@ -18,9 +18,9 @@ struct Lab {
 
 impl Lab {
     /// Three hosts; the second one is known by an address of its own.
-    fn up(name: &str, rate: &str) -> Lab {
-        let folder = scratch(name);
-        let cluster = Cluster::up_shaped(name, 3, rate);
+    fn up(rate: &str) -> Lab {
+        let folder = scratch();
+        let cluster = Cluster::up_shaped(3, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
         fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
         fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
@@ -180,7 +180,7 @@ while True:
 
 #[test]
 fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
-    let lab = Lab::up("wire", "");
+    let lab = Lab::up("");
     for options in [
         "--wire direct",
         "--wire direct --streams 3 --compress never",
@@ -233,7 +233,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
 
 #[test]
 fn all_connections_to_real_hosts_together_keep_to_a_limit() {
-    let lab = Lab::up("wire-limit", "");
+    let lab = Lab::up("");
     fs::write(lab.folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
     lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
     let takes = |files: f64| std::time::Duration::from_secs_f64(files * LARGE as f64 / 20e6 - 1.0);
@@ -270,7 +270,7 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
 
 #[test]
 fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
-    let lab = Lab::up("wire-closed", "");
+    let lab = Lab::up("");
     let agent = tools().join("host-agent");
     let key = "00".repeat(32);
     let impostor = format!(
@@ -359,7 +359,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
 
 #[test]
 fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
-    let lab = Lab::up("wire-break", "30mbit");
+    let lab = Lab::up("30mbit");
     let ran = std::thread::scope(|scope| {
         let push = scope.spawn(|| lab.push(""));
         soon("the large file is on its way", || {

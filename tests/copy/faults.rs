@@ -76,9 +76,9 @@ struct Lab {
 }
 
 impl Lab {
-    fn up(name: &str, hosts: u32, rate: &str, wires: &'static [Wire]) -> Lab {
-        let folder = scratch(name);
-        let cluster = Cluster::up_shaped(name, hosts, rate);
+    fn up(hosts: u32, rate: &str, wires: &'static [Wire]) -> Lab {
+        let folder = scratch();
+        let cluster = Cluster::up_shaped(hosts, rate);
         for wire in wires {
             let address = |host: &u32| format!("10.77.0.{host}\n");
             let text: String = wire.hosts.iter().map(address).collect();
@@ -214,7 +214,7 @@ struct Push(Lab);
 
 impl Push {
     fn up() -> Push {
-        let lab = Lab::up("push-faults", 4, "", &PUSHES);
+        let lab = Lab::up(4, "", &PUSHES);
         fs::create_dir_all(lab.folder.join("src")).unwrap();
         let push = Push(lab);
         push.write_source();
@@ -425,7 +425,7 @@ struct Pull(Lab);
 
 impl Pull {
     fn up() -> Pull {
-        let pull = Pull(Lab::up("pull-faults", 3, SLOW_LINK, &PULLS));
+        let pull = Pull(Lab::up(3, SLOW_LINK, &PULLS));
         fs::create_dir_all(pull.0.srv(VICTIM, "out")).unwrap();
         pull.write_source();
         pull

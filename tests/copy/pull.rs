@@ -51,7 +51,7 @@ fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
 /// A part of a file is as long as was asked for, or it is said that it is not.
 #[test]
 fn a_host_gives_exactly_what_was_asked_for() {
-    let folder = scratch("pull-rest");
+    let folder = scratch();
     let content: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     let read = |file: &str, at: u64, length: u64| {
         let give = r#"{"do":"file","step":"give","base":"."}"#;
@@ -234,7 +234,7 @@ fn folders_that_cannot_be_read_are_told() {
 
 #[test]
 fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
-    let folder = scratch("pull-empty");
+    let folder = scratch();
     fs::create_dir_all(folder.join("ws/out/empty/deep")).unwrap();
     fs::create_dir_all(folder.join("ws/out/.part-push.kept")).unwrap();
     fs::create_dir_all(folder.join("ws/out/.part-push.0123.4")).unwrap();
@@ -266,7 +266,7 @@ fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
 
 #[test]
 fn a_host_cannot_choose_hidden_names_modes_or_times() {
-    let folder = scratch("pull-hostile");
+    let folder = scratch();
     let ws = PathBuf::from(format!(
         "/dev/shm/dgl-tools-test-pull-{}",
         std::process::id()
@@ -317,7 +317,7 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
 /// Nobody else may read a file of mode 0600 while it is on its way.
 #[test]
 fn what_is_secret_is_secret_on_its_way() {
-    let folder = scratch("pull-secret");
+    let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/secret"), vec![7; 20 << 20]).unwrap();
@@ -346,7 +346,7 @@ fn what_is_secret_is_secret_on_its_way() {
 /// tmpfs gives a file with holes more space when they are read through a mapping.
 #[test]
 fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
-    let folder = scratch("pull-mapped");
+    let folder = scratch();
     let ws = PathBuf::from(format!(
         "/dev/shm/dgl-tools-test-mapped-{}",
         std::process::id()
@@ -379,7 +379,7 @@ fn what_came_of_another_version_is_removed_when_a_file_is_here() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("pull-versions");
+    let folder = scratch();
     fs::create_dir_all(folder.join("ws")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     fs::write(folder.join("ws/large"), vec![7; 20 << 20]).unwrap();
@@ -441,7 +441,7 @@ fn a_host_that_lies_is_given_up() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("pull-lies");
+    let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
     fs::write(folder.join("ws/a"), "a").unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -505,7 +505,7 @@ fn what_another_user_puts_into_a_folder_leads_nowhere() {
         ("rm -r ws/logs; ln -s ../home ws/logs", 1, OF_OTHER),
     ];
     for (lays, status, message) in table {
-        let folder = scratch("pull-stranger");
+        let folder = scratch();
         let laid = sh(
             &folder,
             &format!(
@@ -543,7 +543,7 @@ fn results_come_back_as_they_are() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("pull");
+    let folder = scratch();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let ws = folder.join("ws");
     fs::create_dir_all(ws.join("logs/deep")).unwrap();
@@ -675,7 +675,7 @@ fn only_what_differs_comes() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("pull-differs");
+    let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let mut content: Vec<u8> = (0..5_000_000u32)
@@ -701,7 +701,7 @@ fn a_large_file_comes_over_several_connections() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("pull-streams");
+    let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let large: Vec<u8> = (0..20_000_000u32)
@@ -804,7 +804,7 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("pull-turns");
+    let folder = scratch();
     fs::create_dir_all(folder.join("ws")).unwrap();
     fs::create_dir_all(folder.join("got")).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -841,8 +841,8 @@ fn two_that_bring_files_to_one_folder_take_turns() {
 
 #[test]
 fn real_hosts_give_back_what_they_have() {
-    let folder = scratch("pull-hosts");
-    let cluster = Cluster::up("pull", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
     for host in [2, 3] {
         let ws = cluster.0.join(format!("h{host}/srv/ws/out"));

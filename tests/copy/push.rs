@@ -40,8 +40,8 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
-fn plan(name: &str, files: &[(&str, Vec<u8>)]) -> PathBuf {
-    let folder = scratch(name);
+fn plan(files: &[(&str, Vec<u8>)]) -> PathBuf {
+    let folder = scratch();
     plan_in(&folder, files);
     folder
 }
@@ -134,7 +134,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
     .chain([OsString::from_vec(b"\xff\x81\x88\xfe".to_vec())])
     .collect();
     for host in ["", "busybox", "bare"] {
-        let folder = plan("odd", &[]);
+        let folder = plan(&[]);
         for (at, name) in names.iter().enumerate() {
             let below = folder.join("src").join(&names[(at + 1) % names.len()]);
             fs::create_dir_all(&below).unwrap();
@@ -183,7 +183,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
 
 #[test]
 fn a_path_cannot_leave_the_workspace() {
-    let folder = plan("out", &[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
+    let folder = plan(&[("a", b"new".to_vec()), ("b", b"new".to_vec())]);
     let (ws, outside) = (folder.join("ws"), folder.join("outside"));
     fs::create_dir_all(&ws).unwrap();
     fs::create_dir_all(&outside).unwrap();
@@ -283,10 +283,7 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
         ("ln -s ../src src", 1, OF_OTHER),
     ];
     for (lays, status, message) in table {
-        let folder = plan(
-            "stranger",
-            &[("large", noise(1, 3 << 20)), ("small", noise(2, 9))],
-        );
+        let folder = plan(&[("large", noise(1, 3 << 20)), ("small", noise(2, 9))]);
         sh(
             &folder,
             "mkdir -m 777 ws; mkdir -m 700 home; head -c 2M src/large >home/part.1; \
@@ -325,7 +322,7 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
 /// Links of the user's own lead to the workspace, and from one of its folders to another.
 #[test]
 fn links_of_the_users_own_are_followed() {
-    let folder = plan("own-links", &[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
+    let folder = plan(&[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
     sh(
         &folder,
         "mkdir -p disk/real; ln -s disk ws; ln -s \"$PWD/ws/real\" disk/src",
@@ -351,15 +348,12 @@ fn links_of_the_users_own_are_followed() {
 
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
-    let folder = plan(
-        "whole",
-        &[
-            ("empty", vec![]),
-            ("one", noise(1, 1)),
-            ("block", noise(2, 512)),
-            ("large", noise(3, 17 << 20)),
-        ],
-    );
+    let folder = plan(&[
+        ("empty", vec![]),
+        ("one", noise(1, 1)),
+        ("block", noise(2, 512)),
+        ("large", noise(3, 17 << 20)),
+    ]);
     sh(
         &folder,
         "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large",
@@ -427,14 +421,11 @@ fn the_script_runs_in_every_shell_of_a_host() {
     if takes_seconds() {
         return;
     }
-    let folder = plan(
-        "push-shells",
-        &[
-            ("large", noise(1, 17 << 20)),
-            ("small", noise(2, 100)),
-            ("it's\none", b"x".repeat(3 << 20)),
-        ],
-    );
+    let folder = plan(&[
+        ("large", noise(1, 17 << 20)),
+        ("small", noise(2, 100)),
+        ("it's\none", b"x".repeat(3 << 20)),
+    ]);
     fs::create_dir(folder.join("bin")).unwrap();
     for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
         assert_eq!(
@@ -472,7 +463,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
 /// bytes.
 #[test]
 fn offsets_beyond_32_bits() {
-    let folder = scratch("push-far");
+    let folder = scratch();
     let ws = folder.join("ws").display().to_string();
     let key = "0123456789abcdef.0123456789abcdef";
     let steps = [
@@ -523,7 +514,7 @@ fn only_what_differs_is_sent() {
         return;
     }
     const CHANGED: usize = 64 << 10;
-    let folder = plan("differs", &[("large", noise(1, 20 << 20))]);
+    let folder = plan(&[("large", noise(1, 20 << 20))]);
     assert_eq!(push(&folder, "").status, 0);
     let (source, there) = (folder.join("src/large"), folder.join("ws/src/large"));
     let sent = |options: &str| {
@@ -580,7 +571,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
         return;
     }
     let (first, second) = (noise(1, 6 << 20), noise(2, 4 << 20));
-    let folder = plan("earlier-changes", &[("a", first), ("b", second.clone())]);
+    let folder = plan(&[("a", first), ("b", second.clone())]);
     let there = folder.join("ws/src/b");
     fs::create_dir_all(folder.join("ws/src")).unwrap();
     fs::write(&there, &second).unwrap();
@@ -613,7 +604,7 @@ fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("kept-room", &[("large", noise(1, 40 << 20))]);
+    let folder = plan(&[("large", noise(1, 40 << 20))]);
     let script = r#"mkdir ws && mount -t tmpfs -o size=60m none ws || exit 99
         export DGL_TOOLS_CONNECT=local
         part-push --limit 8MB/s <plan.jsonl >first 2>&1 &
@@ -650,7 +641,7 @@ fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
 /// A record's content may be as large as a record; hosts that share a folder find it there.
 #[test]
 fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
-    let folder = scratch("large-content");
+    let folder = scratch();
     fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
     let content = "0123456789abcde\n".repeat(2 << 16);
     let bytes = content.len();
@@ -679,7 +670,7 @@ fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("stdout-full", &[("a", noise(1, 1000))]);
+    let folder = plan(&[("a", noise(1, 1000))]);
     sh(
         &folder,
         "ipconf-check ip.txt >hosts.jsonl; mkdir ws; echo b >ws/b",
@@ -720,7 +711,7 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("shared-late");
+    let folder = scratch();
     fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
     fs::create_dir_all(folder.join("src")).unwrap();
     fs::create_dir_all(folder.join("ws/src")).unwrap();
@@ -761,14 +752,11 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
 /// tar leaves half a file when it breaks off: that must not take the place of a whole one.
 #[test]
 fn an_archive_that_breaks_off_replaces_nothing() {
-    let folder = plan(
-        "half",
-        &[
-            ("a", noise(1, 100_000)),
-            ("b", noise(2, 3 << 20)),
-            ("c", noise(3, 1000)),
-        ],
-    );
+    let folder = plan(&[
+        ("a", noise(1, 100_000)),
+        ("b", noise(2, 3 << 20)),
+        ("c", noise(3, 1000)),
+    ]);
     fs::create_dir_all(folder.join("ws/src")).unwrap();
     fs::write(folder.join("ws/src/b"), "what was there").unwrap();
     // no file may become larger than 1 MB, as on a disk that is full
@@ -822,7 +810,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
 /// arrived whole before.
 #[test]
 fn nothing_to_compress() {
-    let folder = plan("empty", &[(&"n".repeat(100), Vec::new())]);
+    let folder = plan(&[(&"n".repeat(100), Vec::new())]);
     push(&folder, "--compress always").ends(0);
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
 }
@@ -833,10 +821,7 @@ fn a_host_waits_for_a_slow_one() {
     if takes_seconds() {
         return;
     }
-    let folder = plan(
-        "patience",
-        &[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))],
-    );
+    let folder = plan(&[("slow", noise(1, 4_600_000)), ("quick", noise(2, 10))]);
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | \
             endswith(\"quick\")) then .host = 1 else . end";
@@ -869,7 +854,7 @@ fn a_host_waits_for_a_slow_one() {
 
 #[test]
 fn what_else_is_there_stays() {
-    let folder = plan("stays", &[]);
+    let folder = plan(&[]);
     for file in ["new/a", "new/deep/a", "old/a", "old/deep/new/a"] {
         let file = folder.join("src").join(file);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -894,10 +879,7 @@ fn what_else_is_there_stays() {
 
 #[test]
 fn fsync_flushes_every_file_and_folder() {
-    let folder = plan(
-        "fsync",
-        &[("small", noise(1, 10)), ("large", noise(2, 17 << 20))],
-    );
+    let folder = plan(&[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
     if sh(&folder, "strace -o /dev/null true").status != 0 {
         println!("skipped: no strace here");
         return;
@@ -949,14 +931,11 @@ fn compressed_or_not_the_bytes_are_the_same() {
         return;
     }
     let text = b"0 1 2 3 4 5 6 7\n".repeat(3 << 20);
-    let folder = plan(
-        "zstd",
-        &[
-            ("text", text),
-            ("noise", noise(5, 20 << 20)),
-            ("small", b"a b c\n".repeat(2000)),
-        ],
-    );
+    let folder = plan(&[
+        ("text", text),
+        ("noise", noise(5, 20 << 20)),
+        ("small", b"a b c\n".repeat(2000)),
+    ]);
     for (options, least, most) in [
         ("--compress always", 0, 25 << 20),
         ("--compress never", 68 << 20, 80 << 20),
@@ -988,7 +967,7 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
         return;
     }
     // zeros at the beginning, in between and at the end
-    let folder = plan("holes", &[("small", noise(2, 5000))]);
+    let folder = plan(&[("small", noise(2, 5000))]);
     let large = fs::File::create(folder.join("src/large")).unwrap();
     for (at, seed) in [(20 << 20, 3), ((40 << 20) + 777, 4)] {
         std::os::unix::fs::FileExt::write_all_at(&large, &noise(seed, 1 << 20), at).unwrap();
@@ -1031,7 +1010,7 @@ fn a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("sparse", &[("small", noise(2, 5000))]);
+    let folder = plan(&[("small", noise(2, 5000))]);
     let free = sh(&folder, "echo $(($(stat -f -c '%f * %S' .)))").out;
     let length = free.trim().parse::<u64>().unwrap() + (1 << 30);
     let large = fs::File::create(folder.join("src/large")).unwrap();
@@ -1060,13 +1039,10 @@ fn a_large_file_goes_over_several_connections() {
     if takes_seconds() {
         return;
     }
-    let folder = plan(
-        "streams",
-        &[
-            ("large", noise(1, (40 << 20) + 12345)),
-            ("small", noise(2, 5000)),
-        ],
-    );
+    let folder = plan(&[
+        ("large", noise(1, (40 << 20) + 12345)),
+        ("small", noise(2, 5000)),
+    ]);
     executable(
         &folder.join("way"),
         "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n",
@@ -1159,22 +1135,16 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     if takes_seconds() {
         return;
     }
-    let first = plan(
-        "two-a",
-        &[
-            ("a", noise(1, 60 << 20)),
-            ("b", noise(2, 1000)),
-            ("c", noise(3, 60 << 20)),
-        ],
-    );
-    let second = plan(
-        "two-b",
-        &[
-            ("a", noise(4, 60 << 20)),
-            ("b", noise(5, 1000)),
-            ("c", noise(6, 60 << 20)),
-        ],
-    );
+    let first = plan(&[
+        ("a", noise(1, 60 << 20)),
+        ("b", noise(2, 1000)),
+        ("c", noise(3, 60 << 20)),
+    ]);
+    let second = plan(&[
+        ("a", noise(4, 60 << 20)),
+        ("b", noise(5, 1000)),
+        ("c", noise(6, 60 << 20)),
+    ]);
     let ws = first.join("ws");
     sh(
         &second,
@@ -1262,7 +1232,7 @@ fn pushes_that_wait_for_the_same_hosts_take_turns() {
         return;
     }
     const HOSTS: u32 = 6;
-    let folder = plan("turns", &[("a", noise(1, 1 << 20))]);
+    let folder = plan(&[("a", noise(1, 1 << 20))]);
     if !with_own_workspaces(&folder, HOSTS, "cat") {
         return println!("skipped: no right to mount");
     }
@@ -1288,7 +1258,7 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("claims-others", &[("a", noise(1, 1000))]);
+    let folder = plan(&[("a", noise(1, 1000))]);
     let lie = r#"sed -u 's/\("told":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
     if !with_own_workspaces(&folder, 3, lie) {
         return println!("skipped: no right to mount");
@@ -1317,7 +1287,7 @@ fn slow_way(folder: &Path, number: u32, bytes: u32) {
 /// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
 #[test]
 fn what_is_secret_is_secret_on_its_way() {
-    let folder = plan("secret", &[("secret", noise(1, 20 << 20))]);
+    let folder = plan(&[("secret", noise(1, 20 << 20))]);
     sh(&folder, "chmod 600 src/secret");
     map(&folder);
     slow_way(&folder, 1, 9 << 20);
@@ -1373,10 +1343,7 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     if takes_seconds() {
         return;
     }
-    let folder = plan(
-        "stopped",
-        &[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))],
-    );
+    let folder = plan(&[("slow", noise(1, 40 << 20)), ("quick", noise(2, 10))]);
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif \
             (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
@@ -1512,7 +1479,7 @@ fn a_disk_that_hangs_for_more_than_a_minute_loses_no_host() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("held");
+    let folder = scratch();
     slow_disk(&folder);
     let read = "HANGING_READ=$PWD/src/held";
     let (direct, login) = (
@@ -1568,7 +1535,7 @@ fn an_interrupt_ends_the_comparison_of_a_large_file() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("compared", &[("large", noise(1, 40 << 20))]);
+    let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_disk(&folder);
     assert_eq!(push(&folder, "").status, 0);
     // a minute in all
@@ -1592,7 +1559,7 @@ fn an_interrupt_ends_the_comparison_of_a_large_file() {
 /// One that ends before it has asked for what was kept must not remove what it has come back for.
 #[test]
 fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
-    let folder = plan("old-parts", &[("one", noise(1, 100))]);
+    let folder = plan(&[("one", noise(1, 100))]);
     assert_eq!(push(&folder, "").status, 0);
     let old = folder.join("ws/.part-push.kept/0123456789abcdef.0123456789abcdef");
     fs::create_dir(old.parent().unwrap()).unwrap();
@@ -1613,7 +1580,7 @@ fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("knock", &[("slow", noise(1, 12 << 20))]);
+    let folder = plan(&[("slow", noise(1, 12 << 20))]);
     // below those that the kernel gives to others meanwhile
     let port = (28_000..32_000).find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok());
     let port: u16 = port.unwrap();
@@ -1640,7 +1607,7 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("frozen", &[("large", noise(1, 60 << 20))]);
+    let folder = plan(&[("large", noise(1, 60 << 20))]);
     executable(
         &folder.join("way"),
         "#!/bin/sh\nexec setsid sh -c 'echo $$ >group; exec \"$@\"' - \"$@\"\n",
@@ -1690,7 +1657,7 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("dead", &[("large", noise(1, 40 << 20))]);
+    let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 1, 20_000_000);
     let mut one = begin(&folder, "--connect './way env'");
     until("half of it is there", || folder.join("half").exists());
@@ -1738,7 +1705,7 @@ fn an_interrupted_round_counts() {
     if takes_seconds() {
         return;
     }
-    let folder = plan("round", &[("large", noise(1, 40 << 20))]);
+    let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 3, 6 << 20);
     let mut one = begin(&folder, "--streams 3 --connect './way env'");
     until("the third connection stands still", || {
@@ -1823,13 +1790,13 @@ struct Disturbed {
 const LARGE: usize = 40 << 20;
 
 impl Lab {
-    fn up(name: &str) -> Lab {
-        Lab::with(name, "200mbit", &noise(1, LARGE))
+    fn up() -> Lab {
+        Lab::with("200mbit", &noise(1, LARGE))
     }
 
-    fn with(name: &str, rate: &str, large: &[u8]) -> Lab {
-        let folder = scratch(name);
-        let cluster = Cluster::up_shaped(name, 3, rate);
+    fn with(rate: &str, large: &[u8]) -> Lab {
+        let folder = scratch();
+        let cluster = Cluster::up_shaped(3, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
         fs::write(folder.join("src/large"), large).unwrap();
         fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
@@ -1964,7 +1931,7 @@ fn large_sent(out: &str) -> u64 {
 
 #[test]
 fn real_hosts_and_every_fault() {
-    let lab = Lab::up("faults");
+    let lab = Lab::up();
     // fault | its status | how many of the six deliveries arrived | in how long | what is left |
     // whether a second run goes on where it broke off
     let check = |fault: &str,
@@ -2167,7 +2134,7 @@ fn real_hosts_and_every_fault() {
 fn real_hosts_when_one_of_several_connections_breaks() {
     // to each host from here
     const SEVERAL: &str = "--streams 3 --wire ssh --compress never";
-    let lab = Lab::up("streams-break");
+    let lab = Lab::up();
     let rest = LARGE as u64 - (4 << 20);
     let large = |out: &str| {
         pushed(out)
@@ -2237,7 +2204,7 @@ fn real_hosts_when_one_of_several_connections_breaks() {
 
 #[test]
 fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
-    let lab = Lab::with("slow", "50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
+    let lab = Lab::with("50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
     let ran = lab.push();
     ran.ends(0);
     let sent = large_sent(&ran.out);
@@ -2253,7 +2220,7 @@ fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
 
 #[test]
 fn real_hosts_hand_a_file_on() {
-    let lab = Lab::up("relay");
+    let lab = Lab::up();
     for (options, sent) in [
         ("--relay --wire ssh", [LARGE as u64, LARGE as u64]),
         ("--relay", [LARGE as u64, 0]),
@@ -2283,8 +2250,8 @@ fn real_hosts_hand_a_file_on() {
 
 #[test]
 fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
-    let folder = scratch("throttled");
-    let cluster = Cluster::up("throttled", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     fs::create_dir_all(folder.join("src")).unwrap();
     fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
     // sixteen addresses of one host, whose sshd drops what comes beyond two logins at once

@@ -58,8 +58,8 @@ print(len(names))'"
 #[ignore = "make test-graphstorm runs it: minutes, and 700 MB of packages"]
 fn gs_launch_on_real_hosts() {
     let python = python();
-    let folder = scratch("gs-launch");
-    let cluster = Cluster::up("gs-launch", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
     construct(&cluster, &folder, &python, "data");
     let shared = folder.display();
@@ -136,12 +136,12 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
 #[ignore = "make test-graphstorm runs it: minutes, and 700 MB of packages"]
 fn graphstorm_on_real_hosts() {
     let python = python();
-    let folder = scratch("graphstorm");
+    let folder = scratch();
     ip_config(&folder, 2);
     let rank = "from graphstorm.config import get_argument_parser as parser\n\
         print('local rank', parser().parse_known_args()[0].local_rank)\n";
     fs::write(folder.join("rank.py"), rank).unwrap();
-    let cluster = Cluster::up("graphstorm", 2);
+    let cluster = Cluster::up(2);
     construct(&cluster, &folder, &python, "out");
 
     // each host has its own part on its own disk

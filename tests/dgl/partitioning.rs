@@ -100,8 +100,8 @@ assert sorted(found.tolist()) == numpy.flatnonzero(wanted == k).tolist()'"
 #[test]
 #[ignore = "make test-partitioning runs it: it needs DGL's scripts"]
 fn partitioned_by_dgl_and_trained_on_real_dgl_hosts() {
-    let folder = scratch("partitioning");
-    let cluster = Cluster::up("partitioning", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     let python = prepare(&cluster, &folder);
     for how in ["--random=3", "--given given.npy"] {
         partition_and_train(&cluster, &folder, &python, how);
@@ -112,12 +112,12 @@ fn partitioned_by_dgl_and_trained_on_real_dgl_hosts() {
 #[test]
 #[ignore = "make test-partitioning runs it: it needs DGL's scripts, mpirun and pm_dglpart"]
 fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {
-    let folder = scratch("parmetis");
+    let folder = scratch();
     if sh(&folder, "command -v mpirun && command -v pm_dglpart").status != 0 {
         println!("skipped: mpirun and pm_dglpart are not both in PATH");
         return;
     }
-    let cluster = Cluster::up("parmetis", 2);
+    let cluster = Cluster::up(2);
     let python = prepare(&cluster, &folder);
     let prepared = format!(
         "nfs=$PWD/nfs; hosts() {{ ipconf-check ip_config.txt | host-probe --workspace $nfs; }}
@@ -142,8 +142,8 @@ fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {
 #[test]
 #[ignore = "make test-partitioning runs it: it needs DGL's scripts"]
 fn a_killed_stage_makes_the_next_refuse_on_real_dgl_hosts() {
-    let folder = scratch("partitioning-killed");
-    let cluster = Cluster::up("partitioning-killed", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     let python = prepare(&cluster, &folder);
     let fails = |script: &str, problem: &str| {
         let ran = cluster.sh(&folder, script);
@@ -179,8 +179,8 @@ fn a_killed_stage_makes_the_next_refuse_on_real_dgl_hosts() {
 }
 
 /// The folder of a graph in chunks with a file each, of one type of nodes.
-fn chunked(name: &str) -> std::path::PathBuf {
-    let folder = scratch(name);
+fn chunked() -> std::path::PathBuf {
+    let folder = scratch();
     let text = r#"{"graph_name": "g", "node_type": ["n"], "num_nodes_per_chunk": [[2, 2]],
         "edge_type": ["n:e:n"], "num_edges_per_chunk": [[1, 1]],
         "edges": {"n:e:n": {"format": {"name": "csv"}, "data": ["e/0", "/gone/chunked/e/1"]}}}"#;
@@ -198,7 +198,7 @@ const ASSIGN: &str = "part-assign --metadata chunked/metadata.json --to parts --
 
 #[test]
 fn chunks_and_assignment_become_records() {
-    let folder = chunked("chunk-map");
+    let folder = chunked();
     let drawn = sh(
         &folder,
         &format!("{ASSIGN} 2 --random=1 && cat parts/n.txt"),
@@ -243,7 +243,7 @@ fn refused(folder: &Path, table: &[(String, i32, &str)]) {
 
 #[test]
 fn a_given_assignment_is_checked_before_it_is_written() {
-    let folder = chunked("assign-wrong");
+    let folder = chunked();
     let python = "import struct, sys
 head = repr({'descr': '<i4', 'fortran_order': False, 'shape': (4,)}).encode() + b'\\n'
 array = b'\\x93NUMPY\\1\\0' + struct.pack('<H', len(head)) + head + struct.pack('<4i', 0, 1, 1, 0)
@@ -294,7 +294,7 @@ fn with_two_types(folder: &Path) {
 
 #[test]
 fn a_source_is_read_once_and_may_lie_where_the_assignment_goes() {
-    let folder = chunked("assign-once");
+    let folder = chunked();
     with_two_types(&folder);
     let bash = |script: &str| {
         fs::write(folder.join("script"), script).unwrap();
@@ -327,7 +327,7 @@ fn a_source_is_read_once_and_may_lie_where_the_assignment_goes() {
 
 #[test]
 fn what_parmetis_has_written_is_an_assignment() {
-    let folder = chunked("assign-parmetis");
+    let folder = chunked();
     fs::write(folder.join("g_part.2"), "2 0\n0 1\n3 0\n1 1\n").unwrap();
     let taken = sh(
         &folder,
@@ -365,7 +365,7 @@ fn what_parmetis_has_written_is_an_assignment() {
 
 #[test]
 fn what_is_wrong_with_chunks_is_told_before_they_travel() {
-    let folder = chunked("chunk-map-wrong");
+    let folder = chunked();
     let table = [
         (
             format!("{MAP} --assignment parts"),

@@ -12,8 +12,8 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("servers");
-    let cluster = Cluster::up("servers", HOSTS);
+    let folder = scratch();
+    let cluster = Cluster::up(HOSTS);
     ip_config(&folder, HOSTS);
     let scripts = root().join("tests/dgl");
     sh(
@@ -211,7 +211,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
 /// Three hosts of loopback; what stands for servers and trainers only waits.
 #[test]
 fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
-    let folder = scratch("servers-dead");
+    let folder = scratch();
     let (mut hosts, mut servers, mut trainers) = (String::new(), String::new(), String::new());
     for id in 0..3 {
         let ip = format!("127.0.0.{}", id + 1);
@@ -271,7 +271,7 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
 
 #[test]
 fn flags_that_do_not_go_with_them() {
-    let folder = scratch("servers-flags");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let env = "ipconf-check ip.txt | dgl-env --workspace /w --part-config g.json --num-trainers 1 \
         --server-name g";

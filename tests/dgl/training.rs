@@ -8,8 +8,8 @@ fn real_dgl_trains_to_its_end() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("train");
-    let cluster = Cluster::up("train", 4);
+    let folder = scratch();
+    let cluster = Cluster::up(4);
     ip_config(&folder, 4);
     let scripts = root().join("tests/dgl");
     sh(

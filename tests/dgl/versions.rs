@@ -51,7 +51,7 @@ const HOSTS: u32 = 2;
 fn every_version_on_real_hosts() {
     let versions =
         std::env::var("DGL_VERSIONS").unwrap_or_else(|_| "0.5.3 0.6.1 0.9.1 1.0.4".to_owned());
-    let cluster = Cluster::up("versions", HOSTS);
+    let cluster = Cluster::up(HOSTS);
     let mut ports = (30050..).step_by(10);
     for version in versions.split_whitespace() {
         let python = ran(Command::new(root().join("tests/dgl/version.sh"))
@@ -63,7 +63,7 @@ fn every_version_on_real_hosts() {
             .iter()
             .filter(|graph| (graph.versions[0]..=graph.versions[1]).contains(&version))
         {
-            let folder = scratch(&format!("version-{version}"));
+            let folder = scratch();
             // the connections of a job of DGL 0.5 linger on its port for a minute, and let no later
             // job have it, of no version
             for (name, port) in ["ip.txt", "ip2.txt"].into_iter().zip(&mut ports) {

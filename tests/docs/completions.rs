@@ -15,7 +15,7 @@ fn is_here(shell: &str) -> bool {
 
 /// `ask` is shell text that prints what a command line is completed to.
 fn holds_every_flag(shell: &str, ask: impl Fn(&str, &str) -> String) {
-    let folder = scratch(shell);
+    let folder = scratch();
     std::fs::write(folder.join("some.file"), "").unwrap();
     let completed = |tool: &str, line: &str| {
         let got = sh(&folder, &ask(tool, line));
@@ -88,7 +88,7 @@ fn fish() {
 #[test]
 fn zsh() {
     if is_here("zsh") {
-        let folder = scratch("zsh");
+        let folder = scratch();
         // keys are typed into a zsh; Ctrl-T prints the line as it stands
         let script = r#"zmodload zsh/zpty; zpty z zsh -f -i
             zpty -w z "fpath=('$1' \$fpath); autoload -Uz compinit; compinit -u -d dump; \

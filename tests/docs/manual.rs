@@ -163,7 +163,7 @@ fn examples_have_flags_that_their_tools_have() {
         .collect();
     texts.push(("README.md".to_owned(), indented.join("\n")));
     texts.extend(commands().map(|tool| {
-        let shown = sh(&scratch("examples"), &format!("{tool} --help")).out;
+        let shown = sh(&scratch(), &format!("{tool} --help")).out;
         (
             format!("{tool} --help"),
             shown
@@ -280,16 +280,13 @@ fn pages_have_what_readers_look_for() {
             page.contains("\n.Xr dgl-tools 7"),
             "{tool}: no way to dgl-tools(7)"
         );
-        assert_eq!(
-            sh(&scratch("version"), &format!("{tool} --version")).status,
-            0
-        );
+        assert_eq!(sh(&scratch(), &format!("{tool} --version")).status, 0);
     }
 }
 
 #[test]
 fn help_fits_a_screen() {
-    let folder = scratch("screen");
+    let folder = scratch();
     // lines of a terminal of 80 columns: -h in one of the usual height, --help in a tall one
     for (help, most) in [("-h", 30), ("--help", 80)] {
         for tool in commands() {

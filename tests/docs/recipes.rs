@@ -31,8 +31,8 @@ const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[],
     elapsed_ms: 0} + .value)"#;
 
 /// A folder with all that the recipes take for given, and stand-ins in `bin`.
-fn prepared(name: &str) -> PathBuf {
-    let folder = scratch(name);
+fn prepared() -> PathBuf {
+    let folder = scratch();
     partition(&folder, 2);
     let stand_in = |tool: &str, script: &str| {
         executable(
@@ -153,7 +153,7 @@ fn each_recipe_is_a_job_or_stands_in_another_test() {
         if ELSEWHERE.iter().any(|(other, _)| *other == name) || shown.is_empty() {
             continue;
         }
-        let folder = prepared("recipe");
+        let folder = prepared();
         let script = commands(&shown, &folder);
         assert_eq!(
             run(&folder, &script),

@@ -11,10 +11,10 @@ use support::{Cluster, Ran, executable, ran, root, scratch, sh, tools};
 fn real_hosts_of_two_tests_at_a_time() {
     let up = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for name in ["turn-1", "turn-2", "turn-3"] {
+        for _ in 0..3 {
             let up = &up;
             scope.spawn(move || {
-                let _cluster = Cluster::up(name, 1);
+                let _cluster = Cluster::up(1);
                 let others = up.fetch_add(1, Ordering::SeqCst);
                 assert!(others < 2, "three clusters at once");
                 std::thread::sleep(Duration::from_millis(500));
@@ -38,7 +38,7 @@ fn call(script: &Path, cluster: &Cluster, folder: &Path, args: &[&str]) -> Ran {
 
 #[test]
 fn real_hosts_say_what_to_do_with_them() {
-    let cluster = Cluster::up("said", 2);
+    let cluster = Cluster::up(2);
     let script = root().join("tools/host-lab/host-lab");
     let target = tools().parent().unwrap().to_owned();
     let call = |args: &[&str]| call(&script, &cluster, &root(), args);
@@ -97,9 +97,9 @@ fn real_hosts_say_what_to_do_with_them() {
 /// and who runs a tool outside the hosts is told where it belongs.
 #[test]
 fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
-    let cluster = Cluster::up("alike", 2);
+    let cluster = Cluster::up(2);
     let script = root().join("tools/host-lab/host-lab");
-    let folder = scratch("other-python");
+    let folder = scratch();
     executable(&folder.join("python3"), "#!/bin/sh\nexit 9\n");
     let mut exec = Command::new(&script);
     let own_first = format!("{}:/usr/bin:/bin", folder.display());
@@ -137,8 +137,8 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
 /// A terminal whose first process is exec, as of `xterm -e`, and one with a shell on the host.
 #[test]
 fn real_hosts_keep_nothing_that_ran_over_a_terminal_which_is_closed() {
-    let cluster = Cluster::up("terminal-closed", 1);
-    let folder = scratch("terminal-closed");
+    let cluster = Cluster::up(1);
+    let folder = scratch();
     let script = root().join("tools/host-lab/host-lab");
     let closes = "import os, pty, sys, time\n\
         pid, terminal = pty.fork()\n\
@@ -170,7 +170,7 @@ fn real_hosts_keep_nothing_that_ran_over_a_terminal_which_is_closed() {
 
 #[test]
 fn real_hosts_whose_folder_has_a_blank_in_its_name() {
-    let cluster = Cluster::up("with a blank", 1);
+    let cluster = Cluster::up(1);
     cluster
         .call(&["exec", "1", "ssh", "-o", "BatchMode=yes", "h1", "hostname"])
         .gives(0, "h1\n");
@@ -180,7 +180,7 @@ fn real_hosts_whose_folder_has_a_blank_in_its_name() {
     let up = cluster.call(&["up", "1"]);
     let shows_list = |line: &&str| line.contains(" list >ip_config.txt ");
     let line = up.err.lines().find(shows_list).unwrap().trim_start();
-    let folder = scratch("pasted");
+    let folder = scratch();
     let pasted = sh(&folder, line.split("    ").next().unwrap());
     assert_eq!(pasted.status, 0, "{line}: {}", pasted.err);
     let list = std::fs::read_to_string(folder.join("ip_config.txt")).unwrap();
@@ -189,7 +189,7 @@ fn real_hosts_whose_folder_has_a_blank_in_its_name() {
 
 #[test]
 fn real_hosts_go_by_number_name_and_address() {
-    let cluster = Cluster::up("named", 2);
+    let cluster = Cluster::up(2);
     for name in ["2", "h2", "10.77.0.2"] {
         assert_eq!(
             cluster.call(&["exec", name, "hostname"]).out,
@@ -235,7 +235,7 @@ fn real_hosts_go_by_number_name_and_address() {
 /// The recipe of dgl-tools(7), with an installed host-lab and nothing else.
 #[test]
 fn real_hosts_of_an_installed_host_lab() {
-    let folder = scratch("installed-lab");
+    let folder = scratch();
     let make = format!(
         "make -C '{}' install BUILT='{}' PREFIX=\"$PWD/prefix\" && mkdir code && \
          echo 'echo run on $(hostname)' >code/run.sh",
@@ -243,7 +243,7 @@ fn real_hosts_of_an_installed_host_lab() {
         tools().display()
     );
     assert_eq!(sh(&folder, &make).status, 0);
-    let cluster = Cluster::up("installed-lab", 1);
+    let cluster = Cluster::up(1);
     let script = folder.join("prefix/bin/host-lab");
     let call = |args: &[&str]| call(&script, &cluster, &folder, args);
     assert_eq!(call(&["down"]).status, 0);
@@ -286,7 +286,7 @@ fn refused(folder: &Path, table: &[(&str, i32, &str)]) {
 
 #[test]
 fn what_a_machine_lacks_is_named() {
-    let folder = scratch("lab-lacks");
+    let folder = scratch();
     // a machine without ssh, and one that allows no namespaces
     assert_eq!(
         sh(
@@ -340,12 +340,12 @@ fn wrong_use_of_host_lab_has_a_cure() {
         ("host-lab frob", 2, "frob: no such command"),
         ("host-lab", 2, "COMMAND: is missing"),
     ];
-    refused(&scratch("lab-refuses"), &table);
+    refused(&scratch(), &table);
 }
 
 #[test]
 fn a_folder_that_another_user_has_put_there_is_refused() {
-    let folder = scratch("lab-of-another");
+    let folder = scratch();
     let made = "mkdir -p own other victim/srv && touch own/.cluster other/.cluster victim/srv/kept \
         && ln -s own lab && ln -s ../victim own/h1 && ln -s ../victim other/h1";
     assert_eq!(sh(&folder, made).status, 0);

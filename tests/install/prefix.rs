@@ -21,8 +21,8 @@ const USE: &str = r#"
     ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'Differences from'"#;
 
 /// A folder with what the pipeline needs.
-fn job(name: &str) -> PathBuf {
-    let folder = scratch(name);
+fn job() -> PathBuf {
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     folder
@@ -30,7 +30,7 @@ fn job(name: &str) -> PathBuf {
 
 #[test]
 fn into_an_empty_prefix() {
-    let folder = job("install");
+    let folder = job();
     let make = |goal: &str| {
         let built = tools();
         let line = format!(
@@ -89,7 +89,7 @@ fn what_cargo_built_elsewhere() {
         "{elsewhere} make -n -C '{}' install PREFIX=/opt/dgl",
         root().display()
     );
-    let said = sh(&scratch("install-elsewhere"), &line);
+    let said = sh(&scratch(), &line);
     said.ends(0);
     let installed = |tool: &str| {
         said.out
@@ -109,7 +109,7 @@ fn what_cargo_built_elsewhere() {
 fn wheel_in_a_clean_venv() {
     let wheels = tools().with_file_name("wheel");
     let found = sh(
-        &scratch("wheel-found"),
+        &scratch(),
         &format!("ls '{}'/dgl_tools-*.whl", wheels.display()),
     )
     .out;
@@ -117,7 +117,7 @@ fn wheel_in_a_clean_venv() {
         println!("skipped: no wheel in {}: make wheel", wheels.display());
         return;
     };
-    let folder = job("wheel");
+    let folder = job();
     sh(
         &folder,
         &format!("python3 -m venv venv && venv/bin/pip install --quiet --no-index '{wheel}'"),
@@ -176,7 +176,7 @@ fn wheel_in_a_clean_venv() {
 
 #[test]
 fn a_build_needs_less_than_a_rehearsal() {
-    let folder = scratch("need");
+    let folder = scratch();
     let machine = "mkdir bin && ln -s /usr/bin/* bin && rm -f bin/jq bin/ssh bin/apt-get";
     assert_eq!(sh(&folder, machine).status, 0);
     for (purpose, status, missing) in [("build", 0, ""), ("", 69, "openssh-client jq")] {

@@ -106,7 +106,7 @@ fn found(what: &str, rest: Value) -> Value {
 
 #[test]
 fn files_and_configs() {
-    let folder = scratch("agent-files");
+    let folder = scratch();
     partition(&folder, 2);
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
     let mut agent = Agent::start(&folder, &[]);
@@ -197,7 +197,7 @@ fn files_and_configs() {
 
 #[test]
 fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
-    let folder = scratch("agent-claim");
+    let folder = scratch();
     let claim = |ports: &[u16]| {
         let ports: Vec<Value> = ports
             .iter()
@@ -254,7 +254,7 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("agent-silent-claim");
+    let folder = scratch();
     let mut silent = job("silent-claim", "e");
     silent["host_timeout_ms"] = 2000.into();
     let mut agent = Agent::start(&folder, &[]);
@@ -282,7 +282,7 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
 #[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let _alone = jobs_of_this_machine();
-    let folder = scratch("agent-ports");
+    let folder = scratch();
     let script = "import socket, time\ns = socket.socket(); s.bind(('127.0.0.1', 30970)); \
         s.listen(); print(1, flush=True); time.sleep(60)";
     let mut holder = Command::new("python3")
@@ -350,7 +350,7 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
 #[test]
 fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_on() {
     let _alone = jobs_of_this_machine();
-    let folder = scratch("agent-listen");
+    let folder = scratch();
     let token = "6".repeat(32);
     let mut other = Command::new("sleep")
         .arg("60")
@@ -395,7 +395,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
 
 #[test]
 fn shared_memory_of_jobs() {
-    let folder = scratch("agent-shm");
+    let folder = scratch();
     let file = "/dev/shm/node~_N~agent-kvdata-";
     std::fs::write(file, [0; 4096]).unwrap();
     let mut agent = Agent::start(&folder, &[]);
@@ -425,7 +425,7 @@ fn shared_memory_of_jobs() {
 
 #[test]
 fn commands_are_asked_in_the_environment_of_their_process() {
-    let folder = scratch("agent-command");
+    let folder = scratch();
     std::fs::create_dir_all(folder.join("mods/dgl")).unwrap();
     std::fs::write(folder.join("mods/dgl/__init__.py"), "").unwrap();
     let mut agent = Agent::of_job(&folder, "mine", "9");
@@ -494,7 +494,7 @@ fn commands_are_asked_in_the_environment_of_their_process() {
 /// the environment of the job.
 #[test]
 fn start_up_files_do_not_beat_the_environment_of_a_process() {
-    let folder = scratch("agent-bashrc");
+    let folder = scratch();
     executable(
         &folder.join("venv/bin/tool"),
         "#!/bin/sh\necho why venv; exit 1\n",
@@ -536,7 +536,7 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("agent-background");
+    let folder = scratch();
     let mut agent = Agent::of_job(&folder, "background", "c");
     agent.ask(
         &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
@@ -555,7 +555,7 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
 
 #[test]
 fn a_pipe_in_the_place_of_a_config_is_no_config() {
-    let folder = scratch("agent-fifo");
+    let folder = scratch();
     for check in ["ip_config", "partition_config"] {
         let request = json!({"do": "preflight", "check": check, "folder": "", "path": "fifo",
             "private_shm": false});
@@ -574,7 +574,7 @@ fn a_pipe_in_the_place_of_a_config_is_no_config() {
 /// An agent ends with its launcher also while it carries out a check.
 #[test]
 fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
-    let folder = scratch("agent-hangs");
+    let folder = scratch();
     let mut agent = Agent::of_job(&folder, "hangs", "a");
     let claim = json!({"do": "claim", "ports": []});
     let granted = [json!({"event": "done"})];
@@ -617,7 +617,7 @@ fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
 /// Whoever holds the name of a claim cannot keep others waiting.
 #[test]
 fn a_claim_whose_holder_does_not_answer_is_taken() {
-    let folder = scratch("agent-deaf");
+    let folder = scratch();
     let holders = [
         // nobody can connect
         "s.listen(0); c = socket.socket(socket.AF_UNIX); c.connect(name); print(1, flush=True); \

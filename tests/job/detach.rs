@@ -67,9 +67,9 @@ fn attach(cluster: &Cluster, folder: &Path, options: &str) -> Ran {
     )
 }
 
-fn up(name: &str) -> (Cluster, std::path::PathBuf) {
-    let folder = scratch(name);
-    let cluster = Cluster::up(name, HOSTS);
+fn up() -> (Cluster, std::path::PathBuf) {
+    let folder = scratch();
+    let cluster = Cluster::up(HOSTS);
     ip_config(&folder, HOSTS);
     (cluster, folder)
 }
@@ -79,7 +79,7 @@ const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0
 
 #[test]
 fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
-    let (cluster, folder) = up("detach");
+    let (cluster, folder) = up();
     let go = |host: u32, word: &str| {
         std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap();
     };
@@ -273,7 +273,7 @@ fn attach_list(cluster: &Cluster, folder: &Path) -> String {
 
 #[test]
 fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
-    let (cluster, folder) = up("detach-lost");
+    let (cluster, folder) = up();
     job(&folder, "sleep 1000");
     // the network of a host that is not the first, and of the first, where the guard sits that
     // decides
@@ -371,7 +371,7 @@ fn leave_deaf_job(folder: &Path, name: &str, then: &str) -> Ran {
 #[test]
 fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
     for (name, delay_s) in [("detach-int", "0"), ("detach-int-late", "1.5")] {
-        let folder = scratch(name);
+        let folder = scratch();
         deaf_job(&folder, delay_s);
         let ran = leave_deaf_job(&folder, name, "kill -INT $p");
         assert!(ran.out.starts_with("status 130\n"), "{name}: {}", ran.out);
@@ -382,7 +382,7 @@ fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
 
 #[test]
 fn a_connection_that_breaks_before_all_is_up_is_told() {
-    let folder = scratch("detach-cut");
+    let folder = scratch();
     deaf_job(&folder, "0");
     let cut = "until grep -q started out.jsonl || ! kill -0 $p; do sleep 0.1; done
         kill -9 $(cat connect.pid)";
@@ -400,7 +400,7 @@ fn a_connection_that_breaks_before_all_is_up_is_told() {
 
 #[test]
 fn a_machine_without_python_keeps_a_worker() {
-    let folder = scratch("detach-no-python");
+    let folder = scratch();
     let run = "mkdir bin home; for tool in sh sleep; do ln -s $(command -v $tool) bin; done
         tools=$(dirname $(command -v dgl-spawn)); export HOME=$PWD/home; echo 127.0.0.1 | \
             ipconf-check >hosts.jsonl

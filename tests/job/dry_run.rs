@@ -9,8 +9,8 @@ const SHOW: &str = "{ pwd; env -0 | tr '\\0\\n' '\\n\\1' | grep -avE \
 
 #[test]
 fn pasted_commands_run_the_same_on_real_hosts() {
-    let folder = scratch("dry-run");
-    let cluster = Cluster::up("dry-run", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     std::fs::write(folder.join("show.sh"), SHOW).unwrap();
     let place = "/srv/a folder/it's";

@@ -5,8 +5,8 @@ use support::{Cluster, ip_config, partition, scratch, soon};
 
 #[test]
 fn a_second_address_of_a_card_on_real_hosts() {
-    let folder = scratch("second-address");
-    let cluster = Cluster::up("second-address", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     std::fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.102\n").unwrap();
     cluster
         .sh(
@@ -45,8 +45,8 @@ fn a_second_address_of_a_card_on_real_hosts() {
 
 #[test]
 fn preflight_reports_all_faults_of_real_hosts() {
-    let folder = scratch("faults-preflight");
-    let cluster = Cluster::up("preflight", 4);
+    let folder = scratch();
+    let cluster = Cluster::up(4);
     partition(&folder, 4);
     ip_config(&folder, 4);
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \

@@ -52,8 +52,8 @@ const LOSSES: [(&str, i32, &str); 4] = [
 
 #[test]
 fn real_hosts_whatever_ends_a_job_nothing_is_left() {
-    let folder = scratch("lifetime");
-    let cluster = Cluster::up("lifetime", HOSTS as u32);
+    let folder = scratch();
+    let cluster = Cluster::up(HOSTS as u32);
     ip_config(&folder, HOSTS as u32);
     for k in 1..=HOSTS {
         // what carries the same words on its command line, and is not part of any job
@@ -104,8 +104,8 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
 
 #[test]
 fn real_hosts_a_loud_job_is_ended_though_nobody_takes_its_output() {
-    let folder = scratch("lifetime-loud");
-    let cluster = Cluster::up("lifetime-loud", HOSTS as u32);
+    let folder = scratch();
+    let cluster = Cluster::up(HOSTS as u32);
     ip_config(&folder, HOSTS as u32);
     let mut job = Launched::start(&cluster, &folder, "loud", "loud", 30000);
     job.wait_until(|job| job.count("\"stdout\"") > 4_000);
@@ -130,8 +130,8 @@ fn real_hosts_a_loud_job_is_ended_though_nobody_takes_its_output() {
 /// could be asked for them.
 #[test]
 fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
-    let folder = scratch("lifetime-load");
-    let cluster = Cluster::up("lifetime-load", 1);
+    let folder = scratch();
+    let cluster = Cluster::up(1);
     let server = "import os, mmap, sys, time\nf = open('/dev/shm/g_node_meta', \
         'w+b')\nf.truncate(4096)\nm = mmap.mmap(f.fileno(), 4096)\n\
                   time.sleep(float(sys.argv[1]))\nos._exit(3)\n";
@@ -170,8 +170,8 @@ fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
 /// had made one.
 #[test]
 fn real_hosts_files_of_short_lived_processes_are_removed() {
-    let folder = scratch("lifetime-short");
-    let cluster = Cluster::up("lifetime-short", 1);
+    let folder = scratch();
+    let cluster = Cluster::up(1);
     let trainer = "import os, mmap, time\n\
         time.sleep(2)\n\
         for nth in range(6):\n\
@@ -234,8 +234,8 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("lifetime-dgl");
-    let cluster = Cluster::up("lifetime-dgl", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let scripts = root().join("tests/dgl");
     let scripts = scripts.display();

@@ -85,8 +85,8 @@ fn went_well(got: &Ran) {
 
 #[test]
 fn faults_of_real_hosts_come_in_one_report() {
-    let folder = scratch("preflight");
-    let cluster = Cluster::up("preflight", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     copied(&cluster, &folder, 3);
     let spawn = |options: &str| {
         cluster.sh(
@@ -236,8 +236,8 @@ fn faults_of_real_hosts_come_in_one_report() {
 
 #[test]
 fn jobs_share_real_hosts_with_a_shm_of_their_own() {
-    let folder = scratch("private");
-    let cluster = Cluster::up("private", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     copied(&cluster, &folder, 2);
     let spawn = |options: &str| {
         cluster.sh(
@@ -339,8 +339,8 @@ fn real_dgl_two_jobs_at_once() {
         return;
     }
     let (python, scripts) = (python.out.trim(), root().join("tests/dgl"));
-    let folder = scratch("two");
-    let cluster = Cluster::up("two", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let jobs = format!(
         "sed 's/$/ 30060/' ip.txt >ip2.txt

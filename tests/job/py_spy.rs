@@ -54,8 +54,8 @@ trainer_waits()
 
 /// Runs the Python above while `script` runs; `$trainer` and `$sampler` are its processes, and
 /// both wait. What `script` prints.
-fn beside(folder: &str, python: &Path, script: &str) -> String {
-    let folder = scratch(folder);
+fn beside(python: &Path, script: &str) -> String {
+    let folder = scratch();
     std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     let script = format!(
         "'{}' waits.py >said 2>&1 & trainer=$!
@@ -168,7 +168,7 @@ fn py_spy_finds_the_same_functions_of_c_by_stopping_the_process() {
             "read_by_us $trainer native | grep . | tail -n 1
              '{py_spy}' dump --json --native --pid $trainer | tr -d '\\n'"
         );
-        let out = beside("py-spy-native", &python, &script);
+        let out = beside(&python, &script);
         let lines: Vec<&str> = out.lines().filter(|line| !line.is_empty()).collect();
         let function = |frame: &Value| text(frame).split(" (").next().unwrap().to_owned();
         let ours = native(lines[0], |thread| {
@@ -213,7 +213,7 @@ fn py_spy_reads_the_same_frames_of_each_thread() {
                  '{py_spy}' dump --json --nonblocking --pid $one | tr -d '\\n'; echo
              done"
         );
-        let out = beside("py-spy-frames", &python, &script);
+        let out = beside(&python, &script);
         let lines: Vec<&str> = out.lines().filter(|line| !line.is_empty()).collect();
         let [our_trainer, trainer, our_sampler, sampler] = lines[..] else {
             panic!("{}: {out}", python.display());

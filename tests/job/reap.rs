@@ -33,8 +33,8 @@ fn start(cluster: &Cluster, command: &str) -> String {
 
 #[test]
 fn jobs_on_real_hosts_are_shown_and_signalled() {
-    let folder = scratch("reap");
-    let cluster = Cluster::up("reap", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
     let start = format!(
@@ -99,8 +99,8 @@ fn summary(out: &str) -> serde_json::Value {
 
 #[test]
 fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
-    let folder = scratch("reap-attached");
-    let cluster = Cluster::up("reap-attached", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
     let plan = format!(
@@ -159,8 +159,8 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
 
 #[test]
 fn on_real_hosts_only_what_is_meant_ends() {
-    let folder = scratch("meant");
-    let cluster = Cluster::up("meant", 1);
+    let folder = scratch();
+    let cluster = Cluster::up(1);
     ip_config(&folder, 1);
     let reap = "ipconf-check ip.txt | dgl-reap --connect-timeout 60s";
 
@@ -280,7 +280,7 @@ fn is_alive(pid: &str) -> bool {
 
 #[test]
 fn a_process_of_a_job_may_ask_as_the_leader_of_a_session() {
-    let folder = scratch("reap-session");
+    let folder = scratch();
     let reap = "export DGL_TOOLS_JOB=reap-session; echo 127.0.0.1 | ipconf-check | \
         setsid -w dgl-reap --connect local --list";
     sh(&folder, reap).ends(0);
@@ -288,7 +288,7 @@ fn a_process_of_a_job_may_ask_as_the_leader_of_a_session() {
 
 #[test]
 fn what_threw_its_environment_away_is_found_by_its_place() {
-    let folder = scratch("reap-cleared");
+    let folder = scratch();
     let daemon = "env -i setsid sh -c 'echo $$ >daemon; exec sleep 300' & env -i sleep 300 & echo \
         $! >child; wait";
     let _carrier = Carrier::start("reap-cleared", &token(1), &folder, &["sh", "-c", daemon]);
@@ -320,7 +320,7 @@ fn one_that_was_there_before_the_job_is_no_part_of_it() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("reap-stranger");
+    let folder = scratch();
     // the stranger is put into the group of a process of the job, as a shell does with a pipeline
     let script = "
 import os, subprocess, sys, time
@@ -368,7 +368,7 @@ fn shared_memory_below_a_folder_of_dev_shm_is_left_alone() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("reap-shm");
+    let folder = scratch();
     let name = format!("reap-{}", std::process::id());
     let script = format!(
         "import mmap, os, time
@@ -399,7 +399,7 @@ time.sleep(300)"
 
 #[test]
 fn the_token_stands_on_no_command_line() {
-    let folder = scratch("reap-token");
+    let folder = scratch();
     let tokens = [token(4)];
     for program in ["grep", "awk", "sed"] {
         support::executable(
@@ -425,7 +425,7 @@ fn the_token_stands_on_no_command_line() {
 
 #[test]
 fn a_signal_reaches_all_hosts_before_anything_ends() {
-    let folder = scratch("reap-signal");
+    let folder = scratch();
     // both hosts are this machine; the second takes longer, and by then the first signal would have
     // ended the process
     support::executable(
@@ -448,7 +448,7 @@ fn a_signal_reaches_all_hosts_before_anything_ends() {
 
 #[test]
 fn hosts_without_a_process_for_a_signal_are_named() {
-    let folder = scratch("reap-named");
+    let folder = scratch();
     // the second host has processes of its own
     let own = "exec unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
     support::executable(
@@ -483,7 +483,7 @@ fn hosts_without_a_process_for_a_signal_are_named() {
 
 #[test]
 fn folders_of_ended_jobs_are_forgotten() {
-    let folder = scratch("reap-forget");
+    let folder = scratch();
     let token = token(7);
     let jobs = format!(
         "state=$PWD/home/.local/state/dgl-tools; for job in ended held running elsewhere; do
@@ -541,7 +541,7 @@ fn folders_of_ended_jobs_are_forgotten() {
 
 #[test]
 fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
-    let folder = scratch("reap-answer");
+    let folder = scratch();
     let spawn = "dgl-spawn --connect local --no-preflight";
     let attached = format!("{spawn} --job reap-answer <job.jsonl >out & p=$!");
     let detached = format!(

@@ -21,7 +21,7 @@ fn failed_job(folder: &Path, job: &str) {
 
 #[test]
 fn a_page_that_needs_nothing_beside_it() {
-    let folder = scratch("report");
+    let folder = scratch();
     failed_job(&folder, "try");
     let page = sh(&folder, "dgl-report job.jsonl");
     page.ends(0);
@@ -103,7 +103,7 @@ fn a_browser_draws_every_process() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("report-browser");
+    let folder = scratch();
     failed_job(&folder, "drawn");
     // what the browser made of the page: the width of each bar, and where the first failure stands
     let script = r"[...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
@@ -142,7 +142,7 @@ fn a_browser_draws_every_process() {
 /// all the same.
 #[test]
 fn any_record_gets_a_page() {
-    let folder = scratch("report-any");
+    let folder = scratch();
     failed_job(&folder, "any");
     let largest = u64::MAX;
     let edits = [
@@ -250,7 +250,7 @@ fn large_run() -> String {
 
 #[test]
 fn failures_of_many_hosts_are_led_to_from_the_top() {
-    let folder = scratch("report-failures");
+    let folder = scratch();
     std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let top = page.split("<h2>Processes</h2>").next().unwrap();
@@ -289,7 +289,7 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
 
 #[test]
 fn a_host_that_was_lost_is_led_to() {
-    let folder = scratch("report-lost");
+    let folder = scratch();
     let process = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
     let lost = large_run().replace(process, r#"{"host":41,"error":"nothing was heard of it"}"#);
     std::fs::write(folder.join("run.jsonl"), lost).unwrap();
@@ -306,7 +306,7 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("report-screens");
+    let folder = scratch();
     std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // how wide the page is, where each label of the axis begins and ends, how long each bar of the
@@ -394,7 +394,7 @@ fn sampled_run() -> String {
 
 #[test]
 fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
-    let folder = scratch("report-told");
+    let folder = scratch();
     std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let why = page.find("<h2 id=\"verdict\">Why</h2>").unwrap();
@@ -431,7 +431,7 @@ fn samples_of_many_hosts_are_legible_in_a_browser() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("report-samples");
+    let folder = scratch();
     std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // of what hosts used: how wide each drawing is, how high its line is above the foot, whether
@@ -489,7 +489,7 @@ fn the_page_is_dark_where_the_reader_wants_it_so() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("report-dark");
+    let folder = scratch();
     std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // a browser without a screen has no wish: the rule itself is asked, and the colours it sets

@@ -34,7 +34,7 @@ fn spawn(folder: &Path, options: &str) -> Ran {
 
 #[test]
 fn a_job_that_takes_too_long_shows_where_it_hangs() {
-    let folder = scratch("too-long");
+    let folder = scratch();
     let hangs =
         "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
     job(&folder, &[(None, hangs), (None, "sleep 98")]);
@@ -58,7 +58,7 @@ fn after_a_time_limit_the_odd_one_is_named() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("odd-one");
+    let folder = scratch();
     let stands = |function: &str| {
         let script = format!("import time\ndef {function}():\n    time.sleep(99)\n{function}()\n");
         std::fs::write(folder.join(format!("{function}.py")), script).unwrap();
@@ -79,7 +79,7 @@ fn after_a_time_limit_the_odd_one_is_named() {
 
 #[test]
 fn the_exception_comes_before_the_last_lines() {
-    let folder = scratch("exception-first");
+    let folder = scratch();
     let raises =
         "python3 -c 'raise KeyError(7)'; echo 'frame #0: f() + 1 (0x2 in libc10.so)' >&2; exit 1";
     job(&folder, &[(None, raises)]);
@@ -97,7 +97,7 @@ fn the_exception_comes_before_the_last_lines() {
 
 #[test]
 fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
-    let folder = scratch("log-dir");
+    let folder = scratch();
     let why = |run: &str| {
         let ran = sh(
             &folder,
@@ -158,7 +158,7 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
 
 #[test]
 fn only_those_are_shown_who_are_wanted() {
-    let folder = scratch("show");
+    let folder = scratch();
     job(
         &folder,
         &[(None, "echo one"), (None, "echo two"), (None, "echo three")],
@@ -198,7 +198,7 @@ fn only_those_are_shown_who_are_wanted() {
 /// group.
 #[test]
 fn a_signal_comes_once_to_each_process() {
-    let folder = scratch("signal-once");
+    let folder = scratch();
     let counts = r#"python3 -uc 'import signal, sys, time
 signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[1], "a").write("got\n"))
 open(sys.argv[1] + ".up", "w")
@@ -229,7 +229,7 @@ fn what_becomes_loud_at_its_end_is_told_whole() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("loud-end");
+    let folder = scratch();
     job(
         &folder,
         &[(
@@ -255,7 +255,7 @@ fn servers_that_do_not_listen_in_time() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("start-timeout");
+    let folder = scratch();
     let listens =
         "exec python3 -c 'import socket; s = socket.create_server((\"\", 30981)); s.accept()'";
     job(
@@ -282,7 +282,7 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("restart");
+    let folder = scratch();
     job(
         &folder,
         &[
@@ -318,7 +318,7 @@ fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("restart-reaped");
+    let folder = scratch();
     job(&folder, &[(None, "echo try >>tries; exec sleep 97")]);
     let script = ": >tries
         dgl-spawn --connect local --job again --restart 5 <job.jsonl >out 2>err & p=$!
@@ -338,7 +338,7 @@ fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
 
 #[test]
 fn a_name_that_is_alive_is_refused() {
-    let folder = scratch("name");
+    let folder = scratch();
     job(&folder, &[(None, "touch up; sleep 96")]);
     let wait = "while [ ! -e up ]; do sleep 0.1; done";
     let script = format!(
@@ -359,7 +359,7 @@ fn a_name_that_is_alive_is_refused() {
 
 #[test]
 fn a_grace_below_a_second() {
-    let folder = scratch("grace");
+    let folder = scratch();
     job(
         &folder,
         &[
@@ -379,7 +379,7 @@ fn a_grace_below_a_second() {
 
 #[test]
 fn usr1_asks_how_far_it_is() {
-    let folder = scratch("usr1");
+    let folder = scratch();
     job(&folder, &[(None, "touch up; sleep 2")]);
     let ran = sh(
         &folder,
@@ -402,7 +402,7 @@ fn no_value_of_the_environment_is_on_a_command_line() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("secrets");
+    let folder = scratch();
     let secret = "it's a s3cr3t-k3y \\ $HOME";
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
@@ -498,7 +498,7 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("loud");
+    let folder = scratch();
     let lines = 18_000;
     let command = loud(lines);
     job(
@@ -554,7 +554,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("shells");
+    let folder = scratch();
     let tree = "(trap '' TERM; exec setsid sleep 94321) & printf '%s\\n' 'a  b\\c'; printf 'no \
         end'; printf 'x%.0s' $(seq 9000) >&2; while [ ! -e said ]; do sleep 0.1; done; exit 6";
     job(
@@ -603,7 +603,7 @@ fn lingering_port(number: u16) -> u16 {
 
 #[test]
 fn a_port_that_connections_of_an_ended_job_hold_is_told_from_one_that_is_taken() {
-    let folder = scratch("lingers");
+    let folder = scratch();
     let port = lingering_port(0);
     // as DGL 0.5: without SO_REUSEADDR, and the server closes first
     let ended = "import socket
@@ -639,7 +639,7 @@ fn a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("lingers-on");
+    let folder = scratch();
     let port = lingering_port(1);
     let with_port = |script: &str| script.replace("PORT", &port.to_string());
     let ended = "import socket
@@ -668,7 +668,7 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
 
 #[test]
 fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
-    let folder = scratch("wrote-nothing");
+    let folder = scratch();
     job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
     let ran = spawn(&folder, "--log-dir logs");
     ran.ends(143);
@@ -698,7 +698,7 @@ fn samples_have_the_cards_that_nvidia_smi_tells() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("samples-gpus");
+    let folder = scratch();
     let says = "case $1 in --query-gpu=*) echo '0, 97, 30123, 81559'; echo '1, 3, 4, 81559'; esac";
     for (what, script, cards) in [
         ("tells", says, Some(2)),
@@ -743,7 +743,7 @@ fn samples_say_what_each_process_uses_with_its_children() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("samples");
+    let folder = scratch();
     let busy = "exec python3 -c '
 import os, time
 if os.fork() == 0:

@@ -75,7 +75,7 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stacks");
+    let folder = scratch();
     let script = format!(
         "echo 127.0.0.1 | ipconf-check | {STACKS} --job stacks-all --format human >table.txt
          echo \"human $?\"
@@ -155,7 +155,7 @@ fn a_thread_that_waits_is_shown_with_what_python_has_called() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stacks-native");
+    let folder = scratch();
     let script = format!(
         "{STACKS} --job stacks-native --native --format human <job.jsonl >table.txt
          {STACKS} --job stacks-native --native <job.jsonl >native.jsonl
@@ -220,7 +220,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stacks-forbidden");
+    let folder = scratch();
     executable(&folder.join("login.py"), FORBIDDEN_PY);
     std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     let stacks = format!(
@@ -262,7 +262,7 @@ fn what_the_supervisor_has_not_started_it_does_not_read() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stacks-stranger");
+    let folder = scratch();
     std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     // a stranger's Python, asked for by hand at the desk of a job
     let ask = "
@@ -295,8 +295,8 @@ for name in sorted(set(names)):
 
 #[test]
 fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
-    let folder = scratch("stacks-hosts");
-    let cluster = Cluster::up("stacks", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
     let stacks = "ipconf-check ip.txt | dgl-stacks --connect-timeout 60s --job left";
@@ -336,7 +336,7 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
 
 #[test]
 fn host_agent_reads_one_process_by_hand() {
-    let folder = scratch("stacks-hand");
+    let folder = scratch();
     std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     let agent = tools().join("host-agent");
     let script = format!(

@@ -69,7 +69,7 @@ fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-notice");
+    let folder = scratch();
     job(&folder, &[WAITS, WAITS, ELSEWHERE]);
     let ran = spawn(
         &folder,
@@ -110,7 +110,7 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-end");
+    let folder = scratch();
     job(&folder, &[WAITS, ELSEWHERE]);
     let ran = spawn(&folder, "--stall-timeout 5s --on-stall end", "");
     assert!(
@@ -146,7 +146,7 @@ fn a_process_that_is_stopped_is_named() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-stopped");
+    let folder = scratch();
     job(
         &folder,
         &[
@@ -171,7 +171,7 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("stall-ddp");
+    let folder = scratch();
     std::fs::copy(root().join("tests/dgl/ddp.py"), folder.join("ddp.py")).unwrap();
     sh(
         &folder,
@@ -264,7 +264,7 @@ fn a_job_that_works_in_silence_does_not_stall() {
         return;
     }
     for (what, script) in WORKERS {
-        let folder = scratch(&format!("stall-not-{}", what.replace(' ', "-")));
+        let folder = scratch();
         // the others wait for it, as they do in a job of DGL
         job(
             &folder,
@@ -286,7 +286,7 @@ fn a_job_that_works_in_silence_does_not_stall() {
             ran.out
         );
     }
-    let folder = scratch("stall-too-short");
+    let folder = scratch();
     let refused = sh(&folder, "dgl-spawn --connect local --stall-timeout 4s");
     refused.ends(2);
     refused.err_has("0, or 5s or more");
@@ -297,7 +297,7 @@ fn a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-launcher");
+    let folder = scratch();
     // it rests for 3 of 5 seconds: what comes late all at once says idle, and moves, in turns
     let script = "import time\nfor k in range(5):\n  print(k); time.sleep(3.6)\n";
     job(&folder, &[script, script]);
@@ -324,7 +324,7 @@ fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-raises");
+    let folder = scratch();
     job(&folder, &[WAITS, RAISES]);
     let ran = spawn(&folder, "--fail-on-exception", "");
     assert!(ran.out.starts_with("status 1\n"), "{}{}", ran.out, ran.err);
@@ -349,7 +349,7 @@ fn a_traceback_of_an_exception_that_was_caught_ends_nothing() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-caught");
+    let folder = scratch();
     let caught = "
 import time, traceback, threading
 def loses(): raise KeyError('thread')
@@ -370,7 +370,7 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-raised");
+    let folder = scratch();
     job(&folder, &[WAITS, WAITS, RAISES]);
     let ran = spawn(
         &folder,
@@ -405,7 +405,7 @@ fn how_long_each_process_has_been_silent_is_listed() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("stall-silent");
+    let folder = scratch();
     let talks = "import os, time\nwhile not os.path.exists('go'): print('x'); time.sleep(0.2)\n";
     job(&folder, &[WAITS, talks]);
     let ran = spawn(
@@ -457,8 +457,8 @@ fn job_on_hosts(folder: &Path, hosts: u32) {
 
 #[test]
 fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
-    let folder = scratch("stall-hosts");
-    let cluster = Cluster::up("stall-hosts", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     job_on_hosts(&folder, 3);
     let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
@@ -534,8 +534,8 @@ fn real_dgl_an_exception_that_waits_at_the_exit_barrier_ends_the_job() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("stall-dgl");
-    let cluster = Cluster::up("stall-dgl", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let tests = root().join("tests/dgl");
     sh(

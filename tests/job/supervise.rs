@@ -38,7 +38,7 @@ fn records(text: &str, kind: &str) -> Vec<Value> {
 
 #[test]
 fn an_exit_with_137_is_no_death_by_kill() {
-    let folder = scratch("exit-137");
+    let folder = scratch();
     for (command, field, value, said) in [
         (
             "exit 137",
@@ -63,7 +63,7 @@ fn an_exit_with_137_is_no_death_by_kill() {
 
 #[test]
 fn what_a_process_has_cost_is_told() {
-    let folder = scratch("cost");
+    let folder = scratch();
     let works = "exec python3 -c 'x = bytearray(80 << 20); x[::4096] = b\"x\" * len(x[::4096]); n \
         = sum(range(20_000_000))'";
     job(&folder, &[works]);
@@ -118,7 +118,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("oom");
+    let folder = scratch();
     let Some(limited) = Limited::new(64 << 20) else {
         println!("skipped: no cgroup can be made here");
         return;
@@ -172,7 +172,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
 
 #[test]
 fn a_process_without_a_token_of_its_job_is_ended_with_it() {
-    let folder = scratch("daemon");
+    let folder = scratch();
     for streams in ["</dev/null >/dev/null 2>&1", ""] {
         let name = format!("9431{}", streams.len());
         // twice forked, a session of its own, no environment, deaf to TERM
@@ -222,7 +222,7 @@ fn nothing_survives_an_agent_that_is_killed() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("agent-killed");
+    let folder = scratch();
     let deaf = "trap '' TERM; touch up; sleep 9444; sleep 9444";
     let daemon = "setsid env -i sh -c 'trap \"\" TERM; sleep 9444' & sleep 9444";
     job(&folder, &[deaf, daemon]);
@@ -260,7 +260,7 @@ fn nothing_survives_an_agent_that_is_killed() {
 
 #[test]
 fn a_line_is_seen_before_it_ends() {
-    let folder = scratch("pieces");
+    let folder = scratch();
     let bar = "printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'";
     job(&folder, &[bar]);
     let ran = spawn(&folder, "--format jsonl --log-dir logs");
@@ -300,7 +300,7 @@ fn a_line_is_seen_before_it_ends() {
 
 #[test]
 fn a_progress_bar_replaces_itself_on_a_terminal() {
-    let folder = scratch("bar");
+    let folder = scratch();
     job(
         &folder,
         &["printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'"],
@@ -325,7 +325,7 @@ fn a_progress_bar_replaces_itself_on_a_terminal() {
 
 #[test]
 fn records_and_logs_that_cannot_be_written_make_the_status() {
-    let folder = scratch("full");
+    let folder = scratch();
     job(&folder, &["echo hello; sleep 0.3; touch done"]);
     let ran = sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full");
     ran.ends(74);
@@ -371,7 +371,7 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
 
 #[test]
 fn a_job_goes_on_though_nobody_reads_what_is_said() {
-    let folder = scratch("unheard");
+    let folder = scratch();
     job(
         &folder,
         &["for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done; : >done"],
@@ -393,7 +393,7 @@ fn a_signal_while_a_try_ends_is_the_last_word() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("last-word");
+    let folder = scratch();
     job(
         &folder,
         &[
@@ -417,7 +417,7 @@ fn what_ends_after_the_end_began_is_marked() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("marked");
+    let folder = scratch();
     job(
         &folder,
         &[
@@ -459,7 +459,7 @@ fn a_server_listens_by_a_socket_of_its_own() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("own-socket");
+    let folder = scratch();
     let strangers = "import socket, time\ns = socket.create_server(('', 30984))\ntime.sleep(4)\n";
     std::fs::write(folder.join("stranger.py"), strangers).unwrap();
     job(&folder, &["sleep 30"]);
@@ -497,7 +497,7 @@ fn a_host_that_talks_without_end_fills_no_memory_and_keeps_no_signal_from_being_
     if takes_seconds() {
         return;
     }
-    let folder = scratch("hostile-flood");
+    let folder = scratch();
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;
     let output = |body: &str| {
@@ -544,7 +544,7 @@ fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("held-output");
+    let folder = scratch();
     // more than a pipe and the launcher hold
     job(&folder, &["yes a line of some length | head -n 900000"]);
     let ran = sh(
@@ -558,7 +558,7 @@ fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
 
 #[test]
 fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
-    let folder = scratch("hostile-words");
+    let folder = scratch();
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;
     for (before, said) in [
@@ -600,7 +600,7 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
 
 #[test]
 fn a_dev_shm_of_its_own() {
-    let folder = scratch("private-shm");
+    let folder = scratch();
     std::fs::write("/dev/shm/seen-by-all", "x").unwrap();
     job(&folder, &["ls /dev/shm; echo x >/dev/shm/mine; id -u"]);
     let ran = spawn(&folder, "--private-shm --format human");

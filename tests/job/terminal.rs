@@ -104,7 +104,7 @@ fn ctrl_c_while_a_tool_still_reads() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("reads");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
@@ -155,8 +155,8 @@ fn ctrl_c_while_a_tool_still_reads() {
 
 #[test]
 fn ctrl_c_ends_a_job_on_real_hosts() {
-    let folder = scratch("ctrl-c");
-    let cluster = Cluster::up("ctrl-c", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     let script = support::root().join("tools/host-lab/host-lab");
     let way = format!(
@@ -220,7 +220,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
 
 #[test]
 fn term_hup_and_nohup() {
-    let folder = scratch("signals");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
         0.05; done'";
@@ -260,7 +260,7 @@ fn a_reader_that_goes_away() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("reader");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     // more than a pipe holds
@@ -334,7 +334,7 @@ fn a_reader_that_goes_away() {
 
 #[test]
 fn what_people_read_fits_the_terminal() {
-    let folder = scratch("terminal-width");
+    let folder = scratch();
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \
                 sh -c 'echo \"frame #0: c10\"; sleep 2' >job.jsonl";

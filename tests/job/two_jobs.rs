@@ -71,7 +71,7 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("two-launchers");
+    let folder = scratch();
     job(&folder, "job.jsonl", 30750);
     for apart in ["0", "0", "0.05", "0.5", "3"] {
         let (ran, a, b) = both(&folder, apart, "", "<job.jsonl");
@@ -114,7 +114,7 @@ fn one_that_waits_starts_when_the_other_has_ended() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("two-wait");
+    let folder = scratch();
     job(&folder, "job.jsonl", 30760);
     for apart in ["0", "1"] {
         let (ran, a, b) = both(&folder, apart, "--wait 1m", "<job.jsonl");
@@ -136,7 +136,7 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
     if takes_seconds() {
         return;
     }
-    let folder = scratch("two-shm");
+    let folder = scratch();
     partition(&folder, 3);
     for (file, port) in [("job.jsonl", 30770), ("other.jsonl", 30780)] {
         job(&folder, file, port);
@@ -163,7 +163,7 @@ fn what_a_job_has_claimed_is_free_when_it_is_gone() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("two-killed");
+    let folder = scratch();
     job(&folder, "job.jsonl", 30790);
     let script =
         "dgl-spawn --connect local --job killed --grace 1s <job.jsonl >a.out 2>/dev/null & a=$!
@@ -204,8 +204,8 @@ fn real_dgl_is_not_harmed_by_a_second_job_whenever_it_comes() {
         return;
     };
     let rounds = std::env::var("TWO_JOBS_ROUNDS").map_or(3, |text| text.parse().unwrap());
-    let folder = scratch("two-real");
-    let cluster = Cluster::up("two-real", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let scripts = root().join("tests/dgl");
     let copy = format!(

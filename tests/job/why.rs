@@ -20,7 +20,7 @@ fn job(folder: &Path, name: &str, script: &str) {
 
 #[test]
 fn it_names_the_exception_that_ended_a_job() {
-    let folder = scratch("why-raises");
+    let folder = scratch();
     job(
         &folder,
         "why-raises",
@@ -45,7 +45,7 @@ fn it_names_the_exception_that_ended_a_job() {
 
 #[test]
 fn it_finds_nothing_unusual_where_nothing_is() {
-    let folder = scratch("why-well");
+    let folder = scratch();
     job(&folder, "why-well", "print('done')\n");
     let why = sh(&folder, "dgl-why job.jsonl");
     assert!(
@@ -67,7 +67,7 @@ fn it_finds_nothing_unusual_where_nothing_is() {
 
 #[test]
 fn a_last_line_that_breaks_off_hides_nothing_before_it() {
-    let folder = scratch("why-cut");
+    let folder = scratch();
     job(&folder, "why-cut", "raise KeyError('nothing')\n");
     let cut = "grep -v summary job.jsonl >all; head -c -9 all >cut; grep summary job.jsonl >>cut";
     assert_eq!(sh(&folder, cut).status, 0);
@@ -93,7 +93,7 @@ fn a_last_line_that_breaks_off_hides_nothing_before_it() {
 
 #[test]
 fn questions_to_the_hosts_end_no_job() {
-    let folder = scratch("why-asked");
+    let folder = scratch();
     job(&folder, "why-asked", "print('done')\n");
     let ask = "grep -v -e summary -e exited job.jsonl | dgl-reap --connect local --list >asked";
     let asked = sh(&folder, ask);
@@ -105,7 +105,7 @@ fn questions_to_the_hosts_end_no_job() {
 
 #[test]
 fn what_is_no_run_is_refused() {
-    let folder = scratch("why-refused");
+    let folder = scratch();
     assert_eq!(sh(&folder, "dgl-why </dev/null").status, 65);
     assert_eq!(sh(&folder, "echo x | dgl-why").status, 65);
     let hosts = sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why");
@@ -122,7 +122,7 @@ fn memory_does_not_grow_with_what_a_job_wrote() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("why-memory");
+    let folder = scratch();
     job(
         &folder,
         "why-memory",
@@ -170,7 +170,7 @@ const SPAWN: &str = "export HOME=$PWD; spawn='dgl-spawn --no-preflight --connect
 
 #[test]
 fn an_attached_stream_has_what_the_verdict_needs() {
-    let folder = scratch("why-attached");
+    let folder = scratch();
     let raises = "[ $K = 2 ] || exec sleep 600; python3 -c 'raise KeyError(7)'";
     let table = [
         (
@@ -215,7 +215,7 @@ fn a_pause_of_who_decides_is_no_lost_host() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("why-paused");
+    let folder = scratch();
     workers(&folder, 2, "echo up; exec sleep 600");
     let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 2 ]; do sleep 0.1; done; sleep 1";
     let launcher = format!(
@@ -258,7 +258,7 @@ fn a_short_pause_of_the_launcher_harms_nothing() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("why-short-pause");
+    let folder = scratch();
     workers(&folder, 2, "echo up; exec sleep 16");
     sh(
         &folder,

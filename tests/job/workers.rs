@@ -21,12 +21,12 @@ dist.barrier()
 ";
 
 /// Two hosts, the script and their folder; none where there is no torch.
-fn two_hosts(name: &str) -> Option<(Cluster, PathBuf, String)> {
+fn two_hosts() -> Option<(Cluster, PathBuf, String)> {
     let python = python_with_dgl()?;
-    let folder = scratch(name);
+    let folder = scratch();
     ip_config(&folder, 2);
     fs::write(folder.join("reduce.py"), ALL_REDUCE).unwrap();
-    let cluster = Cluster::up(name, 2);
+    let cluster = Cluster::up(2);
     let script = format!(
         "ipconf-check ip.txt | host-probe --python {python} |
          part-map --workspace /srv/job --extra reduce.py | part-push >pushed.jsonl"
@@ -53,7 +53,7 @@ fn run(cluster: &Cluster, folder: &Path, flags: &str, python: &str) -> support::
 
 #[test]
 fn torch_workers_meet_on_real_hosts() {
-    let Some((cluster, folder, python)) = two_hosts("workers-torch") else {
+    let Some((cluster, folder, python)) = two_hosts() else {
         return;
     };
     let direct = run(&cluster, &folder, "--num-omp-threads 1", &python);
@@ -95,13 +95,13 @@ const IMPORTS: &[(&str, &str)] = &[
 
 #[test]
 fn workers_of_real_hosts_are_examined_before_they_start() {
-    let folder = scratch("workers-preflight");
+    let folder = scratch();
     ip_config(&folder, 3);
     for (file, text) in IMPORTS {
         fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
         fs::write(folder.join(file), text).unwrap();
     }
-    let cluster = Cluster::up("workers-preflight", 3);
+    let cluster = Cluster::up(3);
     cluster
         .sh(
             &folder,
@@ -168,7 +168,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
 
 #[test]
 fn a_workspace_is_said_once() {
-    let folder = scratch("workers-workspace");
+    let folder = scratch();
     ip_config(&folder, 1);
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let place = folder.join("job");
@@ -200,7 +200,7 @@ fn a_workspace_is_said_once() {
 
 #[test]
 fn more_trainers_than_gpus_are_told() {
-    let folder = scratch("workers-gpus");
+    let folder = scratch();
     ip_config(&folder, 2);
     let gpus = "jq -c '.gpus = 2 | .cpus = 8 | .iface = \"eth0\"'";
     let plan = |count: &str| {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, takes_seconds, tools};
 
 /// A copy of the repo, as README tells a user to make one.
-fn example(name: &str) -> PathBuf {
-    let folder = scratch(name);
+fn example() -> PathBuf {
+    let folder = scratch();
     assert_eq!(
         sh(
             &folder,
@@ -23,7 +23,7 @@ fn make(args: &str) -> String {
 
 #[test]
 fn tools_that_path_does_not_lead_to_are_those_of_the_checkout() {
-    let folder = example("example-path");
+    let folder = example();
     assert_eq!(
         sh(&folder, "find . -type l").out,
         "",
@@ -43,7 +43,7 @@ fn on_this_machine() {
     if takes_seconds() {
         return;
     }
-    let folder = example("example");
+    let folder = example();
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     partition(&folder, 1);
     let here = |args: &str| -> Ran {
@@ -124,8 +124,8 @@ fn on_this_machine() {
 
 #[test]
 fn on_real_hosts_as_many_are_taken_as_are_needed() {
-    let folder = example("example-need");
-    let cluster = Cluster::up("example-need", 3);
+    let folder = example();
+    let cluster = Cluster::up(3);
     partition(&folder, 2);
     std::fs::write(
         folder.join("ip_config.txt"),
@@ -158,8 +158,8 @@ fn real_dgl_by_make() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = example("example-dgl");
-    let cluster = Cluster::up("example", 2);
+    let folder = example();
+    let cluster = Cluster::up(2);
     let run = |goals: &str| {
         cluster.sh(
             &folder,

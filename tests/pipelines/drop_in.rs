@@ -4,7 +4,7 @@ use support::{Cluster, ip_config, partition, scratch, sh};
 
 #[test]
 fn command_lines_of_every_generation() {
-    let folder = scratch("drop-in");
+    let folder = scratch();
     let launch = "ipconf-check --num-servers 1 /w/ip.txt |\n  host-probe --workspace /w \
         --num-servers 1 --python python3 |\n  \
                   dgl-env --workspace /w --part-config d/g.json --ip-config ip.txt \\\n    \
@@ -85,7 +85,7 @@ fn command_lines_of_every_generation() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let folder = scratch("drop-in-usage");
+    let folder = scratch();
     let table = [
         ("dgl-copy", "--workspace: is missing"),
         ("dgl-copy --workspace", "its value is missing"),
@@ -126,8 +126,8 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn copied_and_launched_on_real_hosts() {
-    let folder = scratch("drop-in-hosts");
-    let cluster = Cluster::up("drop-in", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     partition(&folder, 2);
     ip_config(&folder, 2);
     std::fs::write(

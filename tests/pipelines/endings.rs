@@ -36,7 +36,7 @@ fn signalled(folder: &Path, line: &str, signal: &str) -> Option<i32> {
 
 #[test]
 fn whoever_ends_dgl_launch_ends_its_job() {
-    let folder = scratch("launchers-job");
+    let folder = scratch();
     partition(&folder, 1);
     fs::write(folder.join("ip.txt"), "127.0.0.1 30470\n").unwrap();
     let copy = "DGL_TOOLS_CONNECT=local dgl-copy --workspace \"$PWD/ws\" --rel_data_path data \
@@ -56,8 +56,8 @@ fn whoever_ends_dgl_launch_ends_its_job() {
 }
 
 /// A folder in which dgl-spawn and the tools that copy only note their number, and stay.
-fn stand_ins(name: &str) -> std::path::PathBuf {
-    let folder = scratch(name);
+fn stand_ins() -> std::path::PathBuf {
+    let folder = scratch();
     partition(&folder, 1);
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     for tool in ["dgl-spawn", "part-push", "part-pull"] {
@@ -71,7 +71,7 @@ fn stand_ins(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn whoever_ends_a_script_ends_its_last_tool() {
-    let folder = stand_ins("launchers");
+    let folder = stand_ins();
     let of_gs = "gs_node_regression --part-config out/g.json --ip-config ip.txt --num-trainers 1";
     let dgl_copy = "dgl-copy --workspace /w --rel_data_path data --part_config out/g.json \
         --ip_config ip.txt";
@@ -97,7 +97,7 @@ fn whoever_ends_a_script_ends_its_last_tool() {
 
 #[test]
 fn make_that_is_ended_ends_its_last_tool() {
-    let folder = stand_ins("launchers-make");
+    let folder = stand_ins();
     fs::write(folder.join("Makefile"), "include dgl.mk\n").unwrap();
     let settings = "HOSTS=ip.txt WORKSPACE=/w TRAIN=true FETCH=x SPARES=ip.txt RETRY=";
     let of =

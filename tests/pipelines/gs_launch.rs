@@ -85,8 +85,8 @@ fn by_file(mut words: Vec<String>) -> Vec<String> {
 
 /// A folder where hosts are neither asked nor reached: host-probe says they have 16 processors, and
 /// dgl-spawn writes down what it was to start, with which flags, and ends with status $ENDS.
-fn stand_ins(name: &str) -> PathBuf {
-    let folder = scratch(name);
+fn stand_ins() -> PathBuf {
+    let folder = scratch();
     fs::create_dir_all(folder.join("ws/data")).unwrap();
     fs::write(folder.join("ws/ip.txt"), "10.0.0.1 30050\n10.0.0.2 30050\n").unwrap();
     executable(
@@ -121,7 +121,7 @@ fn processes_are_those_that_graphstorms_own_launchers_start() {
     if takes_seconds() {
         return;
     }
-    let folder = stand_ins("gs-words");
+    let folder = stand_ins();
     let ws = folder.join("ws").display().to_string();
     let recorded = fs::read_to_string(root().join("tests/graphstorm/launcher.jsonl")).unwrap();
     let mut compared = 0;
@@ -149,7 +149,7 @@ fn processes_are_those_that_graphstorms_own_launchers_start() {
 
 #[test]
 fn a_line_for_graphstorm_needs_but_a_word_before_it() {
-    let folder = stand_ins("gs-forms");
+    let folder = stand_ins();
     let flags = "--workspace \"$PWD/ws\" --part-config data/g.json --ip-config ip.txt \
         --num-trainers 1 --cf 'my c.yaml' --extra-envs 'A=$x y' B= --verbose True \
         --lm-encoder-only --job j --log-dir logs --num-server-threads 1 --num-omp-threads 2";
@@ -195,7 +195,7 @@ fn a_line_for_graphstorm_needs_but_a_word_before_it() {
 
 #[test]
 fn results_are_renamed_only_after_a_job_that_ended_well() {
-    let folder = stand_ins("gs-fails");
+    let folder = stand_ins();
     let line = "ENDS=3 gs-launch gs_node_regression --workspace \"$PWD/ws\" --part-config \
         data/g.json --ip-config ip.txt --num-trainers 1 --output-chunk-size 9 --preserve-input 1";
     let (status, started, _) = run(&folder, line);
@@ -231,7 +231,7 @@ fn refused(folder: &Path, table: &[(&str, &str)]) {
 
 #[test]
 fn every_shell_makes_the_same_pipelines() {
-    let folder = scratch("gs-shells");
+    let folder = scratch();
     std::fs::write(folder.join("it's $one.yaml"), "").unwrap();
     let line = r#"gs_node_classification --workspace '/data/my job' --num-trainers 2 --part-config \
         'my data/g.json' --ip-config ip.txt --extra-envs 'A=b  c' "B=it's" --cf "it's \$one.yaml" \
@@ -294,7 +294,7 @@ fn what_gs_launch_misses_is_named() {
             "--with-shared-fs: maybe is neither true nor false",
         ),
     ];
-    refused(&scratch("gs-launch-usage"), &table);
+    refused(&scratch(), &table);
 }
 
 #[test]
@@ -319,12 +319,12 @@ fn what_gs_copy_misses_is_named() {
             "--ip-config: ../i has no place in the workspace",
         ),
     ];
-    refused(&scratch("gs-copy-usage"), &table);
+    refused(&scratch(), &table);
 }
 
 #[test]
 fn copied_to_where_the_same_line_looks_for_it() {
-    let folder = scratch("gs-copied");
+    let folder = scratch();
     partition(&folder, 1);
     let make = "mkdir -p conf model/epoch-1 lib out/raw_id_mappings/_N out/wholegraph && \
         echo 127.0.0.1 >conf/ip.txt && echo x | tee conf/nc.yaml own.py lib/l.py model/epoch-1/m \
@@ -348,7 +348,7 @@ fn copied_to_where_the_same_line_looks_for_it() {
 
 #[test]
 fn what_the_hosts_have_already_is_not_looked_for_here() {
-    let folder = scratch("gs-not-copied");
+    let folder = scratch();
     let line = "gs-copy --print gs_node_classification --workspace /w --part-config /w/d/g.json \
         --ip-config ip.txt --cf /nfs/c.yaml --inference --restore-model-path model --ssh-port 2 \
         --ssh-username bob --lm-encoder-only --num-trainers 2";

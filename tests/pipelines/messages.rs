@@ -68,8 +68,8 @@ fn all_in_form(folder: &Path, rows: &[Row]) {
 }
 
 /// Streams and files that the rows need.
-fn made(name: &str) -> std::path::PathBuf {
-    let folder = scratch(name);
+fn made() -> std::path::PathBuf {
+    let folder = scratch();
     partition(&folder, 2);
     ip_config(&folder, 2);
     fs::write(folder.join("here.txt"), "127.0.0.1\n").unwrap();
@@ -82,7 +82,7 @@ fn made(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn of_command_lines() {
-    let folder = made("messages-usage");
+    let folder = made();
     let mut wrong = Vec::new();
     // clap's own words too
     for tool in support::TOOLS {
@@ -395,7 +395,7 @@ fn of_command_lines() {
 
 #[test]
 fn of_files_and_streams() {
-    let folder = made("messages-data");
+    let folder = made();
     let python = "\"python\":\"3.11.2\",\"prefix\":\"/v\",\"python_path\":\"/v/bin/python3\"";
     let probed = fs::read_to_string(folder.join("hosts"))
         .unwrap()
@@ -638,8 +638,8 @@ fn of_files_and_streams() {
 
 #[test]
 fn of_real_hosts() {
-    let folder = scratch("messages-hosts");
-    let cluster = Cluster::up("messages", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let script = "ipconf-check ip.txt >hosts; printf '10.77.0.1\\n10.77.0.9\\n' | ipconf-check - \
         >half; mkdir code; echo x >code/a

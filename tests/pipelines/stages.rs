@@ -115,7 +115,7 @@ fn every_stage_failing_in_every_way_fails_the_last_one() {
     if takes_seconds() {
         return;
     }
-    let folder = scratch("every-stage");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     std::fs::write(folder.join("in"), "").unwrap();
@@ -194,7 +194,7 @@ fn assert_killed_while_it_reads(folder: &Path, at: usize) {
 
 #[test]
 fn every_tool_refuses_a_set_with_a_hole() {
-    let folder = scratch("hole");
+    let folder = scratch();
     partition(&folder, 2);
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
     let tools = [
@@ -248,7 +248,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
 
 #[test]
 fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
-    let folder = scratch("foreign");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
     sh(
         &folder,
@@ -330,7 +330,7 @@ fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
 
 #[test]
 fn a_stream_of_ten_million_hosts_is_refused_at_its_first_record() {
-    let folder = scratch("ten-million");
+    let folder = scratch();
     // endless: whoever would read on would never answer
     let one = r#"{"type":"host","id":0,"of":10000000,"ip":"10.0.0.1","port":30050}"#;
     let got = sh(

@@ -5,7 +5,7 @@ use support::{Cluster, TOOLS, ip_config, partition, scratch, sh};
 
 #[test]
 fn without_ssh_and_without_root() {
-    let folder = scratch("local");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let ws = folder.join("ws");
@@ -45,7 +45,7 @@ fn without_ssh_and_without_root() {
 
 #[test]
 fn a_failed_stage_reaches_the_last_status_in_plain_sh() {
-    let folder = scratch("stages");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     std::fs::write(folder.join("bad.txt"), "127.0.0.1 x\n").unwrap();
@@ -106,7 +106,7 @@ fn a_failed_stage_reaches_the_last_status_in_plain_sh() {
 
 #[test]
 fn records_survive_jq_and_unknown_ones_pass() {
-    let folder = scratch("jq");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let map = "part-map --part_config out/g.json --workspace /ws";
@@ -136,8 +136,8 @@ fn records_survive_jq_and_unknown_ones_pass() {
 
 #[test]
 fn on_real_hosts() {
-    let folder = scratch("hosts");
-    let cluster = Cluster::up("hosts", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     partition(&folder, 3);
     ip_config(&folder, 3);
     let copy = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
@@ -270,7 +270,7 @@ fn on_real_hosts() {
 /// Rust's runtime opens /dev/null in the place of a closed stdout, so that no write fails.
 #[test]
 fn a_closed_stdout_is_an_error_in_every_tool() {
-    let folder = scratch("closed");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
     let commands = TOOLS.map(|tool| format!("{tool} --help"));
     let works = "ipconf-check ip.txt".to_owned();

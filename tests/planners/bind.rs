@@ -24,7 +24,7 @@ fn two_sockets(folder: &Path) {
 
 #[test]
 fn host_probe_tells_the_processors_that_may_be_used() {
-    let folder = scratch("bind-probe");
+    let folder = scratch();
     let ran = sh(&folder, PROBE);
     let host = &records(&ran.out, "host")[0];
     let all: Vec<u64> = serde_json::from_value::<Vec<Vec<Vec<u64>>>>(host["numa_cores"].clone())
@@ -48,7 +48,7 @@ fn host_probe_tells_the_processors_that_may_be_used() {
 
 #[test]
 fn each_process_runs_where_its_record_says_and_what_it_starts_too() {
-    let folder = scratch("bind-run");
+    let folder = scratch();
     for how in ["cores", "numa"] {
         let job = format!(
             "{PROBE} | dgl-env --role worker --num-workers 2 --bind {how} --workspace \"$PWD\" -- \
@@ -73,7 +73,7 @@ fn each_process_runs_where_its_record_says_and_what_it_starts_too() {
 
 #[test]
 fn servers_and_trainers_of_two_sockets() {
-    let folder = scratch("bind-plan");
+    let folder = scratch();
     two_sockets(&folder);
     let plan = |flags: &str| {
         let job = format!(
@@ -124,7 +124,7 @@ fn servers_and_trainers_of_two_sockets() {
 
 #[test]
 fn what_cannot_be_bound_is_an_error() {
-    let folder = scratch("bind-wrong");
+    let folder = scratch();
     two_sockets(&folder);
     let table = [
         (
@@ -170,7 +170,7 @@ fn what_cannot_be_bound_is_an_error() {
 
 #[test]
 fn a_dry_run_shows_the_processors() {
-    let folder = scratch("bind-dry");
+    let folder = scratch();
     two_sockets(&folder);
     let job = "dgl-env --role worker --num-workers 2 --workspace /w --bind cores -- true <hosts | \
         dgl-spawn --dry-run";

@@ -28,7 +28,7 @@ fn probe(folder: &Path, options: &str) -> Ran {
 
 #[test]
 fn ports_that_are_in_use_are_passed_over() {
-    let folder = scratch("port-auto");
+    let folder = scratch();
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let port = |options: &str| {
         let ran = probe(&folder, &format!("--port auto {options} <hosts"));
@@ -70,7 +70,7 @@ fn nvidia_smi_counts() -> bool {
 
 #[test]
 fn gpus_with_their_memory_and_who_uses_them() {
-    let folder = scratch("probe-gpus");
+    let folder = scratch();
     executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let probe = |options: &str| {
@@ -127,7 +127,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
 /// Where no further thread can be had, the host is not lost.
 #[test]
 fn cards_that_cannot_be_asked_for_are_told() {
-    let folder = scratch("probe-no-thread");
+    let folder = scratch();
     executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let script = "PATH=$PWD/bin:$PATH host-probe --connect 'env RUST_MIN_STACK=281474976710656' \
@@ -137,7 +137,7 @@ fn cards_that_cannot_be_asked_for_are_told() {
 
 #[test]
 fn what_was_planned_for_all_hosts_is_not_for_some() {
-    let folder = scratch("need-late");
+    let folder = scratch();
     partition(&folder, 1);
     hosts(&folder, "hosts", &["127.0.0.1"], 30953);
     for option in ["--need 1", "--port auto"] {
@@ -153,8 +153,8 @@ fn what_was_planned_for_all_hosts_is_not_for_some() {
 
 #[test]
 fn of_real_hosts_those_are_taken_that_are_up_and_free() {
-    let folder = scratch("need-hosts");
-    let cluster = Cluster::up("need", 5);
+    let folder = scratch();
+    let cluster = Cluster::up(5);
     ip_config(&folder, 5);
     partition(&folder, 2);
     cluster.call(&["stop", "2"]);
@@ -202,8 +202,8 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
 /// By --connect local on one host, where no job of another test is.
 #[test]
 fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
-    let folder = scratch("need-local");
-    let cluster = Cluster::up("need-local", 1);
+    let folder = scratch();
+    let cluster = Cluster::up(1);
     let on_host = |script: &str| cluster.sh(&folder, script);
     let probe = |options: &str| on_host(&format!("host-probe --connect local {options}"));
     hosts(

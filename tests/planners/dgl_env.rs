@@ -93,7 +93,7 @@ fn run_plan(folder: &Path, plan: &str) -> Vec<Seen> {
 
 #[test]
 fn processes_see_what_dgls_own_launcher_gives_them() {
-    let folder = scratch("launch_py");
+    let folder = scratch();
     let ws = folder.join("ws");
     create_dir_all(ws.join("code")).unwrap();
     for python in ["python", "python3", "python3.8"] {
@@ -188,7 +188,7 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
 
 #[test]
 fn edited_records_are_checked_again() {
-    let folder = scratch("edited");
+    let folder = scratch();
     write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
     let graph = concat!(
         r#"{"type":"graph","graph_name":"g","num_parts":2,"files":0,"workspace":"/ws","#,
@@ -322,7 +322,7 @@ fn edited_records_are_checked_again() {
 
 #[test]
 fn words_and_values_arrive_as_they_were_given() {
-    let folder = scratch("words");
+    let folder = scratch();
     write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let odd = r#"it's $HOME `x` "y" \ *;&|<>(){} é"#;
     write(folder.join("odd"), odd).unwrap();
@@ -350,7 +350,7 @@ fn words_and_values_arrive_as_they_were_given() {
 
 #[test]
 fn warnings_name_what_disagrees_and_change_nothing() {
-    let folder = scratch("warnings");
+    let folder = scratch();
     create_dir_all(folder.join("data")).unwrap();
     write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
     write(

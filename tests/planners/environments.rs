@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use support::{Cluster, Ran, ip_config, partition, scratch, sh, shells, takes_seconds};
 
 /// This machine as a host, with a home of its own and nothing of its conda.
-fn host(name: &str) -> (PathBuf, String) {
-    let folder = scratch(name);
+fn host() -> (PathBuf, String) {
+    let folder = scratch();
     let home = folder.join("home");
     fs::create_dir_all(&home).unwrap();
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -41,7 +41,7 @@ fn conda_is_found_as_people_have_it() {
     if takes_seconds() {
         return;
     }
-    let (folder, env) = host("conda-found");
+    let (folder, env) = host();
     let home = folder.join("home");
     let f = folder.display();
     // how it is found; what makes it findable; the environment that is asked for, where it lies,
@@ -186,7 +186,7 @@ fn conda_is_found_as_people_have_it() {
 /// A batch system may let a job have a few of them; OMP_NUM_THREADS is for one process.
 #[test]
 fn processors_are_those_that_a_job_may_use() {
-    let (folder, env) = host("cpus");
+    let (folder, env) = host();
     let all = sh(&folder, "env -u OMP_NUM_THREADS nproc").out;
     for (few, expected) in [("", all.as_str()), ("taskset -cp 0 $$ >/dev/null;", "1\n")] {
         let probe = "ipconf-check ip.txt | OMP_NUM_THREADS=1 host-probe --connect local | jq .cpus";
@@ -200,7 +200,7 @@ fn what_is_no_environment_is_told() {
     if takes_seconds() {
         return;
     }
-    let (folder, env) = host("no-env");
+    let (folder, env) = host();
     let home = folder.join("home");
     conda(&home.join("miniconda3/envs/gnn"));
     fs::create_dir_all(home.join("miniconda3/envs/empty/conda-meta")).unwrap();
@@ -295,7 +295,7 @@ fn every_shell_of_a_host_finds_it() {
     if takes_seconds() {
         return;
     }
-    let (folder, env) = host("env-shells");
+    let (folder, env) = host();
     let home = folder.join("home");
     conda(&home.join("mambaforge/envs/gnn"));
     fs::write(home.join(".condarc"), "envs_dirs:\n  - ~/nothing\n").unwrap();
@@ -330,7 +330,7 @@ fn every_shell_of_a_host_finds_it() {
 
 #[test]
 fn another_look_forgets_the_environment() {
-    let (folder, env) = host("env-again");
+    let (folder, env) = host();
     sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v")).ends(0);
     let twice = "ipconf-check ip.txt | host-probe --connect local --venv ~/v | host-probe \
         --connect local | jq -c '[has(\"python_path\"), .prefix, .path]'";
@@ -347,7 +347,7 @@ const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('pyt
 
 #[test]
 fn without_dgl_on_any_host_nothing_is_copied() {
-    let (folder, env) = host("nobody-has-dgl");
+    let (folder, env) = host();
     partition(&folder, 1);
     sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v")).ends(0);
     let push = |what: &str| {
@@ -404,8 +404,8 @@ fn went_well(ran: &Ran, lines: &[&str]) {
 
 #[test]
 fn the_job_runs_in_its_environment_on_real_hosts() {
-    let folder = scratch("env-hosts");
-    let cluster = Cluster::up("env-hosts", 3);
+    let folder = scratch();
+    let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     // a venv on each host, that of the third without dgl; on the second another one that conda
     // might have made
@@ -558,9 +558,9 @@ fn packages(cluster: &Cluster, host: u32, dgl: &str) {
 
 #[test]
 fn real_hosts_with_other_versions_are_refused() {
-    let folder = scratch("mixed-versions");
+    let folder = scratch();
     ip_config(&folder, 3);
-    let cluster = Cluster::up("mixed-versions", 3);
+    let cluster = Cluster::up(3);
     for (host, dgl) in [(1, "1.0.4"), (2, "2.1.0"), (3, "1.0.4")] {
         packages(&cluster, host, dgl);
     }

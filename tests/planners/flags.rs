@@ -4,7 +4,7 @@ use support::{partition, scratch, sh};
 
 #[test]
 fn flags_of_planners_are_seen_in_the_records() {
-    let folder = scratch("planner-flags");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "# the only one\r\n127.0.0.1\t\r\n").unwrap();
     std::fs::write(folder.join("names.txt"), "localhost 31000\n").unwrap();
@@ -100,7 +100,7 @@ fn flags_of_planners_are_seen_in_the_records() {
 
 #[test]
 fn flags_of_part_push() {
-    let folder = scratch("push-flags");
+    let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     std::fs::write(folder.join("big"), "word ".repeat(1 << 20)).unwrap();
@@ -137,7 +137,7 @@ fn flags_of_part_push() {
 
 #[test]
 fn flags_of_the_end_of_a_job() {
-    let folder = scratch("end-flags");
+    let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let job = format!("end-flags-{}", std::process::id());
     // it does not obey TERM, so only the end of its grace ends it

@@ -22,7 +22,7 @@ fn lost_host(folder: &Path) {
 
 #[test]
 fn a_spare_stands_for_a_lost_host() {
-    let folder = scratch("swap");
+    let folder = scratch();
     lost_host(&folder);
     std::fs::write(folder.join("empty"), "").unwrap();
     let ran = sh(
@@ -63,7 +63,7 @@ fn a_spare_stands_for_a_lost_host() {
 
 #[test]
 fn without_a_lost_host_or_a_spare_the_pipeline_ends() {
-    let folder = scratch("swap-none");
+    let folder = scratch();
     lost_host(&folder);
     let fault = json!({"type": "summary", "ok": false, "code": 1, "cause": "process",
         "elapsed_ms": 1, "first_failure": {"host": 1, "id": 3, "code": 1}});
@@ -125,7 +125,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("swap-dgl");
+    let folder = scratch();
     sh(
         &folder,
         &format!("cp -r '{}/tests/example/.' .", root().display()),
@@ -134,7 +134,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     std::fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
     // the first spare has no power either
     std::fs::write(folder.join("spares.txt"), "10.77.0.3\n10.77.0.4\n").unwrap();
-    let cluster = Cluster::up("swap-dgl", 4);
+    let cluster = Cluster::up(4);
     cluster.call(&["stop", "3"]);
     let begun = std::time::Instant::now();
     let (ran, gap) = std::thread::scope(|scope| {

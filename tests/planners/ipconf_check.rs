@@ -5,7 +5,7 @@ use support::{scratch, sh};
 
 #[test]
 fn shapes_that_users_have_come_out_clean() {
-    let folder = scratch("ipconf");
+    let folder = scratch();
     let clean = "10.0.0.1 30050\n10.0.0.2 30051\n";
     let table: [&[u8]; 6] = [
         b"10.0.0.1\n10.0.0.2 30051\n",
@@ -42,7 +42,7 @@ fn shapes_that_users_have_come_out_clean() {
 
 #[test]
 fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
-    let folder = scratch("ipconf-bad");
+    let folder = scratch();
     let all = "fe80::1\nnode-1\n10.0.0.1 30050 8\n10.0.0.2 65534\n10.0.0.2\n0.0.0.0\n127.0.0.1\n";
     std::fs::write(folder.join("ip.txt"), all).unwrap();
     let got = sh(&folder, "ipconf-check --num-servers 4 ip.txt");
@@ -104,7 +104,7 @@ fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
 
 #[test]
 fn names_and_logins() {
-    let folder = scratch("ipconf-names");
+    let folder = scratch();
     // what `scontrol show hostnames` prints, for the one name that every machine knows
     let got = sh(&folder, "echo localhost | ipconf-check --resolve -");
     assert_eq!(

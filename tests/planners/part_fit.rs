@@ -32,8 +32,8 @@ fn hosts(folder: &Path, second: Value) {
     fs::write(folder.join("hosts"), text).unwrap();
 }
 
-fn roomy(name: &str) -> std::path::PathBuf {
-    let folder = scratch(name);
+fn roomy() -> std::path::PathBuf {
+    let folder = scratch();
     hosts(
         &folder,
         json!({"mem_bytes": 64_000_000_000_u64, "shm_free_bytes": 32_000_000_000_u64}),
@@ -67,7 +67,7 @@ fn number(record: &Value, field: &str) -> u64 {
 
 #[test]
 fn a_record_says_what_a_partition_has_and_needs() {
-    let folder = roomy("fit-records");
+    let folder = roomy();
     let ran = fit(&folder, "");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     let came_in = fs::read_to_string(folder.join("hosts")).unwrap();
@@ -105,7 +105,7 @@ fn a_record_says_what_a_partition_has_and_needs() {
 
 #[test]
 fn flags_say_what_is_counted() {
-    let folder = roomy("fit-flags");
+    let folder = roomy();
     let bytes = |flags: &str, field: &str| number(&fits(&fit(&folder, flags).out)[0], field);
     let bare = "--mem process=100M --graph dgl --margin 0";
     let run = |flags: &str| bytes(&format!("{bare} {flags}"), "run_bytes");
@@ -136,7 +136,7 @@ fn flags_say_what_is_counted() {
 
 #[test]
 fn a_host_that_is_too_small_stops_the_pipeline() {
-    let folder = scratch("fit-small");
+    let folder = scratch();
     let (all, little) = (64_000_000_000_u64, 50_000_000_u64);
     let table = [
         (
@@ -177,7 +177,7 @@ fn a_host_that_is_too_small_stops_the_pipeline() {
 
 #[test]
 fn what_it_cannot_know_is_an_error() {
-    let folder = scratch("fit-unknown");
+    let folder = scratch();
     hosts(&folder, json!({}));
     let unprobed = fit(&folder, "");
     unprobed.gives(65, "");
@@ -206,7 +206,7 @@ fn what_it_cannot_know_is_an_error() {
 /// Partitions of all versions, by the records of part-map; .npy maps among them.
 #[test]
 fn partitions_of_each_version_in_the_pipeline() {
-    let folder = roomy("fit-versions");
+    let folder = roomy();
     for entry in fs::read_dir(root().join("tests/fixtures")).unwrap() {
         let fixture = entry.unwrap().path();
         let name = fixture.file_name().unwrap().to_str().unwrap().to_owned();
@@ -244,7 +244,7 @@ fn partitions_of_each_version_in_the_pipeline() {
 
 #[test]
 fn skew_is_said() {
-    let folder = roomy("fit-skew");
+    let folder = roomy();
     let skewed = format!(
         "cp -r '{}/tests/fixtures/dgl-1.0.4-homo' g; jq '.node_map = {{_N: [[0, 100], [100, \
          120]]}}' g/g.json >x && mv x g/g.json; part-fit --part-config g/g.json <hosts",
@@ -263,8 +263,8 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch("fit-real");
-    let cluster = Cluster::up("fit", 2);
+    let folder = scratch();
+    let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     let prepare = format!(
         "cp -rL '{}/tests/dgl' code; DGLBACKEND=pytorch '{python}' code/partition.py --out out \

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use support::{Ran, partition, root, scratch, sh};
 
 /// A folder with a fixture under `out/` and two host records in `hosts`.
-fn fixture(test: &str, name: &str) -> PathBuf {
-    let folder = scratch(test);
+fn fixture(name: &str) -> PathBuf {
+    let folder = scratch();
     let from = root().join("tests/fixtures").join(name);
     let script = format!(
         "cp -r '{}' out && sed -i \"s|@HERE@|$PWD/out|\" out/g.json && printf \
@@ -60,7 +60,7 @@ fn refused(folder: &Path, flags: &str, status: i32, problems: &[&str]) {
 
 #[test]
 fn each_part_goes_to_its_host_and_the_rest_to_all() {
-    let folder = fixture("map-local", "dgl-0.9.1-noshuffle");
+    let folder = fixture("dgl-0.9.1-noshuffle");
     let got = files(&folder, "--part-config out/g.json");
     let expected = [
         "- /ws/ip_config.txt",
@@ -132,7 +132,7 @@ fn each_part_goes_to_its_host_and_the_rest_to_all() {
 
 #[test]
 fn parts_that_their_hosts_have_already() {
-    let folder = fixture("map-remote", "dgl-2.1.0-hetero");
+    let folder = fixture("dgl-2.1.0-hetero");
     // rank 0 has the config alone
     assert_eq!(
         sh(
@@ -184,7 +184,7 @@ fn parts_that_their_hosts_have_already() {
 
 #[test]
 fn a_workspace_that_all_hosts_share() {
-    let folder = fixture("map-shared", "dgl-1.0.4-homo");
+    let folder = fixture("dgl-1.0.4-homo");
     // from elsewhere: each file once
     let once = files(&folder, "--part-config out/g.json --parts shared");
     assert!(
@@ -243,7 +243,7 @@ fn a_workspace_that_all_hosts_share() {
 
 #[test]
 fn the_form_of_the_graph() {
-    let folder = fixture("map-form", "dgl-2.1.0-graphbolt");
+    let folder = fixture("dgl-2.1.0-graphbolt");
     let graphs = |flags: &str| -> Vec<String> {
         let files = files(&folder, &format!("--part-config out/g.json {flags}"));
         files
@@ -274,7 +274,7 @@ fn the_form_of_the_graph() {
             .contains("in both forms")
     };
     assert!(warned("") && !warned("--graph both") && !warned("--graph dgl"));
-    let plain = fixture("map-form-plain", "dgl-2.1.0-homo");
+    let plain = fixture("dgl-2.1.0-homo");
     refused(
         &plain,
         "--part-config out/g.json --graph graphbolt",
@@ -354,7 +354,7 @@ fn what_would_fail_on_the_hosts_is_refused_here() {
         ),
     ];
     for (name, damage, problems) in table {
-        let folder = fixture("map-deep", name);
+        let folder = fixture(name);
         assert_eq!(map(&folder, "--part-config out/g.json").status, 0, "{name}");
         assert_eq!(sh(&folder, damage).status, 0, "{damage}");
         refused(&folder, "--part-config out/g.json", 65, problems);
@@ -390,7 +390,7 @@ fn a_version_that_cannot_load_it() {
         ("dgl-2.1.0-hetero", "2.1.0", "config", None),
     ];
     for (name, version, paths, problem) in table {
-        let folder = fixture("map-versions", name);
+        let folder = fixture(name);
         assert_eq!(
             sh(
                 &folder,
@@ -417,7 +417,7 @@ fn a_version_that_cannot_load_it() {
             ),
         }
     }
-    let folder = fixture("map-version-of-one", "dgl-0.6.1-homo");
+    let folder = fixture("dgl-0.6.1-homo");
     let warned = map(&folder, "--part-config out/g.json");
     assert!(
         warned.status == 0
@@ -431,8 +431,8 @@ fn a_version_that_cannot_load_it() {
 
 /// A folder with a partition, hosts, and a folder `code` of scripts with links, odd names and what
 /// nobody wants on the hosts.
-fn script_folder(name: &str) -> PathBuf {
-    let folder = scratch(name);
+fn script_folder() -> PathBuf {
+    let folder = scratch();
     partition(&folder, 1);
     let made = "echo 10.0.0.1 | ipconf-check >hosts; mkdir -p lib code/runs code/.git \
         code/__pycache__ code/deep/er 'code/odd \"ä' && touch lib/l.py \
@@ -466,7 +466,7 @@ const SCRIPTS: [&str; 8] = [
 
 #[test]
 fn script_folders_as_scp_takes_them() {
-    let folder = script_folder("map-scripts");
+    let folder = script_folder();
     // links are followed, the empty folder stays, and the partitions do not go to every host
     assert_eq!(
         scripts(&folder, "--script-folder code"),
@@ -481,7 +481,7 @@ fn script_folders_as_scp_takes_them() {
 
 #[test]
 fn scripts_are_left_out_and_taken_in_by_patterns() {
-    let folder = script_folder("map-patterns");
+    let folder = script_folder();
     let some = scripts(
         &folder,
         "--script-folder code --exclude '*.log' --include keep.log --include .git --exclude \
@@ -507,7 +507,7 @@ fn scripts_are_left_out_and_taken_in_by_patterns() {
 
 #[test]
 fn extras_go_where_they_are_told_and_nowhere_else() {
-    let folder = script_folder("map-extras");
+    let folder = script_folder();
     assert!(
         files(&folder, "--extra lib/l.py:conf/m.py --extra lib:/opt/lib")
             .ends_with(&["- /ws/conf/m.py".to_owned(), "- /opt/lib/l.py".to_owned()])
@@ -542,7 +542,7 @@ fn extras_go_where_they_are_told_and_nowhere_else() {
         0
     );
     // a file of the graph on one host, and a script for all
-    let other = fixture("map-laid-over", "dgl-1.0.4-homo");
+    let other = fixture("dgl-1.0.4-homo");
     assert_eq!(
         sh(&other, "mkdir -p data/part0; echo x >data/part0/graph.dgl").status,
         0
@@ -557,7 +557,7 @@ fn extras_go_where_they_are_told_and_nowhere_else() {
 
 #[test]
 fn scripts_that_are_not_files_are_refused_or_left_out() {
-    let folder = script_folder("map-not-files");
+    let folder = script_folder();
     let made = "mkfifo code/pipe; ln -s .. code/up; ln -s nowhere code/dangling";
     assert_eq!(sh(&folder, made).status, 0);
     refused(
@@ -582,7 +582,7 @@ fn scripts_that_are_not_files_are_refused_or_left_out() {
 
 #[test]
 fn much_data_among_scripts_is_a_warning() {
-    let folder = script_folder("map-big-scripts");
+    let folder = script_folder();
     let big = sh(
         &folder,
         "truncate -s 101000000 lib/big && part-map --workspace /ws --script-folder lib <hosts",
@@ -594,7 +594,7 @@ fn much_data_among_scripts_is_a_warning() {
 
 #[test]
 fn an_empty_folder_arrives() {
-    let folder = scratch("map-folder");
+    let folder = scratch();
     let ws = folder.join("ws");
     let script = format!(
         "mkdir -p 'code/a b/c' code/d && echo 127.0.0.1 | ipconf-check | part-map --workspace \

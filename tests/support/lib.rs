@@ -6,8 +6,10 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -29,8 +31,19 @@ pub fn tools() -> PathBuf {
         .to_owned()
 }
 
-/// A folder of this test's own, empty; beside the tools, below target/.
-pub fn scratch(name: &str) -> PathBuf {
+/// A folder of this test's own, empty; beside the tools, below target/. Its name begins like that
+/// of the test, and is short, because sockets are made in it. Another call makes another folder.
+pub fn scratch() -> PathBuf {
+    thread_local!(static CALLS: Cell<u32> = const { Cell::new(0) });
+    let thread = std::thread::current();
+    let test = thread
+        .name()
+        .expect("scratch() is for the thread of a test");
+    let program = std::env::current_exe().unwrap();
+    let mut hasher = DefaultHasher::new();
+    (test, program.file_name(), CALLS.replace(CALLS.get() + 1)).hash(&mut hasher);
+    let name = test.rsplit("::").next().unwrap();
+    let name = format!("{name:.24}-{:08x}", hasher.finish() as u32);
     let folder = tools().with_file_name("tmp").join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -267,17 +280,17 @@ fn await_turn() -> Turn {
 }
 
 impl Cluster {
-    pub fn up(name: &str, hosts: u32) -> Cluster {
-        Cluster::up_shaped(name, hosts, "")
+    pub fn up(hosts: u32) -> Cluster {
+        Cluster::up_shaped(hosts, "")
     }
 
     /// With links of that rate, as tc writes it.
-    pub fn up_shaped(name: &str, hosts: u32, rate: &str) -> Cluster {
-        // with cargo test, two tests of one process may choose the same name
+    pub fn up_shaped(hosts: u32, rate: &str) -> Cluster {
+        // with cargo test, two tests may be in one process
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let lab = PathBuf::from(format!(
-            "/var/tmp/dgl-tools-test-{name}-{}-{count}",
+            "/var/tmp/dgl-tools-test-{}-{count}",
             std::process::id()
         ));
         let cluster = Cluster(lab, await_turn());
