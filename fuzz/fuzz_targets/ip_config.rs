@@ -2,11 +2,10 @@
 //! no panic; and what is taken can be written as an ip_config that DGL reads, which says the same.
 #![no_main]
 
-use ipconf_check::plan::{Options, names, plan};
+use ipconf_check::plan::{Options, plan};
 use ipconf_check::{login, text};
 use libfuzzer_sys::fuzz_target;
 use record::Host;
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 fuzz_target!(|data: &[u8]| {
@@ -35,35 +34,29 @@ fuzz_target!(|data: &[u8]| {
             && hosts.len() == again.len()
     );
     if let Ok(lines) = text::lines("logins", logins) {
-        let _ = login::assign(&mut hosts, "logins", &lines);
+        let _ = login::assign(&mut hosts, &lines);
     }
 });
 
 fn read(data: &[u8]) -> Option<Vec<Host>> {
     let lines = text::lines("f", data).ok()?;
     // a resolver that knows every name of up to 7 letters
-    let known = names(&lines).into_iter().map(|name| {
+    let resolve = |name: &str| {
         let number = name.bytes().fold(0u32, |number, byte| {
             number.wrapping_mul(31).wrapping_add(byte.into())
         });
-        (
-            name,
-            if name.len() < 8 {
-                Ok(vec![Ipv4Addr::from(number)])
-            } else {
-                Err("no such name".to_owned())
-            },
-        )
-    });
-    let known: HashMap<_, _> = known.collect();
+        match name.len() < 8 {
+            true => Ok(vec![Ipv4Addr::from(number)]),
+            false => Err("no such name".to_owned()),
+        }
+    };
     plan(
         &lines,
-        &known,
         &Options {
-            place: "f",
+            file: "f",
             default_port: 30050,
             num_servers: 4,
-            resolve: true,
+            resolver: Some(&resolve),
         },
     )
     .ok()

@@ -13,30 +13,24 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::{self, IsTerminal, Read};
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::Path;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let (place, text) = read(args.file.as_deref())?;
-    let lines = text::lines(&place, &text)?;
-    let names = if args.resolve {
-        resolve(plan::names(&lines))
-    } else {
-        HashMap::new()
-    };
+    let (file, text) = read(args.file.as_deref())?;
+    let lines = text::lines(&file, &text)?;
     let options = plan::Options {
-        place: &place,
+        file: &file,
         default_port: args.default_port,
         num_servers: args.num_servers,
-        resolve: args.resolve,
+        resolver: args.resolve.then_some(&resolve),
     };
-    let mut hosts = plan::plan(&lines, &names, &options)?;
+    let mut hosts = plan::plan(&lines, &options)?;
     if let Some(file) = &args.login {
-        let (place, text) = read(Some(file))?;
-        login::assign(&mut hosts, &place, &text::lines(&place, &text)?)?;
+        let (file, text) = read(Some(file))?;
+        login::assign(&mut hosts, &text::lines(&file, &text)?)?;
     }
     jsonl::print(
         None,
@@ -77,18 +71,15 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     Ok((place, text))
 }
 
-/// The IPv4 addresses of each name, as this machine's resolver gives them.
-fn resolve(names: Vec<&str>) -> HashMap<&str, plan::Resolved> {
-    let lookup = |name: &str| -> plan::Resolved {
-        let addresses = (name, 0)
-            .to_socket_addrs()
-            .map_err(|error| error.to_string())?;
-        Ok(addresses
-            .filter_map(|address| match address.ip() {
-                IpAddr::V4(ip) => Some(ip),
-                IpAddr::V6(_) => None,
-            })
-            .collect())
-    };
-    names.into_iter().map(|name| (name, lookup(name))).collect()
+/// The IPv4 addresses of a name, as this machine's resolver gives them.
+fn resolve(name: &str) -> Result<Vec<Ipv4Addr>, String> {
+    let addresses = (name, 0)
+        .to_socket_addrs()
+        .map_err(|error| error.to_string())?;
+    Ok(addresses
+        .filter_map(|address| match address.ip() {
+            IpAddr::V4(ip) => Some(ip),
+            IpAddr::V6(_) => None,
+        })
+        .collect())
 }

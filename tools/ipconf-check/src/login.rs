@@ -2,67 +2,61 @@
 //! that DGL uses. That happens behind a bastion or a NAT, with InfiniBand for DGL alone, and in
 //! pods.
 
-use crate::text::{Line, MAX_FAULTS, at, is_name};
+use crate::text::{Line, MAX_FAULTS, is_name};
 use record::Host;
 use record::error::{Fault, Report};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Assigns the logins of the lines `HOST LOGIN`. HOST is the host's address or name in ip_config.
-pub fn assign(hosts: &mut [Host], place: &str, lines: &[Line]) -> Result<(), Report> {
-    let mut known: HashMap<String, usize> = HashMap::new();
-    for (at, host) in hosts.iter().enumerate() {
-        known.insert(host.ip.to_string(), at);
-        known.extend(host.name.clone().map(|name| (name, at)));
+pub fn assign(hosts: &mut [Host], lines: &[Line]) -> Result<(), Report> {
+    let mut indices: HashMap<String, usize> = HashMap::new();
+    for (index, host) in hosts.iter().enumerate() {
+        indices.insert(host.ip.to_string(), index);
+        indices.extend(host.name.clone().map(|name| (name, index)));
     }
     let mut report = Report::default();
     for line in lines {
         if report.0.len() >= MAX_FAULTS {
             break;
         }
-        if let Err(fault) = one(hosts, &known, &at(place, line.number), &line.words) {
-            report.push(fault);
-        }
+        report.0.extend(assign_one(hosts, &indices, line).err());
     }
     report.check()
 }
 
-fn one(
+fn assign_one(
     hosts: &mut [Host],
-    known: &HashMap<String, usize>,
-    place: &str,
-    words: &[String],
+    indices: &HashMap<String, usize>,
+    line: &Line,
 ) -> Result<(), Fault> {
-    let [host, login] = words else {
-        let fault = Fault::data(
-            place,
-            format!(
-                "{} where two are wanted",
-                record::term::count(words.len() as u64, "word")
-            ),
+    let wrong = |problem: String, fix: &str| Err(Fault::data(&line.place, problem).fix(fix));
+    let [host, login] = &line.words[..] else {
+        let count = record::term::count(line.words.len() as u64, "word");
+        return wrong(
+            format!("{count} where two are wanted"),
+            "a line is a host of ip_config and the address or name to log in by",
         );
-        return Err(fault.fix("a line is a host of ip_config and the address or name to log in by"));
     };
-    let Some(host) = known.get(host).and_then(|at| hosts.get_mut(*at)) else {
-        return Err(
-            Fault::data(place, format!("{host:?} is not a host of ip_config"))
-                .fix("name the host as it stands in ip_config"),
+    let Some(host) = indices.get(host).and_then(|index| hosts.get_mut(*index)) else {
+        return wrong(
+            format!("{host:?} is not a host of ip_config"),
+            "name the host as it stands in ip_config",
         );
     };
     if !is_name(login) && login.parse::<IpAddr>().is_err() {
-        let fault = Fault::data(place, format!("{login:?} is neither a name nor an address"));
-        return Err(fault.fix(
+        return wrong(
+            format!("{login:?} is neither a name nor an address"),
             "the user and the port stand in ssh_config, or in DGL_TOOLS_SSH_USERNAME and \
              DGL_TOOLS_SSH_PORT",
-        ));
+        );
     }
     match host.login.replace(login.clone()) {
         None => Ok(()),
-        Some(other) => Err(Fault::data(
-            place,
+        Some(other) => wrong(
             format!("{} has the login {other} already", host.place()),
-        )
-        .fix("leave one of the lines out")),
+            "leave one of the lines out",
+        ),
     }
 }
 
@@ -111,7 +105,7 @@ mod tests {
         ];
         for (text, expected) in table {
             let mut hosts = [host(0, "10.0.0.1", None), host(1, "10.0.0.2", Some("n2"))];
-            let got = lines("f", text.as_bytes()).and_then(|lines| assign(&mut hosts, "f", &lines));
+            let got = lines("f", text.as_bytes()).and_then(|lines| assign(&mut hosts, &lines));
             match expected {
                 Ok(logins) => assert_eq!(
                     (got, hosts.each_ref().map(|host| host.login.as_deref())),

@@ -1,44 +1,33 @@
 //! Turns the text of an ip_config into host records, or into all of its faults.
 
-use crate::text::{Line, MAX_FAULTS, at, is_name};
+use crate::text::{Line, MAX_FAULTS, is_name};
 use record::error::{Fault, Report};
 use record::{Host, IpAddr};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The result of looking up a name: its IPv4 addresses, or the resolver's message.
-pub type Resolved = Result<Vec<Ipv4Addr>, String>;
+/// Looks up the IPv4 addresses of a name; the error is the resolver's message.
+pub type Resolver<'a> = &'a dyn Fn(&str) -> Result<Vec<Ipv4Addr>, String>;
 
 /// The options of the command line.
 pub struct Options<'a> {
     /// The name of the file, for messages.
-    pub place: &'a str,
+    pub file: &'a str,
     /// The port of a host without one.
     pub default_port: u16,
     /// How many ports each host needs.
     pub num_servers: u16,
-    /// Whether names are allowed.
-    pub resolve: bool,
+    /// If names are allowed.
+    pub resolver: Option<Resolver<'a>>,
 }
 
-/// The words that must be looked up.
-pub fn names(lines: &[Line]) -> Vec<&str> {
-    lines
-        .iter()
-        .map(|line| line.words[0].as_str())
-        .filter(|word| is_name(word))
-        .collect()
-}
+const REACHABLE: &str = "write the address of the interface that the other hosts reach";
+const IPV4: &str = "write the host's IPv4 address";
 
 /// Plans one host record for each line.
-pub fn plan(
-    lines: &[Line],
-    names: &HashMap<&str, Resolved>,
-    options: &Options<'_>,
-) -> Result<Vec<Host>, Report> {
-    let place = options.place;
+pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> {
     if lines.is_empty() {
-        return Err(Fault::data(place, "names no host")
+        return Err(Fault::data(options.file, "names no host")
             .fix("write a line a host: its IPv4 address, then its port if it is not 30050")
             .report());
     }
@@ -46,126 +35,108 @@ pub fn plan(
     let of = u32::try_from(lines.len()).unwrap_or(u32::MAX);
     let mut report = Report::default();
     let mut hosts = Vec::new();
+    let mut first_lines: HashMap<Ipv4Addr, u64> = HashMap::new();
     for (id, line) in (0..of).zip(lines) {
         if report.0.len() >= MAX_FAULTS {
             break;
         }
-        if let Some(host) = report.keep(host(line, names, options)) {
-            hosts.push(Host { id, of, ..host });
+        let Some(host) = report.keep(host(line, options)) else {
+            continue;
+        };
+        let ip = host.ip.0;
+        if let Some(earlier) = first_lines.insert(ip, line.number) {
+            let problem = format!("{ip} stands in line {earlier} already");
+            report.push(Fault::data(&line.place, problem).fix(
+                "a host holds one partition: list it once, and partition the graph into as many \
+                 parts as there are hosts",
+            ));
         }
+        if ip.is_loopback() && of > 1 {
+            let problem =
+                format!("{ip} is every machine's own address; other hosts cannot reach it");
+            report.push(Fault::data(&line.place, problem).fix(REACHABLE));
+        }
+        hosts.push(Host { id, of, ..host });
     }
-    report.extend(together(place, &hosts));
     report.check()?;
     Ok(hosts)
 }
 
-fn host(
-    line: &Line,
-    names: &HashMap<&str, Resolved>,
-    options: &Options<'_>,
-) -> Result<Host, Report> {
-    let place = at(options.place, line.number);
+fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
+    let Line {
+        place,
+        number,
+        words,
+    } = line;
     let mut report = Report::default();
-    let ip =
-        report.keep(address(&place, &line.words[0], names, options.resolve).map_err(Report::from));
-    let port = match line.words.get(1) {
+    let ip = report.keep(address(place, &words[0], options.resolver).map_err(Report::from));
+    let port = match words.get(1) {
         None => Some(options.default_port),
-        Some(word) => report.keep(port(&place, word).map_err(Report::from)),
+        Some(word) => report.keep(port(place, word).map_err(Report::from)),
     };
-    if let Some(surplus) = line.words.get(2) {
-        let fault = Fault::data(&place, format!("a third column: {surplus:?}"));
+    if let Some(surplus) = words.get(2) {
+        let fault = Fault::data(place, format!("a third column: {surplus:?}"));
         report.push(fault.fix("a line is an address and a port; put all else behind a #"));
     }
-    if let Some(port) =
-        port.filter(|port| u32::from(*port) + u32::from(options.num_servers) - 1 > 65535)
-    {
-        let fault = Fault::data(
-            &place,
-            format!(
-                "{} servers from port {port} on go beyond 65535",
-                options.num_servers
-            ),
-        );
-        report.push(fault.fix(format!(
-            "take a port of at most {}",
-            65536 - u32::from(options.num_servers)
-        )));
+    let servers = options.num_servers;
+    let last_port = 65535 - (servers - 1);
+    if let Some(port) = port.filter(|port| *port > last_port) {
+        let problem = format!("{servers} servers from port {port} on go beyond 65535");
+        let fix = format!("take a port of at most {last_port}");
+        report.push(Fault::data(place, problem).fix(fix));
     }
-    let name = Some(&line.words[0]).filter(|word| is_name(word)).cloned();
-    match (ip, port) {
-        (Some(ip), Some(port)) if report.0.is_empty() => Ok(Host {
-            ip: IpAddr(ip),
-            port,
-            line: Some(line.number),
-            name,
-            ..Host::default()
-        }),
-        _ => Err(report),
-    }
+    report.check()?;
+    Ok(Host {
+        ip: IpAddr(ip.unwrap_or(Ipv4Addr::UNSPECIFIED)),
+        port: port.unwrap_or_default(),
+        line: Some(*number),
+        name: Some(&words[0]).filter(|word| is_name(word)).cloned(),
+        ..Host::default()
+    })
 }
 
-fn address(
-    place: &str,
-    word: &str,
-    names: &HashMap<&str, Resolved>,
-    resolve: bool,
-) -> Result<Ipv4Addr, Fault> {
-    if let Ok(ip) = word.parse::<Ipv4Addr>() {
-        return one_machine(place, ip);
-    }
-    if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
-        return Err(Fault::data(
-            place,
-            format!("{word} is an IPv6 address, which no version of DGL supports"),
-        )
-        .fix("write the host's IPv4 address"));
-    }
-    if !is_name(word) {
-        return Err(
-            Fault::data(place, format!("{word:?} is not an IPv4 address"))
-                .fix("write four numbers from 0 to 255 with dots between them"),
+fn address(place: &str, word: &str, resolver: Option<Resolver<'_>>) -> Result<Ipv4Addr, Fault> {
+    let wrong = |problem: String, fix: &str| Err(Fault::data(place, problem).fix(fix));
+    let unreachable = |problem: String, fix: &str| Fault::unreachable(place, problem).fix(fix);
+    let ip = if let Ok(ip) = word.parse() {
+        ip
+    } else if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
+        let problem = format!("{word} is an IPv6 address, which no version of DGL supports");
+        return wrong(problem, IPV4);
+    } else if !is_name(word) {
+        return wrong(
+            format!("{word:?} is not an IPv4 address"),
+            "write four numbers from 0 to 255 with dots between them",
         );
-    }
-    if !resolve {
-        let fault = Fault::data(
-            place,
-            format!(
-                "{word} is a name; DGL compares addresses, and would silently take the host for \
-                 another"
-            ),
+    } else if let Some(resolve) = resolver {
+        let ips = resolve(word).map_err(|error| {
+            let fix = "correct the name, or write the host's IPv4 address";
+            unreachable(format!("{word}: {error}"), fix)
+        })?;
+        let Some(ip) = ips.iter().find(|ip| !ip.is_loopback()).or(ips.first()) else {
+            return wrong(format!("{word} has no IPv4 address"), IPV4);
+        };
+        if ip.is_loopback() && word != "localhost" {
+            return wrong(
+                format!("{word} resolves to {ip} here, which is every machine's own address"),
+                &format!(
+                    "write its address in place of the name, or correct the line `{ip} {word}` of \
+                     /etc/hosts (Debian writes 127.0.1.1 there)"
+                ),
+            );
+        }
+        *ip
+    } else {
+        let problem = format!(
+            "{word} is a name; DGL compares addresses, and would silently take the host for another"
         );
-        return Err(fault.fix("write its IPv4 address, or let --resolve look it up"));
-    }
-    match names.get(word) {
-        Some(Ok(ips)) => match ips.iter().find(|ip| !ip.is_loopback()).or(ips.first()) {
-            Some(ip) if ip.is_loopback() && word != "localhost" => {
-                let fault = Fault::data(
-                    place,
-                    format!("{word} resolves to {ip} here, which is every machine's own address"),
-                );
-                Err(fault.fix(format!(
-                    "write its address in place of the name, or correct the \
-                    line `{ip} {word}` of /etc/hosts (Debian writes 127.0.1.1 there)"
-                )))
-            }
-            Some(ip) => one_machine(place, *ip),
-            None => Err(Fault::data(place, format!("{word} has no IPv4 address"))
-                .fix("write the host's IPv4 address")),
-        },
-        Some(Err(error)) => Err(Fault::unreachable(place, format!("{word}: {error}"))
-            .fix("correct the name, or write the host's IPv4 address")),
-        None => Err(
-            Fault::unreachable(place, format!("{word} was not looked up"))
-                .fix("write the host's IPv4 address"),
-        ),
-    }
-}
-
-/// Accepts only an address that a single machine can have.
-fn one_machine(place: &str, ip: Ipv4Addr) -> Result<Ipv4Addr, Fault> {
+        return wrong(
+            problem,
+            "write its IPv4 address, or let --resolve look it up",
+        );
+    };
     match ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() {
-        true => Err(Fault::data(place, format!("{ip} is not a host's address"))
-            .fix("write the address of the interface that the other hosts reach")),
+        true => wrong(format!("{ip} is not a host's address"), REACHABLE),
         false => Ok(ip),
     }
 }
@@ -178,40 +149,12 @@ fn port(place: &str, word: &str) -> Result<u16, Fault> {
     }
 }
 
-/// The faults that only several lines together show.
-fn together(place: &str, hosts: &[Host]) -> Report {
-    let mut report = Report::default();
-    let mut first: HashMap<Ipv4Addr, u64> = HashMap::new();
-    for host in hosts {
-        let number = host.line.unwrap_or(0);
-        if let Some(earlier) = first.insert(host.ip.0, number) {
-            let fault = Fault::data(
-                at(place, number),
-                format!("{} stands in line {earlier} already", host.ip),
-            );
-            report.push(fault.fix(
-                "a host holds one partition: list it once, and partition the \
-                    graph into as many parts as there are hosts",
-            ));
-        }
-        if host.ip.0.is_loopback() && hosts.len() > 1 {
-            let fault = Fault::data(
-                at(place, number),
-                format!(
-                    "{} is every machine's own address; other hosts cannot reach it",
-                    host.ip
-                ),
-            );
-            report.push(fault.fix("write the address of the interface that the other hosts reach"));
-        }
-    }
-    report
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::text::lines;
+
+    type Resolved = Result<Vec<Ipv4Addr>, String>;
 
     fn hosts(text: &str) -> Result<Vec<(u32, String, u16, u64)>, Vec<String>> {
         check(text, 1, None)
@@ -222,14 +165,17 @@ mod tests {
         num_servers: u16,
         names: Option<&[(&'static str, Resolved)]>,
     ) -> Result<Vec<(u32, String, u16, u64)>, Vec<String>> {
-        let known = names.unwrap_or_default().iter().cloned().collect();
+        let resolve = |name: &str| {
+            let mut known = names.unwrap_or_default().iter();
+            known.find(|(known, _)| *known == name).unwrap().1.clone()
+        };
         let options = Options {
-            place: "f",
+            file: "f",
             default_port: 30050,
             num_servers,
-            resolve: names.is_some(),
+            resolver: names.is_some().then_some(&resolve),
         };
-        let planned = lines("f", text.as_bytes()).and_then(|lines| plan(&lines, &known, &options));
+        let planned = lines("f", text.as_bytes()).and_then(|lines| plan(&lines, &options));
         match planned {
             Ok(hosts) => Ok(hosts
                 .into_iter()
@@ -373,12 +319,12 @@ mod tests {
         }
         let got = lines("f", "10.0.0\n".repeat(40_000).as_bytes()).and_then(|lines| {
             let options = Options {
-                place: "f",
+                file: "f",
                 default_port: 1,
                 num_servers: 1,
-                resolve: false,
+                resolver: None,
             };
-            plan(&lines, &HashMap::new(), &options)
+            plan(&lines, &options)
         });
         assert_eq!(got.expect_err("40,000 wrong lines").0.len(), MAX_FAULTS);
     }

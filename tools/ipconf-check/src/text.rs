@@ -17,90 +17,65 @@ pub const MAX_FAULTS: usize = 1000;
 /// A line with words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
+    /// Where it is, for messages: `FILE:LINE`.
+    pub place: String,
     /// The number of the line, counted from 1.
     pub number: u64,
     /// The words, at least one.
     pub words: Vec<String>,
 }
 
-const A_LINE_A_HOST: &str = "save the file as plain text, a line a host";
-
 /// The lines that have words. White space is what Python takes for it, because DGL splits with
 /// `str.split`: blanks, tabs, and the no-break space of a web page. Line ends of Unix, Windows and
 /// old Macs, a byte order mark, blank lines and comments are accepted.
-pub fn lines(place: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
+pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
+    let fault = |place: &str, problem: String| {
+        Fault::data(place, problem).fix("save the file as plain text, a line a host")
+    };
     if text.len() as u64 > MAX_BYTES {
-        return Err(Fault::data(
-            place,
-            format!("more than {MAX_BYTES} bytes: this is not a list of hosts"),
-        )
-        .fix(A_LINE_A_HOST)
-        .report());
+        let problem = format!("more than {MAX_BYTES} bytes: this is not a list of hosts");
+        return Err(fault(file, problem).report());
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
-        let fault = Fault::data(place, "is UTF-16 or no text at all, which DGL cannot read");
-        let file = record::quote::shown(place);
-        return Err(fault
-            .fix(format!(
-                "save it as plain text, or: iconv -f utf-16 -t utf-8 {file}"
-            ))
-            .report());
+        let shown = record::quote::shown(file);
+        return Err(
+            Fault::data(file, "is UTF-16 or no text at all, which DGL cannot read")
+                .fix(format!(
+                    "save it as plain text, or: iconv -f utf-16 -t utf-8 {shown}"
+                ))
+                .report(),
+        );
     }
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
-    let one_kind_of_end = text.replace("\r\n", "\n").replace('\r', "\n");
-    // the blank makes csv count an empty line
-    let spaced: String = one_kind_of_end
-        .split('\n')
-        .map(|line| format!(" {}\n", line.replace(char::is_whitespace, " ")))
-        .collect();
+    let text = text.replace("\r\n", "\n");
     let mut lines = Vec::new();
     let mut report = Report::default();
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(b' ')
-        .has_headers(false)
-        .flexible(true)
-        .quoting(false)
-        .from_reader(spaced.as_bytes());
-    for row in reader.records() {
-        let row = row.map_err(|error| Fault::data(place, error.to_string()).fix(A_LINE_A_HOST))?;
-        let number = row.position().map_or(0, csv::Position::line);
-        match words(&row) {
-            Ok(words) if words.is_empty() => {}
-            Ok(words) => lines.push(Line { number, words }),
-            Err(problem) => report.push(Fault::data(at(place, number), problem).fix(A_LINE_A_HOST)),
+    for (number, line) in (1..).zip(text.split(['\n', '\r'])) {
+        let place = format!("{file}:{number}");
+        if line.len() > MAX_LINE {
+            report.push(fault(&place, format!("a line of {} bytes", line.len())));
+        } else if line.contains('\u{fffd}') {
+            report.push(fault(&place, "is not UTF-8 text".to_owned()));
+        }
+        let words = line.split_whitespace().map(str::to_owned);
+        let words: Vec<String> = words.take_while(|word| !word.starts_with('#')).collect();
+        if !words.is_empty() {
+            lines.push(Line {
+                place,
+                number,
+                words,
+            });
         }
         if lines.len() > MAX_LINES {
-            report.push(
-                Fault::data(place, format!("more than {MAX_LINES} hosts")).fix(A_LINE_A_HOST),
-            );
+            report.push(fault(file, format!("more than {MAX_LINES} hosts")));
+            break;
         }
-        if report.0.len() >= MAX_FAULTS || lines.len() > MAX_LINES {
+        if report.0.len() >= MAX_FAULTS {
             break;
         }
     }
     report.check()?;
     Ok(lines)
-}
-
-fn words(row: &csv::StringRecord) -> Result<Vec<String>, String> {
-    let bytes = row.as_slice().len();
-    if bytes > MAX_LINE {
-        return Err(format!("a line of {bytes} bytes"));
-    }
-    if row.as_slice().contains('\u{fffd}') {
-        return Err("is not UTF-8 text".to_owned());
-    }
-    Ok(row
-        .iter()
-        .filter(|word| !word.is_empty())
-        .take_while(|word| !word.starts_with('#'))
-        .map(str::to_owned)
-        .collect())
-}
-
-/// The place of a line in messages: `FILE:LINE`.
-pub fn at(place: &str, number: u64) -> String {
-    format!("{place}:{number}")
 }
 
 /// Whether a word can be a host's name, with nothing that a shell or ssh would take for something
