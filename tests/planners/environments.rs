@@ -214,7 +214,7 @@ fn what_is_no_environment_is_told() {
             "--venv '~/w'",
             74,
             "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: make it there: python3 -m venv \
-             HOME/w\n",
+             ~/w; or say --conda",
         ),
         (
             "--venv HOME/other",
@@ -224,13 +224,14 @@ fn what_is_no_environment_is_told() {
         (
             "--venv HOME/miniconda3/envs/gnn",
             74,
-            "HOME/miniconda3/envs/gnn is a conda environment\n  fix: say --conda HOME/",
+            "HOME/miniconda3/envs/gnn is a conda environment\n  fix: make it there: python3 -m venv \
+             HOME/miniconda3/envs/gnn; or say --conda if it is conda's\n",
         ),
         (
             "--conda HOME/v",
             74,
-            "HOME/v is not a conda environment: it has no conda-meta\n  fix: name a venv with \
-             --venv\n",
+            "HOME/v is not a conda environment: it has no conda-meta\n  fix: conda env list tells \
+             there which there are; --conda takes a folder too, and --venv that of a venv\n",
         ),
         (
             "--conda HOME/w",

@@ -8,31 +8,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use wire::probe::{Environment, EnvironmentFailure, Python};
+use wire::Failure;
+use wire::probe::Python;
 
 /// `conda info --base` starts a Python; if that takes longer, it hangs.
 const CONDA_LIMIT: Duration = Duration::from_secs(20);
 
+/// A venv or a conda environment.
+pub struct Environment {
+    pub prefix: String,
+    pub interpreter: String,
+    /// Its name in conda, if it is one of conda's.
+    pub conda_env: Option<String>,
+}
+
 /// Finds the environment that is asked for; `None` if a command was named instead.
-pub fn find(python: &Python) -> Result<Option<Environment>, EnvironmentFailure> {
+pub fn find(python: &Python) -> Result<Option<Environment>, Failure> {
     let prefix = match python {
         Python::Command(_) => return Ok(None),
-        Python::Venv(folder) => venv(folder)?,
-        Python::Conda(name) if name.contains('/') || name == "~" => conda_folder(name)?,
+        Python::Venv(folder) => given_folder(folder, false)?,
+        Python::Conda(name) if name.contains('/') || name == "~" => given_folder(name, true)?,
         Python::Conda(name) => conda_named(name)?,
     };
-    let interpreters = ["python3", "python"].map(|name| prefix.join("bin").join(name));
-    let Some(interpreter) = interpreters.iter().find(|file| is_executable(file)) else {
-        return Err(EnvironmentFailure::NoInterpreter {
-            prefix: text(&prefix),
-        });
+    let interpreters = ["bin/python3", "bin/python"].map(|name| prefix.join(name));
+    let is_executable = |file: &&PathBuf| access(*file, AccessFlags::X_OK).is_ok();
+    let Some(interpreter) = interpreters.iter().find(is_executable) else {
+        return Err(Failure::new(format!("no bin/python3 in {}", text(&prefix))));
     };
     let conda_env = matches!(python, Python::Conda(_)).then(|| name_in_conda(&prefix));
     Ok(Some(Environment {
         prefix: text(&prefix),
         interpreter: text(interpreter),
         conda_env,
-        path: env::var("PATH").unwrap_or_default(),
     }))
 }
 
@@ -40,20 +47,13 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn is_executable(file: &Path) -> bool {
-    access(file, AccessFlags::X_OK).is_ok()
-}
-
 fn is_conda(folder: &Path) -> bool {
     folder.join("conda-meta").is_dir()
 }
 
-fn home() -> PathBuf {
-    env::var_os("HOME").map(PathBuf::from).unwrap_or_default()
-}
-
 /// A path in which a leading `~` is this user's home.
 fn at_home(path: &str) -> PathBuf {
+    let home = || env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     match path.strip_prefix('~') {
         Some("") => home(),
         Some(rest) if rest.starts_with('/') => home().join(rest.trim_start_matches('/')),
@@ -61,207 +61,149 @@ fn at_home(path: &str) -> PathBuf {
     }
 }
 
-fn venv(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
+fn given_folder(folder: &str, of_conda: bool) -> Result<PathBuf, Failure> {
     let prefix = at_home(folder);
-    match prefix.is_dir() {
-        false => Err(EnvironmentFailure::NoSuchFolder {
-            prefix: text(&prefix),
-        }),
-        true if is_conda(&prefix) => Err(EnvironmentFailure::IsConda {
-            prefix: text(&prefix),
-        }),
-        true => Ok(prefix),
-    }
-}
-
-fn conda_folder(folder: &str) -> Result<PathBuf, EnvironmentFailure> {
-    let prefix = at_home(folder);
-    match prefix.is_dir() {
-        false => Err(EnvironmentFailure::NoSuchFolder {
-            prefix: text(&prefix),
-        }),
-        true if !is_conda(&prefix) => Err(EnvironmentFailure::NotConda {
-            prefix: text(&prefix),
-        }),
-        true => Ok(prefix),
-    }
-}
-
-fn conda_named(name: &str) -> Result<PathBuf, EnvironmentFailure> {
-    let roots = roots();
-    if name == "base"
-        && let Some(root) = roots.iter().find(|root| is_conda(root))
-    {
-        return Ok(root.clone());
-    }
-    let folders = environment_folders(&roots);
-    let listed = || {
-        written_down()
-            .into_iter()
-            .find(|prefix| prefix.file_name().is_some_and(|own| own == name) && is_conda(prefix))
+    let shown = text(&prefix);
+    let problem = match (prefix.is_dir(), is_conda(&prefix)) {
+        (false, _) => format!("no such folder: {shown}"),
+        (true, true) if !of_conda => format!("{shown} is a conda environment"),
+        (true, false) if of_conda => {
+            format!("{shown} is not a conda environment: it has no conda-meta")
+        }
+        (true, _) => return Ok(prefix),
     };
-    let below = || {
-        folders
+    Err(Failure::new(problem))
+}
+
+fn conda_named(name: &str) -> Result<PathBuf, Failure> {
+    let mut roots = roots();
+    let folders = environment_folders(&roots);
+    // conda notes which environments it made elsewhere
+    let noted = fs::read_to_string(at_home("~/.conda/environments.txt")).unwrap_or_default();
+    let noted = noted.lines().map(PathBuf::from);
+    let noted = noted.filter(|prefix| prefix.file_name().is_some_and(|own| own == name));
+    let found = match name {
+        "base" => roots.drain(..).find(|root| is_conda(root)),
+        _ => folders
             .iter()
             .map(|folder| folder.join(name))
-            .find(|prefix| is_conda(prefix))
+            .chain(noted)
+            .find(|prefix| is_conda(prefix)),
     };
-    if name != "base"
-        && let Some(prefix) = below().or_else(listed)
-    {
-        return Ok(prefix);
-    }
-    let mut looked_in: Vec<String> = folders
-        .iter()
-        .filter(|folder| folder.is_dir())
-        .map(|folder| text(folder))
-        .collect();
-    let mut seen = std::collections::HashSet::new();
-    looked_in.retain(|folder| seen.insert(folder.clone()));
-    Err(EnvironmentFailure::NoSuchName { looked_in })
-}
-
-/// The environments that conda has noted because it made them elsewhere.
-fn written_down() -> Vec<PathBuf> {
-    let text = fs::read_to_string(home().join(".conda/environments.txt")).unwrap_or_default();
-    text.lines()
-        .filter(|line| line.starts_with('/'))
-        .map(PathBuf::from)
-        .collect()
+    found.ok_or_else(|| {
+        let mut searched = Vec::new();
+        for folder in folders.iter().filter(|folder| folder.is_dir()) {
+            if !searched.contains(&text(folder)) {
+                searched.push(text(folder));
+            }
+        }
+        let searched = match searched.is_empty() {
+            true => "the places where conda usually is".to_owned(),
+            false => searched.join(", "),
+        };
+        Failure::new(format!("no conda environment {name} in {searched}"))
+    })
 }
 
 /// The folders in which conda may be: as the login's environment tells, or where its installers put
 /// it. A shell that is not a login shell usually knows nothing of conda.
 fn roots() -> Vec<PathBuf> {
-    let mut roots = Vec::new();
-    match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
-        Some(exe) => roots.extend(Path::new(&exe).ancestors().nth(2).map(Path::to_owned)),
-        None => roots.extend(conda_says()),
-    }
-    let usual = [
-        "miniconda3",
-        "anaconda3",
-        "miniforge3",
-        "mambaforge",
-        "micromamba",
-        ".local/share/mamba",
-    ];
-    let everybodys = [
-        "conda",
-        "miniconda3",
-        "anaconda3",
-        "miniforge3",
-        "mambaforge",
-    ];
+    let conda = match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
+        Some(exe) => Path::new(&exe).ancestors().nth(2).map(Path::to_owned),
+        None => conda_base(),
+    };
     let mamba = env::var_os("MAMBA_ROOT_PREFIX").map(PathBuf::from);
-    let own = usual.iter().map(|name| home().join(name));
-    let all = mamba
-        .into_iter()
-        .chain(own)
-        .chain(everybodys.iter().map(|name| Path::new("/opt").join(name)));
-    roots.extend(all.filter(|folder| folder.is_dir()));
-    roots
+    let usual = [
+        "~/miniconda3",
+        "~/anaconda3",
+        "~/miniforge3",
+        "~/mambaforge",
+        "~/micromamba",
+        "~/.local/share/mamba",
+        "/opt/conda",
+        "/opt/miniconda3",
+        "/opt/anaconda3",
+        "/opt/miniforge3",
+        "/opt/mambaforge",
+    ];
+    let all = conda.into_iter().chain(mamba).chain(usual.map(at_home));
+    all.filter(|folder| folder.is_dir()).collect()
 }
 
 /// The answer of `conda info --base`, if there is such a program.
-fn conda_says() -> Option<PathBuf> {
+fn conda_base() -> Option<PathBuf> {
     let mut conda = Command::new("conda");
     conda.args(["info", "--base"]);
-    let said = command::ask(conda, CONDA_LIMIT, 64 << 10).ok()?.text();
-    said.lines()
+    let answer = command::ask(conda, CONDA_LIMIT, 64 << 10).ok()?.text();
+    answer
+        .lines()
         .find(|line| line.starts_with('/'))
         .map(PathBuf::from)
 }
 
 /// The folders that hold environments, in conda's order.
 fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
-    let listed = ["CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"]
-        .map(|name| env::var(name).unwrap_or_default())
-        .join(":");
+    let listed =
+        ["CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"].map(|name| env::var_os(name).unwrap_or_default());
     let mut folders: Vec<PathBuf> = listed
-        .split(':')
-        .filter(|path| path.starts_with('/'))
-        .map(PathBuf::from)
-        .collect();
-    let below = [
-        ".condarc",
-        ".mambarc",
-        ".conda/.condarc",
-        ".conda/condarc",
-        ".config/conda/.condarc",
-        ".config/conda/condarc",
-    ];
-    let of_user = below.iter().map(|name| home().join(name));
-    let of_machine = ["/etc/conda/.condarc", "/etc/conda/condarc"]
         .iter()
-        .map(PathBuf::from);
-    let of_roots = roots.iter().map(|root| root.join(".condarc"));
+        .flat_map(env::split_paths)
+        .filter(|path| path.is_absolute())
+        .collect();
+    let usual = [
+        "~/.condarc",
+        "~/.mambarc",
+        "~/.conda/.condarc",
+        "~/.conda/condarc",
+        "~/.config/conda/.condarc",
+        "~/.config/conda/condarc",
+        "/etc/conda/.condarc",
+        "/etc/conda/condarc",
+    ];
     let named = env::var_os("CONDARC").map(PathBuf::from);
-    for file in named
-        .into_iter()
-        .chain(of_user)
-        .chain(of_machine)
-        .chain(of_roots)
-    {
+    let of_roots = roots.iter().map(|root| root.join(".condarc"));
+    for file in named.into_iter().chain(usual.map(at_home)).chain(of_roots) {
         let text = fs::read_to_string(file).unwrap_or_default();
-        folders.extend(folders_of_condarc(&text, &home()));
+        folders.extend(folders_of_condarc(&text).iter().map(|path| at_home(path)));
     }
     folders.extend(roots.iter().map(|root| root.join("envs")));
-    folders.push(home().join(".conda/envs"));
+    folders.push(at_home("~/.conda/envs"));
     folders
 }
 
-/// The list `envs_dirs` of a condarc, as a block or in brackets, with `~` and `$HOME` written out.
-fn folders_of_condarc(text: &str, home: &Path) -> Vec<PathBuf> {
+/// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` stands
+/// for the home.
+fn folders_of_condarc(text: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut in_list = false;
     for line in text.lines() {
-        let trimmed = line.trim_start();
-        if let Some(value) = list_of_environments(line) {
-            in_list = true;
-            if let Some((_, brackets)) = value.split_once('[') {
-                in_list = false;
-                let inner = brackets.split(']').next().unwrap_or_default();
-                folders.extend(
-                    inner
-                        .split(',')
-                        .filter_map(|item| folder_of_item(item, home)),
-                );
+        let key = ["envs_dirs", "envs_path"]
+            .iter()
+            .find_map(|key| line.strip_prefix(key)?.trim_start().strip_prefix(':'));
+        let items = match (key, line.trim_start().strip_prefix('-')) {
+            (Some(items), _) => items,
+            (None, Some(item)) if in_list => item,
+            _ => {
+                in_list &= line.is_empty() || line.starts_with([' ', '\t', '#']);
+                continue;
             }
-        } else if let Some(item) = trimmed.strip_prefix('-').filter(|_| in_list) {
-            folders.extend(folder_of_item(item, home));
-        } else if !line.starts_with([' ', '\t', '#']) && !line.is_empty() {
-            in_list = false;
+        };
+        in_list = true;
+        let items = items.split(" #").next().unwrap_or_default();
+        for item in items.split(['[', ',', ']']) {
+            let path = item.trim().trim_matches(['"', '\'']);
+            let home = ["~", "$HOME", "${HOME}"]
+                .iter()
+                .find_map(|home| path.strip_prefix(home))
+                .filter(|rest| rest.is_empty() || rest.starts_with('/'));
+            match home {
+                Some(below) => folders.push(format!("~{below}")),
+                None if path.starts_with('/') => folders.push(path.to_owned()),
+                None => {}
+            }
         }
     }
     folders
-}
-
-/// The text behind the key, if this line has it.
-fn list_of_environments(line: &str) -> Option<&str> {
-    let rest = line
-        .strip_prefix("envs_dirs")
-        .or_else(|| line.strip_prefix("envs_path"))?;
-    rest.trim_start().strip_prefix(':')
-}
-
-fn folder_of_item(item: &str, home: &Path) -> Option<PathBuf> {
-    let comment = item
-        .find(" #")
-        .or_else(|| item.find("\t#"))
-        .unwrap_or(item.len());
-    let item = item[..comment].trim_matches([' ', '\t', '"', '\'', '\r']);
-    let in_home = |name: &str| {
-        item.strip_prefix(name)
-            .filter(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    match in_home("~")
-        .or_else(|| in_home("$HOME"))
-        .or_else(|| in_home("${HOME}"))
-    {
-        Some(rest) => Some(home.join(rest.trim_start_matches('/'))),
-        None => item.starts_with('/').then(|| PathBuf::from(item)),
-    }
 }
 
 /// The name of an environment in conda: `base`, the name of a folder in an `envs`, or else its
@@ -292,11 +234,11 @@ mod tests {
             ),
             (
                 "envs_dirs: [/else, ~/d2]\nother: [/no]\n",
-                &["/else", "/h/d2"],
+                &["/else", "~/d2"],
             ),
             (
                 "envs_path:\n- $HOME/d3\n- ${HOME}\n- $HOMES/x\n",
-                &["/h/d3", "/h"],
+                &["~/d3", "~"],
             ),
             ("envs_dirs:\n  - relative\nothers:\n  - /no\n", &[]),
             (
@@ -307,12 +249,7 @@ mod tests {
             ("", &[]),
         ];
         for (text, expected) in table {
-            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
-            assert_eq!(
-                folders_of_condarc(text, Path::new("/h")),
-                expected,
-                "{text}"
-            );
+            assert_eq!(folders_of_condarc(text), expected, "{text}");
         }
     }
 }

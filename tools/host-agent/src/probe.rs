@@ -1,106 +1,188 @@
 //! Finds out what this host is and has.
 
 use crate::claim::{self, HeldName};
-use crate::{command, environment, nvidia, procfs, python, reap, shell};
+use crate::environment::{self, Environment};
+use crate::python::{self, PythonFacts};
+use crate::{command, nvidia, procfs, reap};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use nix::sys::statvfs::statvfs;
+use record::{Facts, GpuCard};
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
-use wire::probe::{
-    Card, Environment, GpuCard, Interpreter, Occupancy, Probe, Probed, Python, SERVER_PORTS,
-};
+use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
 /// Activating conda takes seconds; what takes longer than this hangs. The tool that asks waits a
 /// little longer.
 const PYTHON_LIMIT: Duration = Duration::from_secs(50);
 /// How much output of a setup and a Python is kept.
-const PYTHON_SAYS: usize = 256 << 10;
+const MAX_OUTPUT: usize = 256 << 10;
 /// The ports on which torch's rendezvous may listen; its own default is 29500.
 const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 
 /// Answers the question about this host.
-pub fn probe(wanted: &Probe) -> Probed {
-    // it may take as long as the Python, and both together longer than anybody waits
-    let gpu_cards = GpuCards::look_for();
-    let mut probed = Probed {
-        cards: cards(),
-        cpus: u32::try_from(procfs::usable_cpus().len())
-            .ok()
-            .filter(|cpus| *cpus > 0),
-        numa_cores: procfs::cores_by_node(),
-        mem_bytes: procfs::memory_bytes(),
-        mem_limit_bytes: memory_limit_bytes(),
-        shm_free_bytes: free_bytes(Path::new("/dev/shm")),
-        gpus: gpus(),
-        nofile: most_open_files(),
-        master_port: master_port(wanted.server_ports),
-        home: env::var_os("HOME").map(Text),
-        ..Probed::default()
+pub fn probe(request: &Probe) -> Probed {
+    let is_server_port = |port: &u16| {
+        let servers = request.server_ports;
+        servers.is_some_and(|(first, last)| (first..=last).contains(port))
     };
-    if let Some(workspace) = &wanted.workspace {
-        let folder = nearest_folder(Path::new(workspace));
-        probed.free_bytes = free_bytes(&folder);
-        let real = fs::canonicalize(&folder).unwrap_or(folder);
-        probed.workspace_fs = procfs::file_system(&real.to_string_lossy());
-    }
-    match environment::find(&wanted.python) {
-        Ok(environment) => {
-            match ask_python(wanted, environment.as_ref()) {
-                Ok(interpreter) => probed.python = Some(interpreter),
-                Err(why) => probed.python_failure = Some(why),
-            }
-            probed.environment = environment;
-        }
-        Err(failure) => probed.environment_failure = Some(failure),
-    }
-    if wanted.occupancy {
-        probed.occupancy = Some(occupancy(wanted.server_ports));
-    }
-    match gpu_cards.found() {
-        Ok(cards) => probed.gpu_cards = cards,
-        Err(failure) => probed.gpu_failure = Some(failure),
-    }
-    if probed.gpus == 0 {
-        probed.gpus = u32::try_from(probed.gpu_cards.len()).unwrap_or(u32::MAX);
-    }
-    probed
-}
-
-/// What nvidia-smi tells of the cards, which it is asked for in a thread of its own.
-enum GpuCards {
-    /// nvidia-smi is not there.
-    None,
-    Asked(io::Result<JoinHandle<Result<Vec<GpuCard>, Failure>>>),
-}
-
-impl GpuCards {
-    fn look_for() -> GpuCards {
-        let Some(program) = nvidia::program() else {
-            return GpuCards::None;
+    thread::scope(|scope| {
+        // it may take as long as the Python, and both together longer than anybody waits
+        let gpu_cards = thread::Builder::new().spawn_scoped(scope, gpu_cards);
+        let mut probed = Probed {
+            facts: facts(request.workspace.as_deref()),
+            interfaces: interfaces(),
+            ..Probed::default()
         };
-        let look = move || nvidia::cards::look(&program, nvidia::cards::LIMIT);
-        GpuCards::Asked(thread::Builder::new().spawn(look))
-    }
-
-    fn found(self) -> Result<Vec<GpuCard>, Failure> {
-        match self {
-            GpuCards::None => Ok(Vec::new()),
-            GpuCards::Asked(Err(error)) => Err(nvidia::cards::failure(&error)),
-            // a panic ends this program
-            GpuCards::Asked(Ok(thread)) => thread.join().unwrap_or_else(|_| Ok(Vec::new())),
+        // only a listener prevents torch's rendezvous; the graph servers will listen later
+        let taken = procfs::listening_ports();
+        let mut ports = MASTER_PORTS;
+        probed.facts.master_port =
+            ports.find(|port| !is_server_port(port) && !taken.contains(port));
+        find_python(request, &mut probed);
+        if request.occupancy {
+            probed.occupancy = occupancy(is_server_port);
         }
+        let gpu_cards = gpu_cards
+            .map_err(|error| nvidia::cards::failure(&error))
+            // a panic ends this program
+            .and_then(|thread| thread.join().unwrap_or_else(|_| Ok(Vec::new())));
+        match gpu_cards {
+            Ok(cards) => probed.facts.gpu_cards = cards,
+            Err(failure) => probed.gpu_failure = Some(failure),
+        }
+        // the driver counts; below Windows it has no such folder, and nvidia-smi counts
+        let counted = fs::read_dir("/proc/driver/nvidia/gpus");
+        let counted = counted.map_or(0, |entries| entries.flatten().count());
+        let gpus = match counted {
+            0 => probed.facts.gpu_cards.len(),
+            counted => counted,
+        };
+        probed.facts.gpus = u32::try_from(gpus).ok();
+        probed
+    })
+}
+
+/// What nvidia-smi tells of the cards; nothing where it is not there.
+fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
+    nvidia::program().map_or(Ok(Vec::new()), |program| {
+        nvidia::cards::query(&program, nvidia::cards::LIMIT)
+    })
+}
+
+/// What the kernel and the environment of this process tell.
+fn facts(workspace: Option<&str>) -> Facts {
+    let mem_bytes = procfs::memory_bytes();
+    let cpus = u32::try_from(procfs::usable_cpus().len()).ok();
+    let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, RLIM_INFINITY));
+    let home = env::var_os("HOME");
+    let folder = workspace.map(|workspace| {
+        let mut there = Path::new(workspace).ancestors();
+        let there = there.find(|folder| folder.is_dir());
+        let there = there.unwrap_or(Path::new("."));
+        fs::canonicalize(there).unwrap_or_else(|_| there.to_owned())
+    });
+    Facts {
+        cpus: cpus.filter(|cpus| *cpus > 0),
+        numa_cores: procfs::cores_by_node(),
+        mem_bytes,
+        mem_limit_bytes: procfs::cgroup::memory_limit_bytes()
+            .filter(|limit| mem_bytes.is_none_or(|all| *limit < all)),
+        shm_free_bytes: procfs::free_bytes(Path::new("/dev/shm")),
+        free_bytes: folder.as_deref().and_then(procfs::free_bytes),
+        workspace_fs: folder.and_then(|folder| procfs::file_system(&folder.to_string_lossy())),
+        nofile: Some(open_files).filter(|limit| *limit != RLIM_INFINITY),
+        home: home.map(|home| home.to_string_lossy().into_owned()),
+        ..Facts::default()
     }
 }
 
-fn occupancy(servers: Option<(u16, u16)>) -> Occupancy {
+/// The environment that is asked for, and the Python in it.
+fn find_python(request: &Probe, probed: &mut Probed) {
+    let environment = match environment::find(&request.python) {
+        Ok(environment) => environment,
+        Err(failure) => {
+            probed.environment_failure = Some(failure);
+            return;
+        }
+    };
+    let facts = &mut probed.facts;
+    let path = env::var("PATH").unwrap_or_default();
+    let (interpreter, variables) = match (&environment, &request.python) {
+        (Some(environment), _) => (&environment.interpreter, variables(environment, &path)),
+        (None, Python::Command(word) | Python::Conda(word) | Python::Venv(word)) => {
+            (word, Vec::new())
+        }
+    };
+    match ask_python(interpreter.as_ref(), &variables, request.setup.as_deref()) {
+        Ok(python) => {
+            (facts.python, facts.python_path) = (python.version, python.executable);
+            (facts.dgl, facts.torch) = (python.dgl, python.torch);
+        }
+        Err(why) => {
+            let why = Some(why).filter(|why| !why.is_empty());
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            let problem = format!("{interpreter} does not run there{why}");
+            probed.python_failure = Some(Failure::new(problem));
+        }
+    }
+    if let Some(environment) = environment {
+        facts.prefix = Some(environment.prefix);
+        facts.conda_env = environment.conda_env;
+        facts.path = Some(path);
+    }
+}
+
+/// Runs the Python as the job will: after the setup, in the environment.
+fn ask_python(
+    interpreter: &OsStr,
+    variables: &[(String, Text)],
+    setup: Option<&str>,
+) -> Result<PythonFacts, String> {
+    let invocation = python::asked_in_shell(interpreter, variables, setup);
+    let mut command = Command::new(&invocation.words[0]);
+    command
+        .args(&invocation.words[1..])
+        .env(python::QUESTION_VARIABLE, python::QUESTION)
+        .envs(invocation.env);
+    python::facts_of(
+        command::ask(command, PYTHON_LIMIT, MAX_OUTPUT),
+        PYTHON_LIMIT,
+    )
+}
+
+/// The environment variables that dgl-env sets for the processes of the job.
+fn variables(environment: &Environment, path: &str) -> Vec<(String, Text)> {
+    let Environment {
+        prefix,
+        interpreter,
+        conda_env,
+    } = environment;
+    let mut variables = vec![
+        ("PATH", format!("{prefix}/bin:{path}")),
+        ("DGL_TOOLS_PYTHON", interpreter.clone()),
+    ];
+    match conda_env {
+        Some(name) => variables.extend([
+            ("CONDA_PREFIX", prefix.clone()),
+            ("CONDA_DEFAULT_ENV", name.clone()),
+        ]),
+        None => variables.push(("VIRTUAL_ENV", prefix.clone())),
+    }
+    variables
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Text::from(value.as_str())))
+        .collect()
+}
+
+/// The names of jobs, and the ports that a socket uses or a job has claimed.
+fn occupancy(is_server_port: impl Fn(&u16) -> bool) -> Occupancy {
     let (mut jobs, mut ports) = (reap::names(), BTreeSet::new());
     for claimed in claim::all_held() {
         match claimed {
@@ -108,133 +190,33 @@ fn occupancy(servers: Option<(u16, u16)>) -> Occupancy {
             HeldName::Port(port) => drop(ports.insert(port)),
         }
     }
-    let sockets = procfs::tcp_sockets();
+    let sockets = procfs::tcp_sockets().into_iter();
     ports.extend(
         sockets
-            .iter()
-            .filter(|one| !one.lingers())
-            .map(|one| one.port),
+            .filter(|socket| !socket.lingers())
+            .map(|socket| socket.port),
     );
-    let of_interest = |port: &u16| {
-        SERVER_PORTS.contains(port)
-            || servers.is_some_and(|(first, last)| (first..=last).contains(port))
-    };
+    ports.retain(|port| SERVER_PORTS.contains(port) || is_server_port(port));
     Occupancy {
         jobs: jobs.into_iter().collect(),
-        ports: ports.into_iter().filter(of_interest).collect(),
+        ports: ports.into_iter().collect(),
     }
 }
 
 /// The first address of each network interface, which is what SIOCGIFADDR tells DGL. An alias such
 /// as `eth0:1` is not an interface.
-fn cards() -> Vec<Card> {
-    let mut cards: Vec<Card> = Vec::new();
+fn interfaces() -> Vec<Interface> {
+    let mut found: Vec<Interface> = Vec::new();
     for interface in getifaddrs().into_iter().flatten() {
-        let Some(address) = interface
-            .address
-            .and_then(|address| Some(address.as_sockaddr_in()?.ip()))
-        else {
-            continue;
-        };
+        let address = interface.address;
+        let address = address.and_then(|address| Some(address.as_sockaddr_in()?.ip()));
         let name = interface.interface_name;
-        if !name.contains(':') && !cards.iter().any(|card| card.name == name) {
-            cards.push(Card { name, address });
+        if let Some(address) = address
+            && !name.contains(':')
+            && !found.iter().any(|known| known.name == name)
+        {
+            found.push(Interface { name, address });
         }
     }
-    cards
-}
-
-/// The memory that a control group allows, if it is less than the host has.
-fn memory_limit_bytes() -> Option<u64> {
-    let limit = procfs::cgroup::memory_limit_bytes()?;
-    let is_less = procfs::memory_bytes().is_none_or(|all| limit < all);
-    is_less.then_some(limit)
-}
-
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let room = statvfs(folder).ok()?;
-    room.blocks_available().checked_mul(room.fragment_size())
-}
-
-/// The folder itself or, if it does not exist, the nearest parent that does.
-fn nearest_folder(folder: &Path) -> PathBuf {
-    let there = folder.ancestors().find(|folder| folder.is_dir());
-    there.map_or_else(|| PathBuf::from("."), Path::to_owned)
-}
-
-/// What the driver counts; below Windows it has no such folder, and nvidia-smi counts.
-fn gpus() -> u32 {
-    let count =
-        fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count());
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn most_open_files() -> Option<u64> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    (hard != RLIM_INFINITY).then_some(hard)
-}
-
-/// Only a listener prevents torch's rendezvous; the graph servers will listen later.
-fn master_port(servers: Option<(u16, u16)>) -> Option<u16> {
-    let taken = procfs::listening_ports();
-    let of_server = |port: u16| servers.is_some_and(|(first, last)| (first..=last).contains(&port));
-    MASTER_PORTS
-        .into_iter()
-        .find(|port| !of_server(*port) && !taken.contains(port))
-}
-
-/// Runs the Python as the job will: after the setup, in the environment.
-fn ask_python(wanted: &Probe, environment: Option<&Environment>) -> Result<Interpreter, Failure> {
-    let interpreter = match (environment, &wanted.python) {
-        (Some(environment), _) => &environment.interpreter,
-        (None, Python::Command(word) | Python::Conda(word) | Python::Venv(word)) => word,
-    };
-    let text = [
-        b"exec ",
-        &*shell::quoted(interpreter.as_ref()),
-        b" -c '",
-        python::ASK.as_bytes(),
-        b"'",
-    ]
-    .concat();
-    let variables = environment.map(variables).unwrap_or_default();
-    let invocation = shell::in_shell(&variables, wanted.setup.as_deref(), &text);
-    let mut command = Command::new(&invocation.words[0]);
-    command
-        .args(&invocation.words[1..])
-        .env(python::QUESTION_VARIABLE, python::QUESTION)
-        .envs(invocation.env);
-    let answer = command::ask(command, PYTHON_LIMIT, PYTHON_SAYS)
-        .map_err(|error| Failure::new(error.to_string()))?;
-    if answer.status.is_none() {
-        return Err(Failure::new(format!(
-            "no answer within {} s",
-            PYTHON_LIMIT.as_secs()
-        )));
-    }
-    python::facts_of(&answer.text())
-        .map(|facts| facts.interpreter)
-        .map_err(Failure::new)
-}
-
-/// The environment variables that dgl-env sets for the processes of the job.
-fn variables(environment: &Environment) -> Vec<(String, Text)> {
-    let mut variables = vec![
-        (
-            "PATH",
-            format!("{}/bin:{}", environment.prefix, environment.path),
-        ),
-        ("DGL_TOOLS_PYTHON", environment.interpreter.clone()),
-    ];
-    match &environment.conda_env {
-        Some(name) => variables.extend([
-            ("CONDA_PREFIX", environment.prefix.clone()),
-            ("CONDA_DEFAULT_ENV", name.clone()),
-        ]),
-        None => variables.push(("VIRTUAL_ENV", environment.prefix.clone())),
-    }
-    variables
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), Text::from(value.as_str())))
-        .collect()
+    found
 }

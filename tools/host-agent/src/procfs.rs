@@ -8,7 +8,7 @@ mod tcp;
 mod thread;
 mod topology;
 
-pub use host::{HostCounters, host_counters, memory_use};
+pub use host::{HostCounters, free_bytes, host_counters, memory_use};
 pub use process::{
     Environment, IoCounts, MappedFile, Mapping, Stat, command_line, environment, io, mapped_files,
     mapped_ranges, mappings, pids, socket_inodes, stat, status,

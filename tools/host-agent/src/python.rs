@@ -1,6 +1,12 @@
 //! What a Python reports about itself: its version, and which dgl and torch it would import.
 
-use wire::probe::Interpreter;
+use crate::command::Answer;
+use crate::shell::{self, Invocation};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::time::Duration;
+use wire::Text;
 
 /// The question, which is in a variable because csh takes no line end within quotes.
 pub const QUESTION: &str = include_str!("python_facts.py");
@@ -14,48 +20,68 @@ pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
 /// How many characters are shown of the line that tells why a Python does not run.
 const WHY_SHOWN: usize = 300;
 
-/// An answer.
+/// The facts about an interpreter; the versions are those of the packages that it would import.
 #[derive(Debug, Default, PartialEq)]
-pub struct Facts {
-    /// The facts about the interpreter.
-    pub interpreter: Interpreter,
+pub struct PythonFacts {
+    pub version: Option<String>,
+    /// The path of the interpreter itself.
+    pub executable: Option<String>,
+    pub dgl: Option<String>,
+    pub torch: Option<String>,
     /// Which of dgl and torch the script imports whenever it runs, if that is known.
     pub imports: Option<Vec<String>>,
 }
 
-/// Parses the answer. A setup may write too: only marked lines count, and the last other line tells
+/// How a shell of the user's asks an interpreter, after the setup.
+pub fn asked_in_shell(
+    interpreter: &OsStr,
+    env: &[(String, Text)],
+    setup: Option<&str>,
+) -> Invocation {
+    let interpreter = shell::quoted(interpreter);
+    let text = [b"exec ", &*interpreter, b" -c '", ASK.as_bytes(), b"'"].concat();
+    shell::in_shell(env, setup, &text)
+}
+
+/// The facts in an answer, or why the interpreter does not run.
+pub fn facts_of(answer: io::Result<Answer>, limit: Duration) -> Result<PythonFacts, String> {
+    let answer = answer.map_err(|error| error.to_string())?;
+    match answer.status {
+        Some(_) => parse(&answer.text()),
+        None => Err(format!("no answer within {} s", limit.as_secs())),
+    }
+}
+
+/// Parses an answer. A setup may write too: only marked lines count, and the last other line tells
 /// why there are none.
-pub fn facts_of(said: &str) -> Result<Facts, String> {
-    let mut facts = Facts::default();
-    let (mut marked, mut last) = (false, "");
-    for line in said.lines() {
-        let Some(fact) = line.strip_prefix("dgl-tools-fact ") else {
-            if !line.trim().is_empty() {
-                last = line;
-            }
-            continue;
-        };
-        marked = true;
-        let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
-        if name == "imports" {
-            facts.imports = Some(value.split_whitespace().map(str::to_owned).collect());
-            continue;
-        }
-        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
-        let interpreter = &mut facts.interpreter;
-        match name {
-            "python" => interpreter.version = value,
-            "executable" => interpreter.executable = value,
-            "dgl" => interpreter.dgl = value,
-            "torch" => interpreter.torch = value,
-            _ => {}
+fn parse(answer: &str) -> Result<PythonFacts, String> {
+    let mut facts = BTreeMap::new();
+    let mut last = "";
+    for line in answer.lines() {
+        if let Some(fact) = line.strip_prefix("dgl-tools-fact ") {
+            let (name, value) = fact.split_once(' ').unwrap_or((fact, ""));
+            facts.insert(name, value);
+        } else if !line.trim().is_empty() {
+            last = line;
         }
     }
-    if marked {
-        Ok(facts)
-    } else {
-        Err(last.chars().take(WHY_SHOWN).collect())
+    if facts.is_empty() {
+        return Err(last.chars().take(WHY_SHOWN).collect());
     }
+    let fact = |name| {
+        let value = facts.get(name).copied();
+        value
+            .filter(|value: &&str| !value.is_empty())
+            .map(str::to_owned)
+    };
+    let words = |value: &&str| value.split_whitespace().map(str::to_owned).collect();
+    Ok(PythonFacts {
+        version: fact("python"),
+        executable: fact("executable"),
+        dgl: fact("dgl"),
+        torch: fact("torch"),
+        imports: facts.get("imports").map(words),
+    })
 }
 
 #[cfg(test)]
@@ -67,21 +93,18 @@ mod tests {
         let whole = "Loading dgl/1.0\ndgl-tools-fact python 3.10.1\ndgl-tools-fact executable \
             /v/bin/python 3\n\
                      dgl-tools-fact dgl 2.1.0\ndgl-tools-fact imports dgl torch\nbye\n";
-        let Facts {
-            interpreter,
-            imports,
-        } = facts_of(whole).unwrap();
-        assert_eq!(interpreter.version.as_deref(), Some("3.10.1"));
-        assert_eq!(interpreter.executable.as_deref(), Some("/v/bin/python 3"));
+        let facts = parse(whole).unwrap();
+        assert_eq!(facts.version.as_deref(), Some("3.10.1"));
+        assert_eq!(facts.executable.as_deref(), Some("/v/bin/python 3"));
+        assert_eq!((facts.dgl.as_deref(), facts.torch), (Some("2.1.0"), None));
         assert_eq!(
-            (interpreter.dgl.as_deref(), interpreter.torch),
-            (Some("2.1.0"), None)
+            facts.imports,
+            Some(vec!["dgl".to_owned(), "torch".to_owned()])
         );
-        assert_eq!(imports, Some(vec!["dgl".to_owned(), "torch".to_owned()]));
         assert_eq!(
-            facts_of("hello\nsh: python9: not found\n \n").unwrap_err(),
+            parse("hello\nsh: python9: not found\n \n").unwrap_err(),
             "sh: python9: not found"
         );
-        assert_eq!(facts_of("").unwrap_err(), "");
+        assert_eq!(parse("").unwrap_err(), "");
     }
 }

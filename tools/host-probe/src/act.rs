@@ -276,12 +276,7 @@ fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> 
         .as_ref()
         .map(|answer| &answer.facts)
         .map_err(|fault| fault.problem.as_str());
-    let line = plan::rewritten(line, outcome)?;
-    let host = one.host;
-    match (host.id, host.of, host.port) == one.placement.numbers() {
-        true => Ok(line),
-        false => plan::placed(&line, one.placement),
-    }
+    plan::rewritten(line, one.placement, outcome)
 }
 
 /// The table for people, a line for each host.

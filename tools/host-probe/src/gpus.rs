@@ -1,7 +1,7 @@
 //! What the user should know of a host's GPUs.
 
 use record::error::Fault;
-use record::{GpuCard, GpuUser, Host, term};
+use record::{Facts, GpuCard, GpuUser, Host, term};
 use wire::Failure;
 
 /// What a driver and a desktop keep for themselves is less of a card than this part.
@@ -10,12 +10,8 @@ const SYSTEM_PART: u64 = 8;
 const USERS_SHOWN: usize = 4;
 
 /// Cards that others use, that are missing, or of which nothing can be told.
-pub fn warnings(
-    host: &Host,
-    count: u32,
-    cards: &[GpuCard],
-    failure: Option<&Failure>,
-) -> Vec<Fault> {
+pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fault> {
+    let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
     let warn = |problem: String| Fault::data(host.place(), problem);
     if let Some(failure) = failure {
         let fix = "run nvidia-smi there; until it works no process will find a GPU";
@@ -114,7 +110,12 @@ mod tests {
 
     fn told(count: u32, cards: &[GpuCard], failure: Option<&str>) -> Vec<String> {
         let failure = failure.map(Failure::new);
-        let warnings = warnings(&Host::default(), count, cards, failure.as_ref());
+        let facts = Facts {
+            gpus: Some(count),
+            gpu_cards: cards.to_vec(),
+            ..Facts::default()
+        };
+        let warnings = warnings(&Host::default(), &facts, failure.as_ref());
         warnings.iter().map(Fault::to_string).collect()
     }
 

@@ -3,19 +3,20 @@
 use super::{FORMAT, MAX_CARDS, bytes, number, rows};
 use crate::processes::JOB;
 use crate::{command, people, procfs};
+use record::{GpuCard, GpuUser};
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use wire::Failure;
-use wire::probe::{GpuCard, GpuUser};
 
 /// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
 /// card or a driver that hangs.
 pub const LIMIT: Duration = Duration::from_secs(20);
 /// What is kept of an answer.
-const MAX_SAID: usize = 256 << 10;
+const MAX_OUTPUT: usize = 256 << 10;
 /// Of the words of one that fails.
 const WHY_SHOWN: usize = 200;
 /// It fails with this where there is a driver and no card, as in a container that has none.
@@ -25,11 +26,27 @@ const NO_CARDS: &str = "No devices were found";
 const SHARING_SERVICE: &str = "nvidia-cuda-mps-server";
 
 /// The cards; or why nobody knows them.
-pub fn look(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
+pub fn query(program: &Path, limit: Duration) -> Result<Vec<GpuCard>, Failure> {
     let ask = |words: &[&str]| {
         let mut command = Command::new(program);
         command.args(words);
-        said(command::ask(command, limit, MAX_SAID), limit)
+        let answer = command::ask(command, limit, MAX_OUTPUT).map_err(|error| failure(&error))?;
+        let text = answer.text();
+        let why = match answer.status {
+            Some(status) if status.success() => return Ok(text),
+            Some(_) if text.starts_with(NO_CARDS) => return Ok(String::new()),
+            Some(status) => {
+                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                let lines = lines.collect::<Vec<_>>().join("; ");
+                let why = match lines.is_empty() {
+                    true => status.to_string(),
+                    false => lines.chars().take(WHY_SHOWN).collect(),
+                };
+                format!("fails: {why}")
+            }
+            None => format!("gave no answer within {} s", limit.as_secs()),
+        };
+        Err(Failure::new(format!("nvidia-smi {why}")))
     };
     // at once, because each may take until the limit
     thread::scope(|scope| {
@@ -53,47 +70,20 @@ pub fn failure(error: &io::Error) -> Failure {
     Failure::new(format!("nvidia-smi: {error}"))
 }
 
-/// What it said, if it ended well and in time.
-fn said(answer: io::Result<command::Answer>, limit: Duration) -> Result<String, Failure> {
-    let late = || {
-        let seconds = limit.as_secs();
-        Failure::new(format!("nvidia-smi gave no answer within {seconds} s"))
-    };
-    let answer = answer.map_err(|error| failure(&error))?;
-    let text = answer.text();
-    match answer.status.ok_or_else(late)? {
-        status if status.success() => Ok(text),
-        _ if text.starts_with(NO_CARDS) => Ok(String::new()),
-        status => Err(Failure::new(format!(
-            "nvidia-smi fails: {}",
-            why(&text, &status.to_string())
-        ))),
-    }
-}
-
-/// What it says when it fails, on one line; or its status where it says nothing.
-fn why(text: &str, status: &str) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    match lines.is_empty() {
-        true => status.to_owned(),
-        false => lines.join("; ").chars().take(WHY_SHOWN).collect(),
-    }
-}
-
-/// From what it said of cards, of processes and of parts.
+/// The cards from what it says of cards, of processes, and, with `-L`, of their parts:
+///
+///     GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-e86c…)
+///       MIG 3g.20gb     Device  0: (UUID: MIG-c738…)
 fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser) -> Vec<GpuCard> {
-    let mut uuids = Vec::new();
-    let mut found = Vec::new();
+    let mut found: Vec<GpuCard> = Vec::new();
+    // by the UUIDs of cards and of their parts
+    let mut indices: HashMap<&str, usize> = HashMap::new();
     for row in rows(cards).take(MAX_CARDS) {
         // a card that has fallen off the bus has words in place of its number
-        let Some(index) = number(row.first()).and_then(|index| u32::try_from(index).ok()) else {
+        let Some(index) = number(row.first()) else {
             continue;
         };
-        uuids.push(row.get(1).map_or(String::new(), |uuid| (*uuid).to_owned()));
+        indices.extend(row.get(1).map(|uuid| (*uuid, found.len())));
         found.push(GpuCard {
             index,
             mem_bytes: bytes(row.get(2)),
@@ -101,77 +91,56 @@ fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser
             ..GpuCard::default()
         });
     }
-    let parts = parts(list);
-    for (index, _) in &parts {
-        if let Some(card) = found.iter_mut().find(|card| card.index == *index) {
-            card.parts += 1;
+    let mut whole = None;
+    for line in list.lines() {
+        if let Some(rest) = line.strip_prefix("GPU ") {
+            let number = rest
+                .split(':')
+                .next()
+                .and_then(|number| number.parse().ok());
+            whole = found.iter().position(|card| Some(card.index) == number);
+        } else if let (Some(index), Some((_, uuid))) = (whole, line.split_once("UUID: ")) {
+            found[index].parts += 1;
+            indices.insert(uuid.trim_end_matches(')'), index);
         }
     }
     for row in rows(users) {
-        let Some(pid) = number(row.first()).and_then(|pid| u32::try_from(pid).ok()) else {
+        let Some(pid) = number(row.first()) else {
             continue;
         };
         let uuid = row.get(1).copied().unwrap_or_default();
-        let of_part = parts.iter().find(|(_, part)| part == uuid);
-        let at = match of_part {
-            Some((index, _)) => found.iter().position(|card| card.index == *index),
-            None => uuids.iter().position(|card| card == uuid),
-        };
         // of a single card it need not say which, unless it names another that has failed
-        let at = at.or((found.len() == 1 && !uuid.starts_with("GPU-")).then_some(0));
-        if let Some(card) = at.and_then(|at| found.get_mut(at)) {
+        let only = (found.len() == 1 && !uuid.starts_with("GPU-")).then_some(0);
+        if let Some(index) = indices.get(uuid).copied().or(only) {
             let user = GpuUser {
                 mem_used_bytes: bytes(row.get(2)),
                 ..user(pid)
             };
             let is_service = |command: &String| command.starts_with(SHARING_SERVICE);
             if !user.command.as_ref().is_some_and(is_service) {
-                card.users.push(user);
+                found[index].users.push(user);
             }
         }
     }
     found
 }
 
-/// The parts of cards, by the number of the card, from `nvidia-smi -L`:
-///
-///     GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-e86c…)
-///       MIG 3g.20gb     Device  0: (UUID: MIG-c738…)
-fn parts(list: &str) -> Vec<(u32, String)> {
-    let mut card = None;
-    let mut parts = Vec::new();
-    for line in list.lines() {
-        if let Some(rest) = line.strip_prefix("GPU ") {
-            card = rest.split(':').next().and_then(|index| index.parse().ok());
-        } else if line.trim_start().starts_with("MIG ") {
-            let uuid = line
-                .split("UUID: ")
-                .nth(1)
-                .map(|uuid| uuid.trim_end_matches(')'));
-            parts.extend(card.zip(uuid.map(str::to_owned)));
-        }
-    }
-    parts
-}
-
 /// A process, as far as it can be seen from here.
 fn user(pid: u32) -> GpuUser {
-    let seen = i32::try_from(pid)
-        .ok()
-        .and_then(|pid| Some((pid, procfs::status(pid)?)));
-    let Some((number, status)) = seen else {
-        return GpuUser {
-            pid,
-            ..GpuUser::default()
-        };
+    let unseen = GpuUser {
+        pid,
+        ..GpuUser::default()
     };
-    GpuUser {
+    let Ok(number) = i32::try_from(pid) else {
+        return unseen;
+    };
+    procfs::status(number).map_or(unseen, |status| GpuUser {
         pid,
         user: Some(people::user_name(status.uid)),
         command: people::command(number),
         job: procfs::environment(number).and_then(|environment| environment.text(JOB)),
         mem_used_bytes: None,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -337,7 +306,7 @@ mod tests {
         for (name, script, expected) in table {
             let program = stand_in(name, script);
             let begun = Instant::now();
-            let found = look(&program, Duration::from_secs(2));
+            let found = query(&program, Duration::from_secs(2));
             let took = begun.elapsed();
             fs::remove_file(&program).unwrap();
             match (found, expected) {

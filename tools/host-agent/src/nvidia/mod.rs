@@ -7,6 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 const PROGRAM: &str = "nvidia-smi";
 /// It counts memory in MiB.
@@ -39,13 +40,13 @@ pub fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
 
 /// A number; what a card does not tell stands as `[N/A]`, `[Not Supported]` or `[Insufficient
 /// Permissions]`.
-pub fn number(cell: Option<&&str>) -> Option<u64> {
+pub fn number<T: FromStr>(cell: Option<&&str>) -> Option<T> {
     cell?.parse().ok()
 }
 
 /// So many bytes.
 pub fn bytes(cell: Option<&&str>) -> Option<u64> {
-    number(cell)?.checked_mul(MIB)
+    number::<u64>(cell)?.checked_mul(MIB)
 }
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
             ]
         );
         let of = |row: usize| [0, 1, 2].map(|column| number(cells[row].get(column)));
-        assert_eq!(of(0), [Some(0), None, Some(81_559)]);
+        assert_eq!(of(0), [Some(0), None, Some(81_559u64)]);
         assert_eq!(of(2), [None; 3]);
         assert_eq!(bytes(Some(&"3")), Some(3 << 20));
         assert_eq!(bytes(Some(&"18446744073709551615")), None);

@@ -1,7 +1,8 @@
 //! Checks the command of a process, in the environment and folder that it will have.
 
+use crate::python::{self, PythonFacts};
 use crate::shell::Invocation;
-use crate::{command, python, shell};
+use crate::{command, shell};
 use nix::unistd::{AccessFlags, access};
 use std::env;
 use std::ffi::OsStr;
@@ -95,17 +96,7 @@ fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
             words: vec![interpreter.clone(), "-c".into(), python::ASK.into()],
             env: process.env.clone(),
         },
-        _ => {
-            let text = [
-                b"exec ",
-                &*shell::quoted(interpreter),
-                b" -c '",
-                python::ASK.as_bytes(),
-                b"'",
-            ]
-            .concat();
-            shell::in_shell(&process.env, process.setup.as_deref(), &text)
-        }
+        _ => python::asked_in_shell(interpreter, &process.env, process.setup.as_deref()),
     };
     let script = question
         .script
@@ -115,25 +106,16 @@ fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
         (python::QUESTION_VARIABLE, OsStr::new(python::QUESTION)),
         (python::SCRIPT_VARIABLE, script),
     ];
-    let no_python = |said: String| vec![Finding::NoPython { said }];
-    let answer = match ask(invocation, process, &variables) {
-        Ok(answer) => answer,
-        Err(error) => return no_python(error.to_string()),
-    };
-    if answer.status.is_none() {
-        return no_python(format!("no answer within {} s", LIMIT.as_secs()));
-    }
-    match python::facts_of(&answer.text()) {
+    match python::facts_of(ask(invocation, process, &variables), LIMIT) {
         Ok(facts) => findings(facts, question),
-        Err(said) => no_python(said),
+        Err(said) => vec![Finding::NoPython { said }],
     }
 }
 
-fn findings(facts: python::Facts, question: &PythonQuestion) -> Vec<Finding> {
-    let found = &facts.interpreter;
+fn findings(facts: PythonFacts, question: &PythonQuestion) -> Vec<Finding> {
     let has = |module: &str| match module {
-        "dgl" => found.dgl.is_some(),
-        "torch" => found.torch.is_some(),
+        "dgl" => facts.dgl.is_some(),
+        "torch" => facts.torch.is_some(),
         _ => false,
     };
     let imported = facts.imports.iter().flatten();
@@ -141,11 +123,11 @@ fn findings(facts: python::Facts, question: &PythonQuestion) -> Vec<Finding> {
     missing.dedup();
     missing.retain(|module| !has(module));
     vec![Finding::Python {
-        executable: found.executable.clone().unwrap_or_default(),
-        version: found.version.clone().unwrap_or_default(),
+        executable: facts.executable.unwrap_or_default(),
+        version: facts.version.unwrap_or_default(),
         missing,
-        imports: facts.imports.clone(),
-        dgl: found.dgl.clone(),
+        imports: facts.imports,
+        dgl: facts.dgl,
     }]
 }
 

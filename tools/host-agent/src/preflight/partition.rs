@@ -2,7 +2,6 @@
 
 use super::files;
 use crate::procfs;
-use nix::sys::statvfs::statvfs;
 use partition::Outline;
 use partition::config::MAX_BYTES;
 use std::io::{self, Read};
@@ -57,8 +56,7 @@ fn room(private_shm: bool) -> Option<u64> {
     if private_shm {
         return procfs::memory_bytes().map(|bytes| bytes / 2);
     }
-    let room = statvfs("/dev/shm").ok()?;
-    room.blocks_available().checked_mul(room.fragment_size())
+    procfs::free_bytes(Path::new("/dev/shm"))
 }
 
 /// The files that this host's servers load.

@@ -1,6 +1,8 @@
 //! What the kernel counts for the whole host.
 
+use nix::sys::statvfs::statvfs;
 use std::fs;
+use std::path::Path;
 
 /// Counts since the start of the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +55,7 @@ pub fn host_counters() -> HostCounters {
 /// Reads the memory in use; what cannot be read is 0.
 pub fn memory_use() -> MemoryUse {
     let (used_bytes, bytes) = memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let shm = nix::sys::statvfs::statvfs("/dev/shm").map_or(0, |shm| {
+    let shm = statvfs("/dev/shm").map_or(0, |shm| {
         (shm.blocks().saturating_sub(shm.blocks_free())).saturating_mul(shm.fragment_size())
     });
     MemoryUse {
@@ -61,6 +63,12 @@ pub fn memory_use() -> MemoryUse {
         bytes,
         shm_used_bytes: shm,
     }
+}
+
+/// Free space for this user in the file system of a folder.
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let room = statvfs(folder).ok()?;
+    room.blocks_available().checked_mul(room.fragment_size())
 }
 
 /// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, and a line for each processor. What

@@ -129,8 +129,8 @@ impl Drop for Asking {
 fn cards(text: &str) -> Vec<Gpu> {
     let card = |row: Vec<&str>| {
         Some(Gpu {
-            index: u32::try_from(nvidia::number(row.first())?).ok()?,
-            util_percent: u8::try_from(nvidia::number(row.get(1))?).ok()?,
+            index: nvidia::number(row.first())?,
+            util_percent: nvidia::number(row.get(1))?,
             mem_used_bytes: nvidia::bytes(row.get(2))?,
             mem_bytes: nvidia::bytes(row.get(3))?,
         })
