@@ -5,8 +5,9 @@
 use libfuzzer_sys::fuzz_target;
 use part_map::args::{Parts, Paths};
 use part_map::layout::Layout;
-use part_map::plan::{self, Item, Source, WantedFile};
+use part_map::plan;
 use partition::config::{self, PartConfig};
+use partition::files::{Item, Source, WantedFile};
 use record::LocalFile;
 use std::path::Path;
 
@@ -71,20 +72,14 @@ fuzz_target!(|data: &[u8]| {
 
 /// As if its first candidate were there.
 fn copied(wanted: WantedFile) -> Item {
-    let path = wanted.candidates[0].clone();
     let here = LocalFile {
-        path,
+        path: wanted.candidates[0].clone(),
         bytes: 1,
-        mtime_s: 0,
-        mtime_nsec: 0,
         mode: 0o644,
-        identity: (0, 0),
+        ..LocalFile::default()
     };
     Item {
-        host: wanted.host,
-        kind: wanted.kind,
-        dst: wanted.dst,
-        key: wanted.key,
         source: Source::Copied(here),
+        ..wanted.item
     }
 }

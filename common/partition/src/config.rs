@@ -5,7 +5,7 @@
 use crate::maps::{self, KEYS, Map};
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -31,7 +31,7 @@ const MAX_FAULTS: usize = 100;
 const AGAIN: &str = "partition the graph again: the config is not whole";
 
 /// A partition config.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PartConfig {
     /// The name of the file, for messages.
     pub place: String,
@@ -51,17 +51,6 @@ pub struct PartConfig {
     /// The fields `part-0` and so on.
     pub parts: Vec<Object>,
     fields: Object,
-}
-
-/// The changes in a rewritten config.
-#[derive(Debug, Default)]
-pub struct Changes {
-    /// The new paths of the maps, by key.
-    pub maps: IndexMap<String, String>,
-    /// The new paths by part and key.
-    pub parts: Vec<IndexMap<String, String>>,
-    /// A key that is removed from all parts.
-    pub dropped: Option<&'static str>,
 }
 
 impl PartConfig {
@@ -151,8 +140,8 @@ impl PartConfig {
     /// The paths at which a file of the config may be: relative to the config's folder or else to
     /// the working directory; or, because the folder may have been moved since (0.5, and .npy maps
     /// up to 0.9, have absolute paths), at the end of its path beside the config.
-    pub fn candidates(&self, path: &str) -> Vec<PathBuf> {
-        let path = Path::new(path);
+    pub fn candidates(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
+        let path = path.as_ref();
         let mut found: Vec<PathBuf> = self
             .folders
             .iter()
@@ -198,56 +187,34 @@ impl PartConfig {
         self.parts.iter().all(|part| part.contains_key(key))
     }
 
-    /// Whether the config already has what the changes would make of it.
-    pub fn says(&self, changes: &Changes) -> bool {
-        let same = |object: &Object, key: &str, path: &str| {
-            object.get(key).and_then(|value| text(value)).as_deref() == Some(path)
-        };
-        let maps = changes
-            .maps
-            .iter()
-            .all(|(key, path)| same(&self.fields, key, path));
-        let one = |(part, paths): (&Object, &IndexMap<String, String>)| {
-            paths.iter().all(|(key, path)| same(part, key, path))
-        };
-        maps && self.parts.iter().zip(&changes.parts).all(one)
+    /// Sets the path under a key of a part, or of a map; returns whether it was another one.
+    pub fn set_path(&mut self, part: Option<u32>, key: &str, path: &str) -> Result<bool, Fault> {
+        let object = part.and_then(|part| self.parts.get_mut(part as usize));
+        let object = object.unwrap_or(&mut self.fields);
+        let is_other = object.get(key).and_then(|value| text(value)).as_deref() != Some(path);
+        object.insert(key.to_owned(), raw(&self.place, path)?);
+        Ok(is_other)
     }
 
-    /// The config with the changes.
-    pub fn rewritten(&self, changes: &Changes) -> Result<String, Fault> {
-        let failed =
-            |error: serde_json::Error| Fault::data(&self.place, error.to_string()).fix(AGAIN);
-        let raw = |path: &String| serde_json::value::to_raw_value(path).map_err(failed);
-        let mut fields: IndexMap<&str, Box<RawValue>> = self
-            .fields
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.clone()))
-            .collect();
-        for (key, path) in &changes.maps {
-            fields.insert(key.as_str(), raw(path)?);
-        }
-        let numbered: Vec<String> = (0..self.parts.len()).map(|k| format!("part-{k}")).collect();
-        for ((name, part), paths) in numbered.iter().zip(&self.parts).zip(&changes.parts) {
+    /// The text of the config, without one of the keys of parts.
+    pub fn json(&self, dropped: Option<&str>) -> Result<String, Fault> {
+        let mut fields = self.fields.clone();
+        for (k, part) in self.parts.iter().enumerate() {
             let mut part = part.clone();
-            for (key, path) in paths {
-                part.insert(key.clone(), raw(path)?);
-            }
-            changes.dropped.map(|key| part.shift_remove(key));
-            fields.insert(
-                name,
-                serde_json::value::to_raw_value(&part).map_err(failed)?,
-            );
+            dropped.map(|key| part.shift_remove(key));
+            fields.insert(format!("part-{k}"), raw(&self.place, &part)?);
         }
-        let mut text = String::from("{\n");
-        for (at, (key, value)) in fields.iter().enumerate() {
-            let comma = if at + 1 < fields.len() { "," } else { "" };
-            text += &format!(
-                "    {}: {value}{comma}\n",
-                serde_json::to_string(key).map_err(failed)?
-            );
-        }
-        Ok(text + "}\n")
+        let lines: Result<Vec<String>, Fault> = fields
+            .iter()
+            .map(|(key, value)| Ok(format!("    {}: {value}", raw(&self.place, key)?)))
+            .collect();
+        Ok(format!("{{\n{}\n}}\n", lines?.join(",\n")))
     }
+}
+
+fn raw(place: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue>, Fault> {
+    serde_json::value::to_raw_value(value)
+        .map_err(|error| Fault::data(place, error.to_string()).fix(AGAIN))
 }
 
 /// What of a config tells whether it belongs to a job. It may be that of any file: what is missing
@@ -383,17 +350,15 @@ mod tests {
             "edge_map":"/x/e.npy","halo_hops":1.0,"big":12345678901234567890123,
             "part-0":{"part_graph":"a","part_graph_graphbolt":"b","node_feats":"n",
                 "edge_feats":"e","future":1e400}}"#;
-        let config = parse(text).unwrap();
-        let changes = Changes {
-            parts: vec![IndexMap::from([(
-                DGL_GRAPH.to_owned(),
-                "b \"c\"".to_owned(),
-            )])],
-            maps: IndexMap::from([("node_map".to_owned(), "data/n.npy".to_owned())]),
-            dropped: Some(GRAPHBOLT_GRAPH),
-        };
-        assert!(!config.says(&changes));
-        let written = config.rewritten(&changes).unwrap();
+        let mut config = parse(text).unwrap();
+        for (part, key, path) in [
+            (Some(0), DGL_GRAPH, "b \"c\""),
+            (None, "node_map", "data/n.npy"),
+        ] {
+            assert!(config.set_path(part, key, path).unwrap());
+            assert!(!config.set_path(part, key, path).unwrap());
+        }
+        let written = config.json(Some(GRAPHBOLT_GRAPH)).unwrap();
         assert_eq!(
             written,
             "{\n    \"graph_name\": \"g\",\n    \"num_parts\": 1,\n    \"num_nodes\": 1,\n    \
@@ -403,7 +368,6 @@ mod tests {
              \"part-0\": {\"part_graph\":\"b \
              \\\"c\\\"\",\"node_feats\":\"n\",\"edge_feats\":\"e\",\"future\":1e400}\n}\n"
         );
-        assert!(parse(&written).unwrap().says(&changes));
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]

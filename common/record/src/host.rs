@@ -1,5 +1,6 @@
 //! A machine of the job, and the facts that host-probe finds about it.
 
+use crate::error::Fault;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
@@ -46,6 +47,52 @@ impl Host {
             Some(name) => format!("host {} ({name}, {})", self.id, self.ip),
             None => format!("host {} ({})", self.id, self.ip),
         }
+    }
+}
+
+/// The ip_config that DGL reads, a line for each host.
+pub fn ip_config(hosts: &[Host]) -> String {
+    let lines = hosts
+        .iter()
+        .map(|host| format!("{} {}\n", host.ip, host.port));
+    lines.collect()
+}
+
+/// Expands `~/x` by the hosts' home, which must be the same on all of them, because the folder of a
+/// job is. `place` has the path, for messages.
+pub fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
+    let below = match path.strip_prefix('~') {
+        Some(below) if below.is_empty() || below.starts_with('/') => below,
+        _ => return Ok(path.to_owned()),
+    };
+    let fix = "write the folder out, from / on";
+    let mut homes = hosts.iter().map(|host| (host, host.facts.home.as_deref()));
+    let first = homes.next();
+    for (host, home) in first.into_iter().chain(homes) {
+        let Some(home) = home else {
+            let problem = format!("{path}: the home of {} is not known", host.place());
+            let fix = format!("put host-probe before this tool, or {fix}");
+            return Err(Fault::data(place, problem).fix(fix));
+        };
+        if !home.starts_with('/') || home.contains('\0') {
+            let problem = format!("home {home:?} is not an absolute path");
+            let fix = format!("run host-probe again, or {fix}");
+            return Err(Fault::data(host.place(), problem).fix(fix));
+        }
+        if let Some((first, Some(other))) = first.filter(|(_, other)| *other != Some(home)) {
+            let problem = format!(
+                "{path}: home is {home} on {}, {other} on {}",
+                host.place(),
+                first.place()
+            );
+            return Err(Fault::data(place, problem).fix(fix));
+        }
+    }
+    let home = first.and_then(|(_, home)| home).unwrap_or_default();
+    let path = format!("{}{below}", home.trim_end_matches('/'));
+    match path.is_empty() {
+        true => Ok("/".to_owned()),
+        false => Ok(path),
     }
 }
 

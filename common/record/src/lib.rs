@@ -32,7 +32,7 @@ pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use fit::Fit;
-pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr};
+pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
 pub use insight::{Culprit, Gpu, Resumed, Sample, Sign, Stalled};
 pub use link::Link;
 pub use process::{Command, Process, Role};

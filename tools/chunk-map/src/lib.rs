@@ -1,5 +1,5 @@
 //! Plans which host reads which chunk of a graph, from host records and the metadata of the chunks.
-//! `plan` maps values to values; `disk` reads files and writes none.
+//! `plan` maps values to values; `disk` reads assignments.
 
 pub mod args;
 pub mod disk;
@@ -7,43 +7,57 @@ pub mod plan;
 
 pub use args::Args;
 
-use chunks::Metadata;
-use plan::Layout;
-use record::Host;
+use partition::chunks::Metadata;
+use partition::files::{self, Item, Source, path_on_hosts};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
+use record::{Host, Workspace, ip_config};
 use std::borrow::Cow;
+
+const IP_CONFIG: &str = "ip_config.txt";
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
-    let layout = Layout::new(&args.workspace, &args.rel_data_path)?;
-    let place = args.metadata.display().to_string();
-    let metadata = Metadata::parse(&place, &disk::read(&args.metadata)?)?;
-    let here = std::path::absolute(&args.metadata)
-        .map_err(|error| Fault::unreachable(&place, error.to_string()).fix("correct the path"))?;
-    let folder = here.parent().unwrap_or(&here);
+    let workspace = path_on_hosts("--workspace", &args.workspace, None, &hosts)?;
+    let data = &args.rel_data_path;
+    let data = path_on_hosts("--rel-data-path", data, Some(&workspace), &hosts)?;
+    let metadata = Metadata::read(&args.metadata)?;
+    let here = std::path::absolute(&args.metadata).map_err(|error| {
+        let place = args.metadata.display().to_string();
+        Fault::unreachable(place, error.to_string()).fix("correct the path")
+    })?;
+    let here = here.parent().unwrap_or(&here);
 
     let mut report = Report::default();
-    let wanted = report.keep(plan::wanted(&metadata, folder, hosts.len()));
-    let found = wanted.and_then(|wanted| report.keep(disk::find(wanted)));
-    let assigned = args
-        .assignment
-        .as_deref()
-        .map(|folder| report.keep(disk::assignment(folder, &metadata, hosts.len())));
+    let chunks = report.keep(plan::chunks(&metadata, here, &data, hosts.len()));
+    let assignment = args.assignment.as_deref().and_then(|folder| {
+        let there = data.join("assignment");
+        report.keep(disk::assignment(folder, &metadata, hosts.len(), &there))
+    });
+    let fix = "correct the path in the metadata; it is absolute, or relative to its folder";
+    let mut items = Vec::new();
+    if let Some(chunks) = chunks {
+        let metadata = Source::Made(chunks.metadata);
+        items.push(Item::new("config", data.join("metadata.json"), metadata));
+        items.extend(assignment.into_iter().flatten());
+        items.extend(
+            report
+                .keep(files::find(chunks.wanted, fix))
+                .unwrap_or_default(),
+        );
+    }
     report.check()?;
-    let assigned = assigned.flatten().unwrap_or_default();
-    let plan = plan::plan(
-        &metadata,
-        &hosts,
-        &layout,
-        found.unwrap_or_default(),
-        assigned,
-    )?;
-    let workspace = std::iter::once(jsonl::line(&plan.workspace));
-    let files = plan.files.iter().map(jsonl::line);
-    jsonl::print(Some(&stream), workspace.chain(files).map(Cow::Owned))?;
+    let made = Source::Made(ip_config(&hosts));
+    items.insert(0, Item::new("ip_config", workspace.join(IP_CONFIG), made));
+    let workspace = jsonl::line(&Workspace {
+        workspace: workspace.display().to_string(),
+        ip_config: IP_CONFIG.to_owned(),
+    });
+    let files = files::records(items)?;
+    let lines = std::iter::once(workspace).chain(files.iter().map(jsonl::line));
+    jsonl::print(Some(&stream), lines.map(Cow::Owned))?;
     Ok(Exit::Done)
 }

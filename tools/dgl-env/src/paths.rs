@@ -3,7 +3,7 @@
 
 use crate::args::Args;
 use record::error::{Fault, Report};
-use record::{Graph, Host, Role, Workspace};
+use record::{Graph, Host, Role, Workspace, at_home};
 use std::path::{Component, Path, PathBuf};
 
 /// The facts about the job in the stream, apart from its hosts.
@@ -132,44 +132,6 @@ pub fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
             .collect()
     };
     whole(one) == whole(other)
-}
-
-/// Expands `~/x` by the hosts' home, which must be the same on all of them, because the folder of a
-/// job is.
-fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
-    let below = match path.strip_prefix('~') {
-        Some(below) if below.is_empty() || below.starts_with('/') => below,
-        _ => return Ok(path.to_owned()),
-    };
-    let fix = "write the folder out, from / on";
-    let mut homes = hosts.iter().map(|host| (host, host.facts.home.as_deref()));
-    let first = homes.next();
-    for (host, home) in first.into_iter().chain(homes) {
-        let Some(home) = home else {
-            let problem = format!("{path}: the home of {} is not known", host.place());
-            let fix = format!("put host-probe before dgl-env, or {fix}");
-            return Err(Fault::data(place, problem).fix(fix));
-        };
-        if !home.starts_with('/') || home.contains('\0') {
-            let problem = format!("home {home:?} is not an absolute path");
-            let fix = format!("run host-probe again, or {fix}");
-            return Err(Fault::data(host.place(), problem).fix(fix));
-        }
-        if let Some((first, Some(other))) = first.filter(|(_, other)| *other != Some(home)) {
-            let problem = format!(
-                "{path}: home is {home} on {}, {other} on {}",
-                host.place(),
-                first.place()
-            );
-            return Err(Fault::data(place, problem).fix(fix));
-        }
-    }
-    let home = first.and_then(|(_, home)| home).unwrap_or_default();
-    let path = format!("{}{below}", home.trim_end_matches('/'));
-    match path.is_empty() {
-        true => Ok("/".to_owned()),
-        false => Ok(path),
-    }
 }
 
 #[cfg(test)]

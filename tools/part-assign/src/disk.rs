@@ -1,102 +1,62 @@
 //! Reads and writes assignments.
 
-use crate::npy;
 use crate::plan::Numbered;
-use chunks::assignment::of_line;
+use partition::assignment::{
+    MAX_PARTS, NO_PARTITION, ONE_A_NODE, each_line, read_text, unreadable,
+};
+use partition::npy;
 use record::error::{Fault, Report};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The largest header; that of an array with one axis is shorter.
-const HEAD: usize = 1 << 12;
-
-fn failed(path: &Path) -> impl Fn(io::Error) -> Report {
-    move |error| {
-        let fault = Fault::unreachable(path.display().to_string(), error.to_string());
-        fault
-            .fix("correct the path, or make it accessible")
-            .report()
-    }
-}
-
-/// The text of the metadata.
-pub fn read(path: &Path) -> Result<Vec<u8>, Report> {
-    fs::read(path).map_err(failed(path))
+fn open(path: &Path) -> Result<BufReader<File>, Report> {
+    let file = File::open(path).map_err(unreadable(path))?;
+    Ok(BufReader::with_capacity(1 << 20, file))
 }
 
 /// The partition of each node of a type, from a text or an array.
 pub fn given(path: &Path) -> Result<Vec<u32>, Report> {
-    let mut reader = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed(path))?);
-    let is_array = reader
-        .fill_buf()
-        .map_err(failed(path))?
-        .starts_with(npy::MAGIC);
-    match is_array {
-        true => array(path, reader),
-        false => text(path, reader),
+    let mut reader = open(path)?;
+    let begin = reader.fill_buf().map_err(unreadable(path))?;
+    if begin.starts_with(npy::MAGIC) {
+        return array(path, reader);
     }
-}
-
-fn no_partition(path: &Path, nth: usize) -> Report {
-    let place = format!("{}:{nth}", path.display());
-    let fault = Fault::data(place, "is not a number of a partition");
-    fault.fix("give a number for each node, from 0 on").report()
-}
-
-fn text(path: &Path, mut reader: impl BufRead) -> Result<Vec<u32>, Report> {
-    let (mut parts, mut line) = (Vec::new(), Vec::new());
-    while reader.read_until(b'\n', &mut line).map_err(failed(path))? > 0 {
-        parts.push(of_line(&line).ok_or_else(|| no_partition(path, parts.len() + 1))?);
-        line.clear();
-    }
+    let mut parts = Vec::new();
+    read_text(path, reader, |part| parts.push(part))?;
     Ok(parts)
 }
 
 fn array(path: &Path, mut reader: impl Read) -> Result<Vec<u32>, Report> {
-    let mut head = Vec::new();
-    reader
-        .by_ref()
-        .take(HEAD as u64)
-        .read_to_end(&mut head)
-        .map_err(failed(path))?;
-    let wrong = |problem: String| {
-        let fault = Fault::data(path.display().to_string(), problem);
-        fault
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).map_err(unreadable(path))?;
+    let header = npy::header(&bytes).and_then(|header| {
+        header.check(bytes.len() as u64)?;
+        Ok(header)
+    });
+    let header = header.map_err(|problem| {
+        Fault::data(path.display().to_string(), problem)
             .fix("save it as numpy.save(FILE, array.astype('int32')), one number a node")
-            .report()
-    };
-    let header = npy::header(&head).map_err(wrong)?;
-    let mut body = head.split_off(header.at);
-    reader.read_to_end(&mut body).map_err(failed(path))?;
-    if body.len() as u64 != header.count.saturating_mul(header.width as u64) {
-        return Err(wrong(format!(
-            "has {} bytes for {} numbers",
-            body.len(),
-            header.count
-        )));
-    }
-    let numbers = body.chunks_exact(header.width).map(npy::number);
-    let parts: Option<Vec<u32>> = numbers.clone().collect();
-    let nth = || numbers.take_while(Option::is_some).count() + 1;
-    parts.ok_or_else(|| no_partition(path, nth()))
+    })?;
+    let numbers = bytes[header.at..].chunks_exact(header.width);
+    let parts = (1..).zip(numbers).map(|(number, bytes)| {
+        let part = npy::number(bytes).filter(|part| *part < MAX_PARTS);
+        part.ok_or_else(|| {
+            Fault::data(format!("{}:{number}", path.display()), NO_PARTITION)
+                .fix(ONE_A_NODE)
+                .report()
+        })
+    });
+    parts.collect()
 }
 
-/// The partitions that ParMETIS has found for the nodes.
-pub fn numbered(path: &Path, mut nodes: Numbered) -> Result<Vec<u32>, Report> {
+/// The partitions that ParMETIS has found for so many nodes.
+pub fn numbered(path: &Path, nodes: usize) -> Result<Vec<u32>, Report> {
     const FIX: &str = "give what pm_dglpart has written for this graph: NAME_part.N";
-    let file = File::open(path).map_err(failed(path))?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    let (mut line, mut nth) = (Vec::new(), 0u64);
-    while reader.read_until(b'\n', &mut line).map_err(failed(path))? > 0 {
-        nth += 1;
-        nodes.take(&line).map_err(|problem| {
-            Fault::data(format!("{}:{nth}", path.display()), problem).fix(FIX)
-        })?;
-        line.clear();
-    }
-    let whole = nodes.parts();
-    Ok(whole.map_err(|problem| Fault::data(path.display().to_string(), problem).fix(FIX))?)
+    let mut numbered = Numbered::new(nodes);
+    each_line(path, open(path)?, |line| numbered.take(line), FIX)?;
+    let parts = numbered.parts();
+    Ok(parts.map_err(|problem| Fault::data(path.display().to_string(), problem).fix(FIX))?)
 }
 
 /// Files that get their names when all of them are complete; otherwise nothing stays.
@@ -116,7 +76,7 @@ impl Files {
             made: missing.map(Path::to_owned).collect(),
             names: Vec::new(),
         };
-        fs::create_dir_all(folder).map_err(failed(folder))?;
+        fs::create_dir_all(folder).map_err(unreadable(folder))?;
         Ok(files)
     }
 
@@ -139,7 +99,7 @@ impl Files {
                 .map_err(io::IntoInnerError::into_error)?
                 .sync_all()
         });
-        written.map_err(failed(&self.folder.join(name)))
+        written.map_err(unreadable(&self.folder.join(name)))
     }
 
     /// Names all files, in the order in which they were written.
@@ -147,7 +107,7 @@ impl Files {
         self.made.clear();
         for name in &self.names {
             let path = self.folder.join(name);
-            fs::rename(self.partial(name), &path).map_err(failed(&path))?;
+            fs::rename(self.partial(name), &path).map_err(unreadable(&path))?;
         }
         self.names.clear();
         Ok(())

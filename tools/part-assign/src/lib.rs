@@ -1,15 +1,14 @@
 //! From the metadata of a graph in chunks to the partition of each node, drawn, given or of
-//! ParMETIS. `plan` and `npy` are values to values; `disk` reads and writes.
+//! ParMETIS. `plan` maps values to values; `disk` reads and writes.
 
 pub mod args;
 pub mod disk;
-pub mod npy;
 pub mod plan;
 
 pub use args::Args;
 
-use chunks::{Metadata, assignment};
-use plan::{Numbered, Source};
+use partition::assignment::{self, count};
+use partition::chunks::Metadata;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
@@ -17,15 +16,23 @@ use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let place = args.metadata.display().to_string();
-    let metadata = Metadata::parse(&place, &disk::read(&args.metadata)?)?;
-    let sources = match &args.parmetis {
-        Some(_) => plan::numbered(&metadata),
-        None => plan::sources(&metadata, args.random, &args.given)?,
+    let metadata = Metadata::read(&args.metadata)?;
+    let given = match args.given.is_empty() {
+        true => Vec::new(),
+        false => plan::given_files(&metadata, &args.given)?,
     };
-    let numbered = match &args.parmetis {
-        Some(path) => disk::numbered(path, Numbered::new(plan::all_nodes(&metadata)))?,
+    let mut numbered = match &args.parmetis {
+        Some(path) => {
+            let nodes = metadata.node_types.iter().map(|(_, nodes)| *nodes as usize);
+            disk::numbered(path, nodes.fold(0, usize::saturating_add))?
+        }
         None => Vec::new(),
+    }
+    .into_iter();
+    let option = match (args.random, &args.parmetis) {
+        (Some(_), _) => "--random",
+        (None, Some(_)) => "--parmetis",
+        (None, None) => "--given",
     };
     let parts = args.num_parts;
 
@@ -34,15 +41,23 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let mut files = disk::Files::begin(&args.to)?;
     let mut report = Report::default();
     let mut counts = Vec::new();
-    for ((name, nodes), source) in metadata.node_types.iter().zip(&sources) {
-        let assigned = assigned(source, *nodes, parts, &numbered);
+    for (nth, (name, nodes)) in metadata.node_types.iter().enumerate() {
+        let assigned: Result<Vec<u32>, Report> = match (args.random, given.get(nth)) {
+            // types must get different random numbers
+            (Some(seed), _) => {
+                Ok(assignment::random(seed ^ (nth as u64) << 32, *nodes, parts).collect())
+            }
+            (None, Some(path)) => disk::given(path),
+            (None, None) => Ok(numbered.by_ref().take(*nodes as usize).collect()),
+        };
         let Some(assigned) = report.keep(assigned) else {
             continue;
         };
-        let of_type = counted(&assigned, parts);
+        let mut of_type = vec![0; parts as usize];
+        assigned.iter().for_each(|part| count(&mut of_type, *part));
         match assignment::problem(&of_type, *nodes, parts) {
             Some(problem) => {
-                let fault = Fault::data(format!("{}: {name}", source.option()), problem);
+                let fault = Fault::data(format!("{option}: {name}"), problem);
                 let fix = "give one partition for each node, in the order of the chunks";
                 report.push(fault.fix(fix));
             }
@@ -58,14 +73,11 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 
     write_meta(&mut files, parts, args.random.is_some())?;
     files.name_all()?;
-    let lines = metadata
-        .node_types
-        .iter()
-        .zip(&counts)
-        .flat_map(|((name, _), of_type)| {
-            let line = move |(part, nodes): (usize, &u64)| format!("{name} {part} {nodes}\n");
-            of_type.iter().enumerate().map(line)
-        });
+    let types = metadata.node_types.iter().zip(&counts);
+    let lines = types.flat_map(|((name, _), of_type)| {
+        let line = move |(part, nodes): (usize, &u64)| format!("{name} {part} {nodes}\n");
+        of_type.iter().enumerate().map(line)
+    });
     jsonl::print(None, lines.map(|line| Cow::Owned(line.into_bytes())))?;
     Ok(Exit::Done)
 }
@@ -74,37 +86,9 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 fn write_meta(files: &mut disk::Files, parts: u32, is_random: bool) -> Result<(), Report> {
     let algorithm = if is_random { "random" } else { "metis" };
     files.write("partition_meta.json", |file| {
-        let version = "1.0.0";
         writeln!(
             file,
-            "{{\"version\": \"{version}\", \"num_parts\": {parts}, \"algo_name\": \"{algorithm}\"}}"
+            "{{\"version\": \"1.0.0\", \"num_parts\": {parts}, \"algo_name\": \"{algorithm}\"}}"
         )
     })
-}
-
-/// The partition of each node of a type; `numbered` has those of all types, if ParMETIS found them.
-fn assigned<'a>(
-    source: &Source,
-    nodes: u64,
-    parts: u32,
-    numbered: &'a [u32],
-) -> Result<Cow<'a, [u32]>, Report> {
-    match source {
-        Source::Drawn(seed) => Ok(assignment::random(*seed, nodes, parts).collect()),
-        Source::File(path) => disk::given(path).map(Cow::Owned),
-        Source::Numbered(own) => Ok(Cow::Borrowed(&numbered[own.clone()])),
-    }
-}
-
-/// How many nodes each named partition has; numbers beyond a million count as one partition.
-fn counted(assigned: &[u32], parts: u32) -> Vec<u64> {
-    let mut counts = vec![0; parts as usize];
-    for part in assigned {
-        let place = (*part).min(1 << 20) as usize;
-        if counts.len() <= place {
-            counts.resize(place + 1, 0);
-        }
-        counts[place] += 1;
-    }
-    counts
 }

@@ -1,53 +1,9 @@
-//! Decides where the assignment of each node type comes from, and checks assignments.
+//! Decides which file has the assignment of each node type, and checks assignments.
 
-use chunks::Metadata;
+use partition::assignment::MAX_PARTS;
+use partition::chunks::Metadata;
 use record::error::{Fault, Report};
-use std::ops::Range;
 use std::path::PathBuf;
-
-/// The source of the assignment of a node type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Random, with this seed.
-    Drawn(u64),
-    /// Read from a file.
-    File(PathBuf),
-    /// Of a file of ParMETIS, which numbers the nodes of all types, one type after the other: the
-    /// numbers of the nodes of this type.
-    Numbered(Range<usize>),
-}
-
-impl Source {
-    /// The option that it comes from.
-    pub fn option(&self) -> &'static str {
-        match self {
-            Source::Drawn(_) => "--random",
-            Source::File(_) => "--given",
-            Source::Numbered(_) => "--parmetis",
-        }
-    }
-}
-
-/// How many nodes there are of all types.
-pub fn all_nodes(metadata: &Metadata) -> usize {
-    let nodes = metadata.node_types.iter().map(|(_, nodes)| count(*nodes));
-    nodes.fold(0, usize::saturating_add)
-}
-
-fn count(nodes: u64) -> usize {
-    usize::try_from(nodes).unwrap_or(usize::MAX)
-}
-
-/// For each type of nodes its part of a file of ParMETIS.
-pub fn numbered(metadata: &Metadata) -> Vec<Source> {
-    let mut first = 0usize;
-    let of_type = |(_, nodes): &(String, u64)| {
-        let own = first..first.saturating_add(count(*nodes));
-        first = own.end;
-        Source::Numbered(own)
-    };
-    metadata.node_types.iter().map(of_type).collect()
-}
 
 /// Collects the partitions of the nodes that a file of ParMETIS numbers.
 #[derive(Debug)]
@@ -64,14 +20,17 @@ impl Numbered {
         let words = std::str::from_utf8(line).ok().map(str::split_whitespace);
         let words: Vec<&str> = words.into_iter().flatten().collect();
         let numbers = match words[..] {
-            [node, part] => node.parse::<u64>().ok().zip(part.parse::<u32>().ok()),
+            [node, part] => node
+                .parse::<usize>()
+                .ok()
+                .zip(part.parse().ok().filter(|part| *part < MAX_PARTS)),
             _ => None,
         };
         let Some((node, part)) = numbers else {
             return Err("is not the number of a node and its partition".to_owned());
         };
         let all = self.0.len();
-        match self.0.get_mut(count(node)) {
+        match self.0.get_mut(node) {
             Some(place @ None) => *place = Some(part),
             Some(Some(_)) => return Err(format!("names node {node} again")),
             None => return Err(format!("names node {node} of {all}, numbered from 0")),
@@ -88,49 +47,37 @@ impl Numbered {
     }
 }
 
-/// The source for each node type.
-pub fn sources(
-    metadata: &Metadata,
-    random: Option<u64>,
-    given: &[String],
-) -> Result<Vec<Source>, Report> {
+/// The file of each node type.
+pub fn given_files(metadata: &Metadata, given: &[String]) -> Result<Vec<PathBuf>, Report> {
     let types = &metadata.node_types;
-    if let Some(seed) = random {
-        // types must get different random numbers
-        let drawn = (0u64..)
-            .zip(types)
-            .map(|(nth, _)| Source::Drawn(seed ^ nth << 32));
-        return Ok(drawn.collect());
-    }
     let mut report = Report::default();
+    let mut usage = |problem: String, fix: String| {
+        report.push(Fault::usage("--given", problem).fix(fix));
+    };
     let mut files = vec![None; types.len()];
     for given in given {
         let is_type = |name: &str| types.iter().position(|(other, _)| other == name);
         let named = given
             .split_once('=')
             .and_then(|(name, file)| Some((is_type(name)?, file)));
-        let of = match (named, types.len()) {
-            (Some((of, file)), _) => Some((of, file)),
-            (None, 1) => Some((0, given.as_str())),
-            (None, _) => None,
-        };
-        match of {
-            Some((of, file)) if files[of].is_none() => files[of] = Some(Source::File(file.into())),
-            Some((of, _)) => {
-                let problem = format!("{} is there twice", types[of].0);
-                report.push(Fault::usage("--given", problem).fix("give one file for each type"));
-            }
+        match named.or((types.len() == 1).then_some((0, given))) {
+            Some((index, file)) if files[index].is_none() => files[index] = Some(file.into()),
+            Some((index, _)) => usage(
+                format!("{} is there twice", types[index].0),
+                "give one file for each type".to_owned(),
+            ),
             None => {
                 let names: Vec<&str> = types.iter().map(|(name, _)| name.as_str()).collect();
-                let problem = format!("{given} names no type of the graph");
-                let fix = format!("write TYPE=FILE, with one of {}", names.join(", "));
-                report.push(Fault::usage("--given", problem).fix(fix));
+                usage(
+                    format!("{given} names no type of the graph"),
+                    format!("write TYPE=FILE, with one of {}", names.join(", ")),
+                );
             }
         }
     }
     for ((name, _), _) in types.iter().zip(&files).filter(|(_, file)| file.is_none()) {
-        let fault = Fault::usage("--given", format!("has no file for {name}"));
-        report.push(fault.fix(format!("add --given {name}=FILE")));
+        let fix = format!("add --given {name}=FILE");
+        usage(format!("has no file for {name}"), fix);
     }
     report.check()?;
     Ok(files.into_iter().flatten().collect())
@@ -174,18 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn each_type_has_a_source() {
+    fn each_type_has_a_file() {
         let (one, two) = (metadata(&["n"]), metadata(&["a", "b=c"]));
         let given = |metadata: &Metadata, given: &[&str]| {
             let given: Vec<String> = given.iter().map(|text| (*text).to_owned()).collect();
-            sources(metadata, None, &given)
+            given_files(metadata, &given)
                 .map_err(|report| report.0.iter().map(Fault::to_string).collect::<String>())
         };
-        let file = |name: &str| Source::File(name.into());
+        let file = |name: &str| PathBuf::from(name);
         assert_eq!(given(&one, &["x=y.npy"]), Ok(vec![file("x=y.npy")]));
         assert_eq!(given(&one, &["n=y.npy"]), Ok(vec![file("y.npy")]));
-        let drawn = sources(&two, Some(7), &[]).unwrap();
-        assert!(drawn[0] == Source::Drawn(7) && drawn[1] != drawn[0]);
         let table = [
             (&["a=1", "a=2"][..], "--given: a is there twice"),
             (
@@ -202,10 +147,6 @@ mod tests {
 
     #[test]
     fn parmetis_numbers_the_nodes_of_all_types() {
-        let two = metadata(&["a", "b"]);
-        let sources = [Source::Numbered(0..1), Source::Numbered(1..2)];
-        assert_eq!((numbered(&two), all_nodes(&two)), (sources.to_vec(), 2));
-
         let read = |lines: &[&str]| {
             let mut nodes = Numbered::new(3);
             lines

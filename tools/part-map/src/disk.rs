@@ -1,13 +1,7 @@
-//! Examines the files that a config names: whether they exist and can be read, how large and how
-//! old they are, and how they begin.
+//! Files of the graph that no config names, and under what other names its files are here.
 
-use crate::format::{Format, HEAD};
-use crate::plan::{Item, Source, WantedFile};
-use record::LocalFile;
-use record::error::{Fault, Report};
+use partition::files::WantedFile;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
@@ -38,70 +32,6 @@ pub fn of_graphstorm(folder: &Path) -> Vec<PathBuf> {
         .flat_map(files)
         .filter_map(|entry| Some(entry.path().strip_prefix(folder).ok()?.to_owned()))
         .collect()
-}
-
-/// Finds the files that the config names; everything that is missing or wrong is reported at once.
-pub fn find(wanted: impl Iterator<Item = WantedFile>) -> Result<Vec<Item>, Report> {
-    let mut report = Report::default();
-    let mut found = Vec::new();
-    for WantedFile {
-        host,
-        kind,
-        candidates,
-        dst,
-        key,
-        required,
-        format,
-    } in wanted
-    {
-        let path = candidates.iter().find(|candidate| candidate.is_file());
-        match (path, candidates.first()) {
-            (Some(path), _) => {
-                let here = report.keep(look(path, format).map_err(Report::from));
-                found.extend(here.map(|here| Item {
-                    host,
-                    kind,
-                    dst,
-                    key,
-                    source: Source::Copied(here),
-                }));
-            }
-            (None, Some(first)) if required => {
-                let name = key.map_or(String::new(), |key| key.to_string());
-                let fault = Fault::data(name, format!("no such file: {}", first.display()))
-                    .did_you_mean(first);
-                report.push(fault.fix(
-                    "run partition_graph again, or correct the path; it is \
-                    relative to the folder of the config",
-                ));
-            }
-            (None, _) => {}
-        }
-    }
-    report.check()?;
-    Ok(found)
-}
-
-/// Examines a file, which must be readable and begin as its format does.
-pub fn look(path: &Path, format: Format) -> Result<LocalFile, Fault> {
-    let place = || path.display().to_string();
-    let failed = |error: std::io::Error| {
-        Fault::unreachable(place(), error.to_string()).fix("make it readable, or leave it out")
-    };
-    let mut file = File::open(path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
-    if format != Format::Any {
-        let mut head = Vec::with_capacity(HEAD);
-        file.by_ref()
-            .take(HEAD as u64)
-            .read_to_end(&mut head)
-            .map_err(failed)?;
-        format
-            .check(&head, meta.len())
-            .map_err(|(problem, fix)| Fault::data(place(), problem).fix(fix))?;
-    }
-    let path = std::path::absolute(path).map_err(failed)?;
-    Ok(LocalFile::of(path, &meta))
 }
 
 /// The identities of the graph's files on this machine, including its config. If they lie in a

@@ -2,9 +2,10 @@
 //! files.
 
 use crate::args::{Args, Parts, Paths};
+use partition::files::path_on_hosts;
 use record::Host;
 use record::error::{Fault, Report};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// The paths on the hosts; all of them are absolute.
 #[derive(Clone, Debug)]
@@ -28,18 +29,9 @@ impl Layout {
     /// all hosts.
     pub fn new(args: &Args, hosts: &[Host]) -> Result<Layout, Report> {
         let mut report = Report::default();
-        let mut path = |option, below, path: &Path| {
-            report
-                .keep(
-                    Place {
-                        option,
-                        below,
-                        hosts,
-                    }
-                    .path(path)
-                    .map_err(Report::from),
-                )
-                .unwrap_or_default()
+        let mut path = |option, folder, path: &Path| {
+            let path = path_on_hosts(option, path, folder, hosts).map_err(Report::from);
+            report.keep(path).unwrap_or_default()
         };
         let workspace = path("--workspace", None, &args.workspace);
         let data = path("--rel-data-path", Some(&workspace), &args.rel_data_path);
@@ -124,77 +116,6 @@ impl Layout {
         path.strip_prefix(&self.workspace)
             .unwrap_or(path)
             .to_owned()
-    }
-}
-
-/// Resolves a path on the hosts, which may be absolute, below the home, or below the workspace.
-pub struct Place<'a> {
-    /// The option or record that has the path, for messages.
-    pub option: &'a str,
-    /// The folder to which a relative path is relative; `None` if the path must not be relative.
-    pub below: Option<&'a Path>,
-    /// The hosts, which know where the home is.
-    pub hosts: &'a [Host],
-}
-
-impl Place<'_> {
-    /// The absolute path. It must be UTF-8 and is free of `.` and `..`.
-    pub fn path(&self, path: &Path) -> Result<PathBuf, Fault> {
-        let wrong = |problem: &str, fix: &str| {
-            Err(Fault::usage(self.option, format!("{} {problem}", path.display())).fix(fix))
-        };
-        if path.to_str().is_none_or(|text| text.contains('\0')) {
-            return wrong("must be UTF-8", "records and the partition config are");
-        }
-        if path.components().any(|part| part == Component::ParentDir) {
-            return wrong("has .. in it", "write where it leads to");
-        }
-        let root = match (path.is_absolute(), path.strip_prefix("~"), self.below) {
-            (true, ..) => PathBuf::new(),
-            (false, Ok(below), _) => return Ok(self.home()?.join(below).components().collect()),
-            (false, Err(_), Some(below)) => below.to_owned(),
-            (false, Err(_), None) => {
-                return wrong(
-                    "is not an absolute path",
-                    "it is the same folder on every host: begin it with /",
-                );
-            }
-        };
-        Ok(root
-            .join(
-                path.components()
-                    .filter(|part| *part != Component::CurDir)
-                    .collect::<PathBuf>(),
-            )
-            .components()
-            .collect())
-    }
-
-    fn home(&self) -> Result<PathBuf, Fault> {
-        let mut homes = self
-            .hosts
-            .iter()
-            .map(|host| (host, host.facts.home.as_deref()));
-        match homes.next() {
-            Some((first, Some(home))) => match homes.find(|(_, other)| *other != Some(home)) {
-                None => Ok(PathBuf::from(home)),
-                Some((host, other)) => {
-                    let problem = format!(
-                        "~ is {home} on {}, but {} on {}",
-                        first.place(),
-                        other.unwrap_or("not known"),
-                        host.place()
-                    );
-                    Err(Fault::data(self.option, problem)
-                        .fix("give an absolute path that is right on every host"))
-                }
-            },
-            _ => Err(Fault::data(
-                self.option,
-                "~ is the hosts' home, which nobody has looked up",
-            )
-            .fix("put host-probe before part-map, or give an absolute path")),
-        }
     }
 }
 
@@ -353,12 +274,12 @@ mod tests {
             (
                 "--workspace ~/ws",
                 &[None],
-                "--workspace: ~ is the hosts' home, which nobody has looked up",
+                "--workspace: ~/ws: the home of host 0 (0.0.0.0) is not known",
             ),
             (
                 "--workspace ~/ws",
                 &[Some("/a"), Some("/b")],
-                "--workspace: ~ is /a on host 0 (0.0.0.0), but /b on",
+                "--workspace: ~/ws: home is /b on host 0 (0.0.0.0), /a on host 0",
             ),
             (
                 "--workspace /ws --config-name a/b",

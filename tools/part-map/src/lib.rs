@@ -1,21 +1,20 @@
-//! From host records and a partition config to the files that go to each host. `config`, `maps`,
-//! `format`, `suits`, `layout` and `plan` map values to values; `disk` and `scripts` read files,
-//! and write none.
+//! From host records and a partition config to the files that go to each host. `versions`,
+//! `layout` and `plan` map values to values; `disk` and `scripts` read files, and write none.
 
 pub mod args;
 pub mod disk;
-pub mod format;
 pub mod layout;
 pub mod plan;
 pub mod scripts;
-pub mod suits;
+pub mod versions;
 
 pub use args::Args;
 
 use args::Parts;
-use layout::{Layout, Place};
+use layout::Layout;
 use partition::PartConfig;
-use plan::{Item, Plan};
+use partition::files::{self, Item, path_on_hosts};
+use plan::Plan;
 use record::Host;
 use record::error::Report;
 use record::exit::Exit;
@@ -23,6 +22,7 @@ use record::jsonl::{self, Stream};
 use scripts::Choice;
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::path::Path;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -59,12 +59,10 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
         Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
         None => GraphFiles::default(),
     };
-    let to = Place {
-        option: "--extra",
-        below: Some(&layout.workspace),
-        hosts,
-    };
-    let found = Choice::new(args, identities).and_then(|choice| scripts::find(args, &to, &choice));
+    let workspace = Some(layout.workspace.as_path());
+    let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
+    let found = Choice::new(args, identities);
+    let found = found.and_then(|choice| scripts::find(args, &resolve, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
     if layout.parts == Parts::Shared {
@@ -99,25 +97,21 @@ fn graph_files(
 ) -> Result<GraphFiles, Report> {
     // a wrong number makes everything else pointless
     plan::check_count(config, hosts)?;
-    let suits = report.keep(suits::check(config, args.paths, hosts));
-    let mut warnings = suits.unwrap_or_default();
+    let warnings = report.keep(versions::check(config, args.paths, hosts));
+    let mut warnings = warnings.unwrap_or_default();
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
     let mut wanted = plan::wanted(config, layout);
-    let beside = config
-        .folders
-        .first()
-        .map(|folder| disk::of_graphstorm(folder));
-    let beside = beside.unwrap_or_default();
+    let beside = disk::of_graphstorm(&config.folders[0]);
     wanted.extend(plan::beside_config(config, layout, beside));
     let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
         true => HashSet::new(),
         false => disk::identities(&config.file, &wanted),
     };
-    let copied = wanted
-        .into_iter()
-        .filter(|wanted| wanted.is_copied(layout.parts, dropped));
-    let mut items = report.keep(disk::find(copied)).unwrap_or_default();
+    wanted.retain(|wanted| plan::is_copied(wanted, layout.parts, dropped));
+    let fix = "run partition_graph again, or correct the path; it is relative to the folder of the \
+        config";
+    let mut items = report.keep(files::find(wanted, fix)).unwrap_or_default();
     if layout.parts == Parts::Remote {
         let there = report.keep(plan::on_their_hosts(config, layout, dropped));
         items.extend(there.unwrap_or_default());

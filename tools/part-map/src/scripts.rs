@@ -2,11 +2,9 @@
 //! empty folders and permissions are kept.
 
 use crate::args::Args;
-use crate::disk::look;
-use crate::format::Format;
-use crate::layout::Place;
-use crate::plan::{Item, Source};
 use globset::{Glob, GlobSet, GlobSetBuilder};
+use partition::files::{Item, Source, inspect};
+use partition::format::Format;
 use record::error::{Fault, Report};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -67,30 +65,26 @@ fn globs<'a>(option: &str, patterns: impl Iterator<Item = &'a str>) -> Result<Gl
         .map_err(|error| Fault::usage(option, error.to_string()).fix(QUOTE).report())
 }
 
-/// The files of script folders and extras, which go to every host. A relative destination is below
-/// the workspace.
-pub fn find(args: &Args, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
+/// Finds the path on the hosts of an argument's destination.
+pub type Resolve<'a> = &'a dyn Fn(&Path) -> Result<PathBuf, Fault>;
+
+/// The files of script folders and extras, which go to every host.
+pub fn find(args: &Args, resolve: Resolve<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
-    let mut items = Vec::new();
-    for folder in &args.script_folder {
-        items.extend(
-            report
-                .keep(script_folder(folder, to, choice))
-                .unwrap_or_default(),
-        );
-    }
-    for extra in &args.extra {
-        items.extend(
-            report
-                .keep(one_extra(extra, to, choice))
-                .unwrap_or_default(),
-        );
-    }
-    report.check()?;
-    Ok(items)
+    let folders = args.script_folder.iter();
+    let found = folders.map(|folder| script_folder(folder, resolve, choice));
+    let extras = args.extra.iter();
+    let found = found.chain(extras.map(|extra| one_extra(extra, resolve, choice)));
+    let items = found.filter_map(|items| report.keep(items)).flatten();
+    let items = items.collect();
+    report.check().map(|()| items)
 }
 
-fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
+fn script_folder(
+    folder: &Path,
+    resolve: Resolve<'_>,
+    choice: &Choice,
+) -> Result<Vec<Item>, Report> {
     let place = folder.display().to_string();
     let real = folder.canonicalize().map_err(|error| {
         Fault::unreachable(&place, error.to_string())
@@ -111,11 +105,11 @@ fn script_folder(folder: &Path, to: &Place<'_>, choice: &Choice) -> Result<Vec<I
             .fix("name a folder in it, or --extra SRC:DST")
             .report());
     };
-    walk(&real, &to.path(Path::new(name))?, "script", choice)
+    walk(&real, &resolve(Path::new(name))?, "script", choice)
 }
 
 /// The files of an argument SRC or SRC:DST, a file or a folder.
-fn one_extra(extra: &str, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
+fn one_extra(extra: &str, resolve: Resolve<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
     let (src, dst) = match extra.rsplit_once(':') {
         Some((src, dst)) if !Path::new(extra).exists() => {
             (PathBuf::from(src), Some(PathBuf::from(dst)))
@@ -133,16 +127,13 @@ fn one_extra(extra: &str, to: &Place<'_>, choice: &Choice) -> Result<Vec<Item>, 
         .or(real.file_name())
         .map(PathBuf::from)
         .unwrap_or_default();
-    let dst = to.path(&dst.unwrap_or(name))?;
+    let dst = resolve(&dst.unwrap_or(name))?;
     match real.is_dir() {
         true => walk(&real, &dst, "extra", choice),
-        false => Ok(vec![Item {
-            host: None,
-            kind: "extra",
-            dst,
-            key: None,
-            source: Source::Copied(look(&real, Format::Any)?),
-        }]),
+        false => {
+            let here = inspect(&real, Format::Any)?;
+            Ok(vec![Item::new("extra", dst, Source::Copied(here))])
+        }
     }
 }
 
@@ -154,13 +145,7 @@ fn walk(
     kind: &'static str,
     choice: &Choice,
 ) -> Result<Vec<Item>, Report> {
-    let item = |dst: PathBuf, source: Source| Item {
-        host: None,
-        kind,
-        dst,
-        key: None,
-        source,
-    };
+    let item = |dst: PathBuf, source: Source| Item::new(kind, dst, source);
     let mut report = Report::default();
     let mut items = Vec::new();
     let mut folders = Vec::new();
@@ -192,7 +177,7 @@ fn walk(
             );
             report.push(fault.fix("leave it out with --exclude"));
         } else if let Some(here) =
-            report.keep(look(entry.path(), Format::Any).map_err(Report::from))
+            report.keep(inspect(entry.path(), Format::Any).map_err(Report::from))
             && !choice.graph.contains(&here.identity)
         {
             items.push(item(dst, Source::Copied(here)));

@@ -1,11 +1,11 @@
 //! Checks how files of a partition begin, which is enough to recognise a file that was cut, a
 //! pointer of git-lfs, or a file in the place of another.
 
-use partition::{config, dgl_file};
+use crate::{config, dgl_file, npy};
 
 /// Enough of a file for every check here: numpy pads its header to a multiple of 64 bytes, and a
 /// shape of one number is short.
-pub const HEAD: usize = 1024;
+pub const HEAD: u64 = 1024;
 
 /// The format that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,6 @@ pub enum Format {
     Any,
 }
 
-const ZIP: [u8; 4] = *b"PK\x03\x04";
-
 impl Format {
     /// The format of the file under a key of a part.
     pub fn of_key(key: &str) -> Format {
@@ -37,82 +35,35 @@ impl Format {
         }
     }
 
-    /// Checks the first [`HEAD`] bytes of a file and its length. The error has what is wrong, and
-    /// the cure.
-    pub fn check(self, head: &[u8], bytes: u64) -> Result<(), (String, &'static str)> {
-        let again = "run partition_graph again, or fetch the file whole";
+    /// What is wrong with the first [`HEAD`] bytes of a file, or with its length.
+    pub fn problem(self, head: &[u8], bytes: u64) -> Option<String> {
         if self != Format::Any && bytes == 0 {
-            return Err((
-                "is empty: partitioning did not end, or its disk was full".to_owned(),
-                "run partition_graph again",
-            ));
+            return Some("is empty: partitioning did not end, or its disk was full".to_owned());
         }
-        let begins = |magic: &[u8], what: &str| match head.starts_with(magic) {
-            true => Ok(()),
-            false => Err((format!("does not begin as {what} does"), again)),
-        };
-        match self {
-            Format::Graph => begins(
+        let (magic, what): (&[u8], _) = match self {
+            Format::Graph => (
                 &dgl_file::GRAPH_FILE.to_le_bytes(),
                 "a graph that DGL saved",
             ),
-            Format::Tensors => begins(
+            Format::Tensors => (
                 &dgl_file::TENSOR_FILE.to_le_bytes(),
                 "a file of tensors that DGL saved",
             ),
-            Format::Torch => begins(&ZIP, "a file that torch saved"),
-            Format::Npy(ids) => npy(head, bytes, ids).map_err(|problem| (problem, again)),
-            Format::NotEmpty | Format::Any => Ok(()),
-        }
+            Format::Torch => (b"PK\x03\x04", "a file that torch saved"),
+            Format::Npy(ids) => return problem_of_array(head, bytes, ids).err(),
+            Format::NotEmpty | Format::Any => return None,
+        };
+        (!head.starts_with(magic)).then(|| format!("does not begin as {what} does"))
     }
 }
 
-/// Checks a header of numpy's format 1, 2 or 3 (numpy/lib/format.py): an integer type that torch
-/// can read, and the right length.
-fn npy(head: &[u8], bytes: u64, ids: u64) -> Result<(), String> {
-    let not_one = || "does not begin as an .npy file does".to_owned();
-    let rest = head.strip_prefix(b"\x93NUMPY").ok_or_else(not_one)?;
-    let (begin, length) = match *rest {
-        [1, _, a, b, ..] => (10, usize::from(u16::from_le_bytes([a, b]))),
-        [2 | 3, _, a, b, c, d, ..] => (12, u32::from_le_bytes([a, b, c, d]) as usize),
-        _ => return Err(not_one()),
-    };
-    let end = begin + length;
-    let header = head
-        .get(begin..end)
-        .and_then(|text| std::str::from_utf8(text).ok())
-        .ok_or_else(not_one)?;
-    let value = |key: &str| Some(header.split_once(key)?.1.split_once(':')?.1.trim_start());
-    let descr = value("'descr'")
-        .and_then(|text| text.strip_prefix('\'')?.split_once('\''))
-        .map_or("", |(descr, _)| descr);
-    let width = match descr
-        .strip_prefix(['<', '|'])
-        .and_then(|kind| kind.strip_prefix(['i', 'u']))
-    {
-        Some(width @ ("1" | "2" | "4" | "8")) => u64::from(width.as_bytes()[0] - b'0'),
-        _ => {
-            return Err(format!(
-                "holds numbers of type {descr:?}, where partitions are integers"
-            ));
-        }
-    };
-    let shape = value("'shape'")
-        .and_then(|text| text.strip_prefix('(')?.split_once(')'))
-        .map_or("", |(shape, _)| shape);
-    if shape.trim_end_matches([',', ' ']).parse() != Ok(ids) {
-        return Err(format!(
-            "has the shape ({shape}), where the config says {ids}"
-        ));
-    }
-    match ids
-        .checked_mul(width)
-        .and_then(|data| data.checked_add(end as u64))
-        == Some(bytes)
-    {
-        true => Ok(()),
+fn problem_of_array(head: &[u8], bytes: u64, ids: u64) -> Result<(), String> {
+    let header = npy::header(head)?;
+    match header.count == ids {
+        true => header.check(bytes),
         false => Err(format!(
-            "is {bytes} bytes long, which is not what its header says"
+            "has {} numbers, where the config says {ids}",
+            header.count
         )),
     }
 }
@@ -173,10 +124,7 @@ mod tests {
             (Format::NotEmpty, b"", Some("is empty")),
         ];
         for (format, head, problem) in table {
-            let got = format
-                .check(head, head.len() as u64)
-                .err()
-                .map(|(problem, _)| problem);
+            let got = format.problem(head, head.len() as u64);
             assert!(
                 got.as_deref()
                     .unwrap_or_default()
@@ -197,7 +145,7 @@ mod tests {
             (
                 header("<i8", "119,"),
                 128 + 952,
-                Some("has the shape (119,), where the config says 120"),
+                Some("has 119 numbers, where the config says 120"),
             ),
             (
                 header("<i8", "120, 1"),
@@ -208,12 +156,12 @@ mod tests {
             (
                 header("<f8", "120,"),
                 128 + 960,
-                Some("holds numbers of type \"<f8\""),
+                Some("has numbers of type <f8"),
             ),
             (
                 header(">i8", "120,"),
                 128 + 960,
-                Some("holds numbers of type \">i8\""),
+                Some("has numbers of type >i8"),
             ),
             (
                 b"\x93NUMPY\x09\0".to_vec(),
@@ -232,10 +180,7 @@ mod tests {
             ),
         ];
         for (head, bytes, problem) in table {
-            let got = Format::Npy(120)
-                .check(&head, bytes)
-                .err()
-                .map(|(problem, _)| problem);
+            let got = Format::Npy(120).problem(&head, bytes);
             assert!(
                 got.as_deref()
                     .unwrap_or_default()

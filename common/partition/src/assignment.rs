@@ -1,6 +1,16 @@
 //! The assignment of nodes to partitions: one file for each node type, one line for each node, as
 //! DGL's distributed partitioning pipeline reads it.
 
+use record::error::{Fault, Report};
+use std::io::{self, BufRead};
+use std::path::Path;
+
+/// More partitions than any cluster has hosts; a larger number is a mistake.
+pub const MAX_PARTS: u32 = 1 << 20;
+
+pub const NO_PARTITION: &str = "is not a number of a partition";
+pub const ONE_A_NODE: &str = "give a number for each node, from 0 on";
+
 /// Draws a partition for each of `nodes` nodes; every partition is equally likely. The same seed
 /// gives the same assignment.
 pub fn random(seed: u64, nodes: u64, parts: u32) -> impl Iterator<Item = u32> {
@@ -33,9 +43,59 @@ pub fn problem(counts: &[u64], nodes: u64, parts: u32) -> Option<String> {
     }
 }
 
-/// The partition that a line names; `None` if the line is not a number.
-pub fn of_line(line: &[u8]) -> Option<u32> {
-    std::str::from_utf8(line).ok()?.trim().parse().ok()
+/// Counts a node of a partition.
+pub fn count(counts: &mut Vec<u64>, part: u32) {
+    let part = part as usize;
+    if counts.len() <= part {
+        counts.resize(part + 1, 0);
+    }
+    counts[part] += 1;
+}
+
+/// Reads a text with a partition for each node.
+pub fn read_text(
+    path: &Path,
+    input: impl BufRead,
+    mut take: impl FnMut(u32),
+) -> Result<(), Report> {
+    let take = |line: &[u8]| {
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let part = text.trim().parse().ok().filter(|part| *part < MAX_PARTS);
+        part.map(&mut take).ok_or_else(|| NO_PARTITION.to_owned())
+    };
+    each_line(path, input, take, ONE_A_NODE)
+}
+
+/// Reads lines up to the end, or to the first for which `take` says what is wrong with it.
+pub fn each_line(
+    path: &Path,
+    mut input: impl BufRead,
+    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+    fix: &str,
+) -> Result<(), Report> {
+    let (mut line, mut number) = (Vec::new(), 0u64);
+    while input
+        .read_until(b'\n', &mut line)
+        .map_err(unreadable(path))?
+        > 0
+    {
+        number += 1;
+        take(&line).map_err(|problem| {
+            Fault::data(format!("{}:{number}", path.display()), problem).fix(fix)
+        })?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The report about a file that cannot be read or written.
+pub fn unreadable(path: &Path) -> impl Fn(io::Error) -> Report {
+    move |error| {
+        let fault = Fault::unreachable(path.display().to_string(), error.to_string());
+        fault
+            .fix("correct the path, or make it accessible")
+            .report()
+    }
 }
 
 #[cfg(test)]
@@ -62,7 +122,17 @@ mod tests {
         let told = |counts: &[u64]| problem(counts, 5, 2).unwrap();
         assert_eq!(told(&[2, 3, 1]), "names partition 2; they are 0 to 1");
         assert_eq!(told(&[2, 2]), "has 4 nodes, the metadata 5");
-        assert_eq!(of_line(b"12\r\n"), Some(12));
-        assert_eq!([&b"-1"[..], b"", b"1 2"].map(of_line), [None; 3]);
+        let read = |text: &str| {
+            let mut counts = Vec::new();
+            let read = read_text(Path::new("f"), text.as_bytes(), |part| {
+                count(&mut counts, part);
+            });
+            read.map(|()| counts)
+                .map_err(|report| report.0[0].place.clone())
+        };
+        assert_eq!(read("1\r\n2\n 1"), Ok(vec![0, 2, 1]));
+        for wrong in ["1\n-1", "1\n\n", "1\n1 2", "1\n1048576"] {
+            assert_eq!(read(wrong), Err("f:2".to_owned()), "{wrong:?}");
+        }
     }
 }

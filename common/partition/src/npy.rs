@@ -14,28 +14,22 @@ pub struct Header {
 /// The first bytes of an .npy file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Parses the header in the first bytes of a file; the error tells what is wrong with it, in words.
+/// Parses a header of numpy's format 1, 2 or 3 (numpy/lib/format.py) in the first bytes of a file;
+/// the error tells what is wrong with it, in words.
 pub fn header(head: &[u8]) -> Result<Header, String> {
-    let cut = || "is cut off".to_owned();
-    let (from, length) = match head.get(6).ok_or_else(cut)? {
-        1 => (
-            10,
-            head.get(8..10)
-                .map(|two| u32::from(u16::from_le_bytes([two[0], two[1]]))),
-        ),
-        _ => {
-            let four = head.get(8..12).and_then(|four| four.try_into().ok());
-            (12, four.map(u32::from_le_bytes))
-        }
+    let not_one = || "does not begin as an .npy file does".to_owned();
+    let rest = head.strip_prefix(MAGIC).ok_or_else(not_one)?;
+    let (from, length) = match *rest {
+        [1, _, a, b, ..] => (10, u32::from(u16::from_le_bytes([a, b]))),
+        [2 | 3, _, a, b, c, d, ..] => (12, u32::from_le_bytes([a, b, c, d])),
+        _ => return Err(not_one()),
     };
-    let at = from + length.ok_or_else(cut)? as usize;
-    let text = head.get(from..at).ok_or_else(cut)?;
+    let at = from + length as usize;
+    let text = head.get(from..at).ok_or_else(not_one)?;
     let text = String::from_utf8_lossy(text);
     let after = |key: &str| text.split_once(key).map(|(_, rest)| rest.trim_start());
-    let kind = after("'descr':")
-        .and_then(|rest| rest.split('\'').nth(1))
-        .unwrap_or_default();
-    let width = match kind {
+    let kind = after("'descr':").and_then(|rest| rest.split('\'').nth(1));
+    let width = match kind.unwrap_or_default() {
         "|i1" | "|u1" | "|b1" => 1,
         "<i2" | "<u2" => 2,
         "<i4" | "<u4" => 4,
@@ -43,14 +37,26 @@ pub fn header(head: &[u8]) -> Result<Header, String> {
         other => return Err(format!("has numbers of type {other}, and not integers")),
     };
     let shape = after("'shape':").and_then(|rest| rest.strip_prefix('(')?.split_once(')'));
-    let shape = shape
-        .map_or("", |(shape, _)| shape)
-        .trim()
-        .trim_end_matches(',');
+    let shape = shape.map_or("", |(shape, _)| shape);
     let count = shape
+        .trim_end_matches([',', ' '])
         .parse()
         .map_err(|_| format!("has the shape ({shape}), and not one axis"))?;
     Ok(Header { at, width, count })
+}
+
+impl Header {
+    /// Checks the size of the file.
+    pub fn check(&self, bytes: u64) -> Result<(), String> {
+        let numbers = self.count.checked_mul(self.width as u64);
+        let whole = numbers.and_then(|numbers| numbers.checked_add(self.at as u64));
+        match whole == Some(bytes) {
+            true => Ok(()),
+            false => Err(format!(
+                "is {bytes} bytes long, which is not what its header says"
+            )),
+        }
+    }
 }
 
 /// The number in some bytes, if it can be that of a partition.
@@ -83,7 +89,14 @@ mod tests {
         let wrong = |from: &str, to: &str| header(&array(1, &text.replace(from, to))).unwrap_err();
         assert!(wrong("<i4", "<f4").contains("type <f4"));
         assert!(wrong("12,", "3, 4").contains("shape (3, 4)"));
-        assert_eq!(header(&array(1, text)[..20]).unwrap_err(), "is cut off");
+        assert!(wrong("12,", "").contains("shape ()"));
+        let no_header = [&array(1, text)[..20], &array(9, text), b"[1, 2]"];
+        for head in no_header {
+            assert!(header(head).unwrap_err().contains("does not begin as"));
+        }
+        let header = header(&array(1, text)).unwrap();
+        let whole = (header.at + 48) as u64;
+        assert!(header.check(whole).is_ok() && header.check(whole - 1).is_err());
         assert_eq!(
             [number(&[1, 1]), number(&[255; 8]), number(&[7])],
             [Some(257), None, Some(7)]

@@ -1,0 +1,354 @@
+//! Which file goes where: what a config names is looked for on this machine, and becomes a file
+//! record.
+
+use crate::format::{Format, HEAD};
+use record::error::{Fault, Report};
+use record::{FileCopy, Host, LocalFile, RESERVED, at_home, is_reserved, path_fields};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+/// The place of a file in a config: `part-2.part_graph`, or `node_map`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// `None` for a file of no part.
+    pub part: Option<u32>,
+    pub name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.part {
+            Some(k) => write!(f, "part-{k}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// A file that a config names, or that lies beside one that it names.
+#[derive(Debug, Clone)]
+pub struct WantedFile {
+    /// The paths at which it may be; the first that exists counts.
+    pub candidates: Vec<PathBuf>,
+    /// Whether it must exist.
+    pub required: bool,
+    pub format: Format,
+    /// What the host will have, without its source.
+    pub item: Item,
+}
+
+/// The source of what a host will have at a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// It is copied from this machine.
+    Copied(LocalFile),
+    /// It is written, with this content.
+    Made(String),
+    /// An empty folder is made.
+    Folder,
+    /// It must already be on the host.
+    OnHost,
+    /// It is in the workspace that all hosts share.
+    InPlace,
+}
+
+/// A file or folder that a host will have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// `None` for all hosts.
+    pub host: Option<u32>,
+    /// The `kind` of its record.
+    pub kind: &'static str,
+    /// The absolute path on the host.
+    pub dst: PathBuf,
+    /// The place in the config, if it is named there.
+    pub key: Option<Key>,
+    pub source: Source,
+}
+
+impl Item {
+    /// An item for all hosts.
+    pub fn new(kind: &'static str, dst: PathBuf, source: Source) -> Item {
+        Item {
+            host: None,
+            kind,
+            dst,
+            key: None,
+            source,
+        }
+    }
+
+    /// What takes the destination, for messages.
+    fn label(&self) -> String {
+        match &self.source {
+            Source::Copied(here) => here.path.display().to_string(),
+            Source::Made(_) => format!("the {} that is made here", self.kind),
+            _ => self.dst.display().to_string(),
+        }
+    }
+
+    fn clash(&self, problem: String) -> Fault {
+        Fault::data(
+            self.label(),
+            format!("goes to {}{problem}", self.dst.display()),
+        )
+        .fix("rename one of them, or leave one out with --exclude")
+    }
+
+    /// Nothing is done for what is in place.
+    fn record(self) -> Option<FileCopy> {
+        let mut dst = self.dst;
+        let file = match self.source {
+            Source::InPlace => return None,
+            Source::Copied(here) => here.record(),
+            Source::OnHost => FileCopy::default(),
+            Source::Made(content) => FileCopy {
+                bytes: content.len() as u64,
+                content: Some(content),
+                ..FileCopy::default()
+            },
+            Source::Folder => {
+                dst.push("");
+                FileCopy {
+                    mode: 0o755,
+                    ..FileCopy::default()
+                }
+            }
+        };
+        let (dst, dst_b64) = path_fields(&dst);
+        Some(FileCopy {
+            host: self.host,
+            kind: self.kind.to_owned(),
+            dst,
+            dst_b64,
+            mode: if file.mode == 0 { 0o644 } else { file.mode },
+            ..file
+        })
+    }
+}
+
+/// Finds the wanted files; everything that is missing or wrong is reported at once.
+pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<Vec<Item>, Report> {
+    let mut report = Report::default();
+    let mut found = Vec::new();
+    for file in wanted {
+        let WantedFile {
+            candidates, item, ..
+        } = file;
+        let path = candidates.iter().find(|candidate| candidate.is_file());
+        match (path, candidates.first()) {
+            (Some(path), _) => {
+                let here = report.keep(inspect(path, file.format).map_err(Report::from));
+                found.extend(here.map(|here| Item {
+                    source: Source::Copied(here),
+                    ..item
+                }));
+            }
+            (None, Some(first)) if file.required => {
+                let name = item.key.map_or(String::new(), |key| key.to_string());
+                let problem = format!("no such file: {}", first.display());
+                report.push(Fault::data(name, problem).did_you_mean(first).fix(fix));
+            }
+            (None, _) => {}
+        }
+    }
+    report.check()?;
+    Ok(found)
+}
+
+/// Examines a file, which must be readable and begin as its format does.
+pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
+    let place = path.display().to_string();
+    let failed = |error: std::io::Error| {
+        Fault::unreachable(&place, error.to_string()).fix("make it readable, or leave it out")
+    };
+    let file = File::open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    let mut head = Vec::new();
+    if format != Format::Any {
+        let mut input = file.take(HEAD);
+        input.read_to_end(&mut head).map_err(failed)?;
+    }
+    if let Some(problem) = format.problem(&head, meta.len()) {
+        return Err(Fault::data(place, problem)
+            .fix("make it again, with partition_graph or as it was made, or fetch it whole"));
+    }
+    let path = std::path::absolute(path).map_err(failed)?;
+    Ok(LocalFile::of(path, &meta))
+}
+
+/// The records of all files. Refused are two sources for one destination, of which only chance
+/// would decide which arrives, a file where another one needs a folder, and names of part-push.
+pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
+    let mut report = Report::default();
+    for item in items.iter().filter(|item| is_reserved(&item.dst)) {
+        let problem = format!(
+            "goes to {}, but names that begin with {RESERVED} are part-push's own",
+            item.dst.display()
+        );
+        let fix = format!("rename it, or leave it out with --exclude '{RESERVED}*'");
+        report.push(Fault::data(item.label(), problem).fix(fix));
+    }
+    // what every host gets comes first, so that what one host gets is compared with it
+    let files = items.iter().filter(|item| item.source != Source::Folder);
+    let (for_all, for_one): (Vec<&Item>, Vec<&Item>) = files.partition(|item| item.host.is_none());
+    let mut taken: HashMap<(&Path, Option<u32>), &Item> = HashMap::new();
+    for item in for_all.into_iter().chain(for_one) {
+        let everywhere = taken.get(&(item.dst.as_path(), None)).copied();
+        let other = everywhere.or_else(|| taken.insert((&item.dst, item.host), item));
+        if let Some(other) = other.filter(|other| other.label() != item.label()) {
+            report.push(item.clash(format!(" as does {}", other.label())));
+        }
+    }
+    let files: HashMap<&Path, &Item> = taken
+        .into_values()
+        .map(|item| (item.dst.as_path(), item))
+        .collect();
+    let folders = items.iter().filter_map(|item| match item.source {
+        Source::Folder => Some(item.dst.as_path()),
+        _ => item.dst.parent(),
+    });
+    let above: HashSet<&Path> = folders.flat_map(Path::ancestors).collect();
+    let in_the_way = above.into_iter().filter_map(|folder| files.get(folder));
+    report
+        .0
+        .extend(in_the_way.map(|item| item.clash(", where other files need a folder".to_owned())));
+    report.check()?;
+    let mut files: Vec<FileCopy> = items.into_iter().filter_map(Item::record).collect();
+    let of = u32::try_from(files.len()).map_err(|_| {
+        Fault::data("files", "more than a stream can number").fix("leave some out with --exclude")
+    })?;
+    for (id, file) in (0..of).zip(&mut files) {
+        (file.id, file.of) = (id, of);
+    }
+    Ok(files)
+}
+
+/// A path on the hosts, which may be absolute, below the home of all hosts or, if there is such a
+/// folder, below `folder`. The result is absolute, UTF-8 and free of `.` and `..`; `option` has the
+/// path, for messages.
+pub fn path_on_hosts(
+    option: &str,
+    path: &Path,
+    folder: Option<&Path>,
+    hosts: &[Host],
+) -> Result<PathBuf, Fault> {
+    let wrong = |problem: &str, fix: &str| {
+        Err(Fault::usage(option, format!("{} {problem}", path.display())).fix(fix))
+    };
+    let Some(text) = path.to_str().filter(|text| !text.contains('\0')) else {
+        return wrong("must be UTF-8", "records and the partition config are");
+    };
+    if path.components().any(|part| part == Component::ParentDir) {
+        return wrong("has .. in it", "write where it leads to");
+    }
+    let path = PathBuf::from(at_home(option, text, hosts)?);
+    let path = match (path.is_absolute(), folder) {
+        (true, _) => path,
+        (false, Some(folder)) => folder.join(path),
+        (false, None) => {
+            return wrong(
+                "is not an absolute path",
+                "it is the same folder on every host: begin it with /",
+            );
+        }
+    };
+    let parts = path.components();
+    Ok(parts.filter(|part| *part != Component::CurDir).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(host: Option<u32>, dst: &str, src: &str) -> Item {
+        let here = LocalFile {
+            path: src.into(),
+            ..LocalFile::default()
+        };
+        Item {
+            host,
+            ..Item::new("script", dst.into(), Source::Copied(here))
+        }
+    }
+
+    fn folder(dst: &str) -> Item {
+        Item::new("script", dst.into(), Source::Folder)
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn two_sources_for_one_destination() {
+        let made = |kind, dst: &str| Item::new(kind, dst.into(), Source::Made(String::new()));
+        let table: [(&[Item], Option<&str>); 14] = [
+            (
+                &[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")],
+                None,
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), item(None, "/ws/a", "/1")],
+                None,
+            ),
+            (
+                &[item(None, "/ws/a/b", "/1"), item(None, "/ws/a/c", "/2")],
+                None,
+            ),
+            (
+                &[item(Some(0), "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
+                Some("/2: goes to /ws/a as does /1"),
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), item(Some(0), "/ws/a", "/2")],
+                Some("/2: goes to /ws/a as does /1"),
+            ),
+            (
+                &[item(Some(0), "/ws/a", "/1"), item(None, "/ws/a", "/2")],
+                Some("/1: goes to /ws/a as does /2"),
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), folder("/ws/a")],
+                Some("/1: goes to /ws/a, where other files need a folder"),
+            ),
+            (
+                &[item(None, "/ws/.part-push.lock", "/1")],
+                Some("/1: goes to /ws/.part-push.lock, but names that begin with .part-push. are"),
+            ),
+            (
+                &[folder("/ws/b/.part-push.kept")],
+                Some("/ws/b/.part-push.kept: goes to /ws/b/.part-push.kept, but names"),
+            ),
+            (&[item(None, "/ws/.part-pushed", "/1")], None),
+            (
+                &[item(None, "/ws/ip_config.txt", "/1")],
+                Some("/1: goes to /ws/ip_config.txt as does the ip_config that is made here"),
+            ),
+            (
+                &[item(None, "/ws/a", "/1"), item(None, "/ws/a/b/c", "/2")],
+                Some("/1: goes to /ws/a, where other files need a folder"),
+            ),
+            (
+                &[item(None, "/ws", "/1"), item(None, "/ws/b", "/2")],
+                Some("/1: goes to /ws, where"),
+            ),
+            (
+                &[made("config", "/ws/ip_config.txt")],
+                Some(
+                    "the config that is made here: goes to /ws/ip_config.txt as does the ip_config",
+                ),
+            ),
+        ];
+        for (items, problem) in table {
+            let mut all = vec![made("ip_config", "/ws/ip_config.txt")];
+            all.extend_from_slice(items);
+            let got = records(all).err().map(|report| report.0[0].to_string());
+            assert_eq!(got.is_some(), problem.is_some(), "{got:?}");
+            assert!(
+                got.as_deref()
+                    .unwrap_or_default()
+                    .starts_with(problem.unwrap_or_default()),
+                "{got:?}"
+            );
+        }
+    }
+}
