@@ -126,7 +126,7 @@ fn each_part_goes_to_its_host_and_the_rest_to_all() {
         &folder,
         "--workspace '~/job'",
         65,
-        &["put host-probe before part-map"],
+        &["put host-probe before this tool"],
     );
 }
 
@@ -320,7 +320,7 @@ fn what_would_fail_on_the_hosts_is_refused_here() {
         (
             "dgl-0.5.3-noshuffle",
             "cp out/edge_map.npy out/node_map.npy",
-            &["node_map.npy: has the shape (400,), where the config says 120"],
+            &["node_map.npy: has 400 numbers, where the config says 120"],
         ),
         (
             "dgl-0.5.3-homo",
