@@ -224,8 +224,8 @@ fn what_is_no_environment_is_told() {
         (
             "--venv HOME/miniconda3/envs/gnn",
             74,
-            "HOME/miniconda3/envs/gnn is a conda environment\n  fix: make it there: python3 -m venv \
-             HOME/miniconda3/envs/gnn; or say --conda if it is conda's\n",
+            "HOME/miniconda3/envs/gnn is a conda environment\n  fix: make it there: python3 -m \
+             venv HOME/miniconda3/envs/gnn; or say --conda if it is conda's\n",
         ),
         (
             "--conda HOME/v",

@@ -308,7 +308,7 @@ mod tests {
             (
                 "/node_type",
                 json!([1]),
-                "m: not the metadata of chunks: invalid type: integer `1`, expected a string at line",
+                "m: not the metadata of chunks: invalid type: integer `1`, expected a string",
             ),
             (
                 "/edge_type/0",
