@@ -24,7 +24,6 @@ use crate::stderr;
 use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
@@ -332,24 +331,21 @@ impl Rules {
         if head.ok == Some(false) && !self.partial {
             self.report.push(before(failed(head)));
         }
+        let mut is_hopeless = false;
         if let (Some(id), Some(of)) = (head.id, head.of) {
-            let most = if head.r#type == Host::TYPE {
-                MAX_HOSTS
-            } else {
-                MAX_SET
+            let most = match head.r#type == Host::TYPE {
+                true => MAX_HOSTS,
+                false => MAX_SET,
             };
-            match self.set(&head.r#type, of).add(id, of, most) {
-                Ok(()) => {}
-                Err(Breach::One(problem)) => self.report.push(of_set(&head.r#type, &problem)),
-                Err(Breach::Whole(problem)) => {
-                    self.report.push(of_set(&head.r#type, &problem));
-                    return Err(std::mem::take(&mut self.report));
-                }
+            let set = self.set(&head.r#type, of);
+            if let Some(problem) = set.add(id, of, most) {
+                is_hopeless = of > most || set.ids.len() > set.of as usize;
+                self.report.push(of_set(&head.r#type, &problem));
             }
         }
-        match self.report.0.len() {
-            ..MAX_FAULTS => Ok(()),
-            _ => Err(std::mem::take(&mut self.report)),
+        match is_hopeless || self.report.0.len() >= MAX_FAULTS {
+            true => Err(std::mem::take(&mut self.report)),
+            false => Ok(()),
         }
     }
 
@@ -364,9 +360,10 @@ impl Rules {
         for (name, set) in &mut self.sets {
             set.ids.sort_unstable();
             let room = MAX_FAULTS.saturating_sub(self.report.0.len());
+            let twice = set.twice().take(room);
             self.report
                 .0
-                .extend(set.twice().take(room).map(|id| of_set(name, &is_twice(id))));
+                .extend(twice.map(|problem| of_set(name, &problem)));
         }
         if !self.partial {
             self.report.0.extend(
@@ -421,10 +418,6 @@ fn of_set(name: &str, problem: &str) -> Fault {
         .fix("let only one pipeline's records in: make the stream anew, from ipconf-check on")
 }
 
-fn is_twice(id: u32) -> String {
-    format!("id {id} is there twice")
-}
-
 /// The ids of the records of one type. They are kept as they came, 4 bytes each; a number in a
 /// record never determines how much memory is taken.
 struct Set {
@@ -432,44 +425,31 @@ struct Set {
     ids: Vec<u32>,
 }
 
-/// How a record breaks the rules of its set.
-enum Breach {
-    /// Only this record is wrong.
-    One(String),
-    /// All records are wrong: they cannot become an acceptable set.
-    Whole(String),
-}
-
 impl Set {
-    fn add(&mut self, id: u32, of: u32, most: u32) -> Result<(), Breach> {
+    /// Adds a record, or says how it breaks the rules of its set.
+    fn add(&mut self, id: u32, of: u32, most: u32) -> Option<String> {
         if of != self.of {
-            return Err(Breach::One(format!(
-                "one says it is of {}, another of {of}",
-                self.of
-            )));
+            return Some(format!("one says it is of {}, another of {of}", self.of));
         }
         if of > most {
-            return Err(Breach::Whole(format!("of {of} is more than {most}")));
+            return Some(format!("of {of} is more than {most}"));
         }
         if id >= of {
-            return Err(Breach::One(format!("id {id} is not below {of}")));
+            return Some(format!("id {id} is not below {of}"));
         }
         self.ids.push(id);
-        if self.ids.len() > of as usize {
-            self.ids.sort_unstable();
-            return Err(Breach::Whole(
-                self.twice().next().map_or_else(String::new, is_twice),
-            ));
+        if self.ids.len() <= of as usize {
+            return None;
         }
-        Ok(())
+        self.ids.sort_unstable();
+        self.twice().next()
     }
 
-    /// Ids that occur more than once. The ids must be sorted.
-    fn twice(&self) -> impl Iterator<Item = u32> {
-        self.ids
-            .chunk_by(|one, other| one == other)
-            .filter(|same| same.len() > 1)
-            .map(|same| same[0])
+    /// Each id that occurs more than once, in words. The ids must be sorted.
+    fn twice(&self) -> impl Iterator<Item = String> {
+        let chunks = self.ids.chunk_by(|one, other| one == other);
+        let twice = chunks.filter(|same| same.len() > 1);
+        twice.map(|same| format!("id {} is there twice", same[0]))
     }
 
     /// What is missing from the set, in words. The ids must be sorted.
@@ -641,30 +621,27 @@ pub fn line<T: Record>(record: &T) -> Vec<u8> {
 
 /// Writes the whole output of a planner: the input, then the planner's own lines. A reader that has
 /// gone away ends it quietly.
-pub fn print<'a>(
+pub fn print(
     stream: Option<&Stream>,
-    own: impl IntoIterator<Item = Cow<'a, [u8]>>,
+    own: impl IntoIterator<Item = impl AsRef<[u8]>>,
 ) -> Result<(), Report> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let came_in = stream.into_iter().flat_map(Stream::lines);
-    let result = came_in
-        .map(|(line, _)| out.write_all(line).and_then(|()| out.write_all(b"\n")))
-        .find(Result::is_err)
-        .unwrap_or(Ok(()));
-    let result = result
-        .and_then(|()| own.into_iter().try_for_each(|line| out.write_all(&line)))
-        .and_then(|()| out.flush());
-    quiet(result).map_err(|error| {
-        Fault::unreachable("stdout", error.to_string())
-            .fix("look at what it is written to")
-            .report()
-    })
-}
-
-fn quiet(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+    let write = || {
+        for (line, _) in stream.into_iter().flat_map(Stream::lines) {
+            out.write_all(line)?;
+            out.write_all(b"\n")?;
+        }
+        for line in own {
+            out.write_all(line.as_ref())?;
+        }
+        out.flush()
+    };
+    match write() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let fault = Fault::unreachable("stdout", error.to_string());
+            Err(fault.fix("look at what it is written to").report())
+        }
+        _ => Ok(()),
     }
 }
 

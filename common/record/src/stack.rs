@@ -1,7 +1,7 @@
 //! The Python stacks of processes, as dgl-stacks reads them.
 
 use crate::Role;
-use crate::stacks::{self, Member};
+use crate::stacks::{self, Comparison, Member};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -49,6 +49,12 @@ impl Stack {
     pub fn member(&self) -> Option<Member> {
         let is_child = self.parent.is_some() || stacks::child(self.main_frames()?).is_some();
         (!is_child).then_some((self.role?, self.rank?))
+    }
+
+    /// Compares where the main threads of processes are, without their children.
+    pub fn compare<'a>(stacks: impl IntoIterator<Item = &'a Stack>) -> Comparison {
+        let frames = |stack: &Stack| Some((stack.member()?, stack.main_frames()?.to_vec()));
+        Comparison::of(stacks.into_iter().filter_map(frames))
     }
 }
 

@@ -11,7 +11,7 @@ const GARBAGE: &str = "Garbage-collecting";
 pub const EXTENSION_MODULES: &str = "Extension modules:";
 
 /// Whether a line begins a traceback.
-pub fn begins(line: &str) -> bool {
+fn begins(line: &str) -> bool {
     unmarked(line) == TRACEBACK
 }
 
@@ -48,20 +48,13 @@ pub fn exception(line: &str) -> Option<&str> {
 /// The exceptions among the lines of one stream: the position of the traceback's first line, the
 /// position of the line that names the exception, and that exception.
 pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
-    let mut found = Vec::new();
-    let mut begun = None;
+    let (mut exceptions, mut from, mut found) = (Exceptions::default(), 0, Vec::new());
     for (at, line) in lines.iter().enumerate() {
-        match begun {
-            _ if begins(line) => begun = Some(at),
-            Some(from) => {
-                // An exception class whose name says nothing is recognised by its place alone.
-                let is_left = !unmarked(line).starts_with([' ', '\t']) && !line.is_empty();
-                if is_left {
-                    found.push((from, at, unmarked(line)));
-                    begun = None;
-                }
-            }
-            None => {}
+        if begins(line) {
+            from = at;
+        }
+        if let Some((_, exception)) = exceptions.line(line) {
+            found.push((from, at, exception));
         }
     }
     found
@@ -120,6 +113,7 @@ impl Exceptions {
             && !line.is_empty()
             && !unmarked(line).starts_with([' ', '\t'])
         {
+            // an exception class whose name says nothing is recognised by its position alone
             self.within = None;
             found = Some((raiser, unmarked(line)));
         }

@@ -11,13 +11,12 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl;
 use record::run::Run;
-use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
     let job = plan::Job::of(&run)?;
     let run = plan::run(&job, args.lines);
-    jsonl::print(None, [Cow::Owned(page::page(&run).into_bytes())])?;
+    jsonl::print(None, [page::page(&run)])?;
     Ok(Exit::Done)
 }

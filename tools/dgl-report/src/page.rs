@@ -209,7 +209,7 @@ fn other_failures(run: &Run) -> Markup {
                             (bar.end.as_deref().unwrap_or_default())
                         }
                     }
-                    (more(failed.len(), "process", "processes"))
+                    (more(failed.len(), "process"))
                     @for (host, copied) in not_copied.iter().take(NAMED) {
                         li {
                             a href={ "#copied-" (host.id) } { "host " (host.name) }
@@ -217,7 +217,7 @@ fn other_failures(run: &Run) -> Markup {
                             @if let Some(error) = &copied.error { ": " (error) }
                         }
                     }
-                    (more(not_copied.len(), "host", "hosts"))
+                    (more(not_copied.len(), "host"))
                 }
             }
         }
@@ -225,13 +225,9 @@ fn other_failures(run: &Run) -> Markup {
 }
 
 /// How many failures are not named.
-fn more(count: usize, one: &str, several: &str) -> Markup {
+fn more(count: usize, noun: &str) -> Markup {
     html! {
-        @match count.saturating_sub(NAMED) {
-            0 => {}
-            1 => li { "and 1 " (one) " more" }
-            more => li { "and " (more) " " (several) " more" }
-        }
+        @if count > NAMED { li { "and " (term::count((count - NAMED) as u64, noun)) " more" } }
     }
 }
 
@@ -286,7 +282,7 @@ fn events(run: &Run) -> Markup {
                 @for event in run.events.iter().take(NAMED) {
                     li.(class(event.kind)) { (words(event)) }
                 }
-                (more(run.events.len(), "event", "events"))
+                (more(run.events.len(), "event"))
             }
         }
     }
@@ -327,6 +323,9 @@ fn row(bar: &Bar, run: &Run) -> Markup {
     let (name, id) = (bar.name(), bar.id());
     let started = bar.history.life.started.as_ref();
     let mut lines = bar.last_lines(run.lines).peekable();
+    let panels = run.process_panels.iter();
+    let panels = panels.filter_map(|panel| Some((panel, panel.lines.get(&id)?)));
+    let panels: Vec<(&Panel, &Line)> = panels.collect();
     html! {
         details.row id={ "process-" (id) } {
             summary {
@@ -356,11 +355,9 @@ fn row(bar: &Bar, run: &Run) -> Markup {
                 @if lines.peek().is_none() { "it wrote no output" } @else { "its last lines:" }
             }
             @if lines.peek().is_some() { pre { @for line in lines { (line) "\n" } } }
-            @if !bar.panels.is_empty() {
+            @if !panels.is_empty() {
                 div.multiples {
-                    @for panel in &bar.panels {
-                        @for line in &panel.lines { (multiple(panel, line, panel.name)) }
-                    }
+                    @for (panel, line) in panels { (multiple(panel, line, panel.name)) }
                 }
             }
         }
@@ -400,9 +397,9 @@ fn spoken(bar: &Bar) -> String {
 /// The resources that hosts used: a panel for each quantity, with a drawing for each host, all on
 /// one scale.
 fn samples(run: &Run) -> Markup {
-    let name = |line: &Line| {
-        let host = run.hosts.iter().find(|host| host.id == line.host);
-        let names = host.map_or_else(|| line.host.to_string(), |host| host.name.clone());
+    let name = |id: u32| {
+        let host = run.hosts.iter().find(|host| host.id == id);
+        let names = host.map_or_else(|| id.to_string(), |host| host.name.clone());
         format!("host {}", short_name(&names))
     };
     html! {
@@ -412,7 +409,7 @@ fn samples(run: &Run) -> Markup {
             @for panel in &run.panels {
                 h3 { (panel.name) ", from 0 to " (panel.unit.words(panel.top)) }
                 div.multiples {
-                    @for line in &panel.lines { (multiple(panel, line, &name(line))) }
+                    @for (id, line) in &panel.lines { (multiple(panel, line, &name(*id))) }
                 }
             }
         }
@@ -462,36 +459,39 @@ fn multiple(panel: &Panel, line: &Line, name: &str) -> Markup {
 }
 
 fn copies(hosts: &[HostRun<'_>]) -> Markup {
-    let fastest = hosts
+    const COLUMNS: [&str; 6] = ["host", "files", "there already", "failed", "sent", "time"];
+    let copied = hosts
         .iter()
-        .filter_map(|host| rate(host.copied.as_ref()?))
-        .max()
-        .unwrap_or(1);
+        .filter_map(|host| Some((host, host.copied.as_ref()?)));
+    let fastest = copied.clone().filter_map(|(_, copied)| rate(copied)).max();
+    let cells = |host: &HostRun, copied: &CopySummary| {
+        let failed = match &copied.error {
+            Some(error) => format!("{}: {error}", copied.failed),
+            None => copied.failed.to_string(),
+        };
+        let (files, skipped) = (copied.files.to_string(), copied.skipped.to_string());
+        let (sent, time) = (term::bytes(copied.sent_bytes), time(copied.elapsed_ms));
+        COLUMNS
+            .into_iter()
+            .zip([host.name.clone(), files, skipped, failed, sent, time])
+    };
     html! {
         section {
             h2 { "Copies" }
             div.wide {
                 table {
-                    tr { th { "host" } th { "files" } th { "there \
-                        already" } th { "failed" } th { "sent" } th { "time" } th.rate { "rate" } }
-                    @for (host, copied) in hosts.iter().filter_map(|host| Some((host,
-                        host.copied.as_ref()?))) {
+                    tr { @for column in COLUMNS { th { (column) } } th.rate { "rate" } }
+                    @for (host, copied) in copied {
                         tr id={ "copied-" (host.id) } {
-                            td data-name="host" { (host.name) }
-                            td data-name="files" { (copied.files) }
-                            td data-name="there already" { (copied.skipped) }
-                            td data-name="failed" {
-                                (copied.failed)
-                                @if let Some(error) = &copied.error { ": " (error) }
+                            @for (column, cell) in cells(host, copied) {
+                                td data-name=(column) { (cell) }
                             }
-                            td data-name="sent" { (term::bytes(copied.sent_bytes)) }
-                            td data-name="time" { (time(copied.elapsed_ms)) }
                             td.rate data-name="rate" {
                                 @if let Some(rate) = rate(copied) {
-                                    span.scale { span.bar.copy style={ "width:" (percent(rate,
-                                        fastest)) } {} }
-                                    span { (term::rate(copied.sent_bytes,
-                                        Duration::from_millis(copied.elapsed_ms))) }
+                                    @let width = percent(rate, fastest.unwrap_or(1));
+                                    @let time = Duration::from_millis(copied.elapsed_ms);
+                                    span.scale { span.bar.copy style={ "width:" (width) } {} }
+                                    span { (term::rate(copied.sent_bytes, time)) }
                                 }
                             }
                         }

@@ -22,6 +22,8 @@ pub struct Run<'a> {
     pub events: Vec<Event>,
     /// The resources that hosts used, a panel for each quantity.
     pub panels: Vec<Panel>,
+    /// The resources that processes used.
+    pub process_panels: Vec<Panel>,
     /// How many of the last lines of each process are shown.
     pub lines: usize,
 }
@@ -89,8 +91,6 @@ pub struct Bar<'a> {
     pub why: Option<String>,
     /// Whether it is the one that failed first, or for which the others wait.
     pub culprit: bool,
-    /// The resources that it used.
-    pub panels: Vec<Panel>,
 }
 
 impl Bar<'_> {
@@ -159,7 +159,6 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
         Some(failure) => failure.id,
         None => verdict.cause.culprit.as_ref().and_then(|one| one.id),
     };
-    let mut panels = samples::of_processes(job, began_ms.unwrap_or(0), length_ms);
     let mut hosts: BTreeMap<u32, HostRun> = job
         .hosts
         .iter()
@@ -183,7 +182,6 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
                 false => why_ended(summary),
             }),
             culprit: culprit == Some(id),
-            panels: panels.remove(&id).unwrap_or_default(),
         });
     }
     for one in &job.pushed {
@@ -206,6 +204,7 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
         hosts: hosts.into_values().collect(),
         events: events(job, &since),
         panels: samples::of_hosts(job, began_ms.unwrap_or(0), length_ms),
+        process_panels: samples::of_processes(job, began_ms.unwrap_or(0), length_ms),
         lines,
     }
 }

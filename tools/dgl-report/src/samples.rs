@@ -4,7 +4,7 @@
 use dgl_why::Job;
 use record::Sample;
 use record::term;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// As many points of a line as can be told apart in its drawing.
 pub const POINTS: usize = 60;
@@ -18,8 +18,8 @@ pub struct Panel {
     pub top: f64,
     /// The unit of the values.
     pub unit: Unit,
-    /// The lines, one for each host or process.
-    pub lines: Vec<Line>,
+    /// The lines by the ids of the hosts or processes.
+    pub lines: BTreeMap<u32, Line>,
 }
 
 /// The unit of a value.
@@ -50,8 +50,6 @@ impl Unit {
 /// The values of one host or process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The `id` of the host.
-    pub host: u32,
     /// Points of time, from 0 to 1 of the page's length, and value.
     pub points: Vec<(f64, f64)>,
     /// The mean over time.
@@ -103,65 +101,48 @@ fn processors(sample: &Sample) -> Option<f64> {
 
 /// The resources that hosts used: the quantities of which there is a sample.
 pub fn of_hosts(job: &Job, began_ms: u64, length_ms: u64) -> Vec<Panel> {
-    let samples: Vec<&Sample> = job
-        .samples
-        .iter()
-        .filter(|sample| sample.is_of_host())
-        .collect();
+    let host = |sample: &Sample| sample.is_of_host().then_some(sample.host);
+    panels(job, &OF_HOSTS, host, began_ms, length_ms)
+}
+
+/// The resources that processes used.
+pub fn of_processes(job: &Job, began_ms: u64, length_ms: u64) -> Vec<Panel> {
+    panels(job, &OF_PROCESSES, |sample| sample.id, began_ms, length_ms)
+}
+
+fn panels(
+    job: &Job,
+    quantities: &[Quantity],
+    id: fn(&Sample) -> Option<u32>,
+    began_ms: u64,
+    length_ms: u64,
+) -> Vec<Panel> {
     let panel = |(name, unit, value): &Quantity| {
-        let mut of_host: BTreeMap<u32, Vec<(u64, f64)>> = BTreeMap::new();
-        for (sample, value) in samples.iter().filter_map(|one| Some((one, value(one)?))) {
-            let points = of_host.entry(sample.host).or_default();
-            points.push((sample.time_ms.saturating_sub(began_ms), value));
+        let mut points: BTreeMap<u32, Vec<(u64, f64)>> = BTreeMap::new();
+        for sample in &job.samples {
+            if let (Some(id), Some(value)) = (id(sample), value(sample)) {
+                let time_ms = sample.time_ms.saturating_sub(began_ms);
+                points.entry(id).or_default().push((time_ms, value));
+            }
         }
-        let lines: Vec<Line> = of_host
-            .into_iter()
-            .map(|(host, points)| line(host, points, length_ms))
+        let lines = points.into_iter();
+        let lines: BTreeMap<u32, Line> = lines
+            .map(|(id, points)| (id, line(points, length_ms)))
             .collect();
+        let most = lines.values().map(|line| line.most).fold(0.0, f64::max);
         (!lines.is_empty()).then(|| Panel {
             name,
-            top: top(&lines, *unit),
+            top: top(most, *unit),
             unit: *unit,
             lines,
         })
     };
-    OF_HOSTS.iter().filter_map(panel).collect()
-}
-
-/// The resources that each process used, on the scale of all processes.
-pub fn of_processes(job: &Job, began_ms: u64, length_ms: u64) -> HashMap<u32, Vec<Panel>> {
-    let mut panels: HashMap<u32, Vec<Panel>> = HashMap::new();
-    for (name, unit, value) in OF_PROCESSES {
-        let mut of_process: BTreeMap<u32, (u32, Vec<(u64, f64)>)> = BTreeMap::new();
-        for sample in &job.samples {
-            if let (Some(id), Some(value)) = (sample.id, value(sample)) {
-                let (_, points) = of_process
-                    .entry(id)
-                    .or_insert_with(|| (sample.host, Vec::new()));
-                points.push((sample.time_ms.saturating_sub(began_ms), value));
-            }
-        }
-        let lines: Vec<(u32, Line)> = of_process
-            .into_iter()
-            .map(|(id, (host, points))| (id, line(host, points, length_ms)))
-            .collect();
-        let all: Vec<Line> = lines.iter().map(|(_, line)| line.clone()).collect();
-        let top = top(&all, unit);
-        for (id, line) in lines {
-            panels.entry(id).or_default().push(Panel {
-                name,
-                top,
-                unit,
-                lines: vec![line],
-            });
-        }
-    }
-    panels
+    quantities.iter().filter_map(panel).collect()
 }
 
 /// A line of at most [`POINTS`] points. Of several that fall together the largest is kept, because
 /// people look for peaks.
-fn line(host: u32, mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
+fn line(mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
     points.sort_by_key(|(time, _)| *time);
     let count = points.len().max(1) as f64;
     let mean = points.iter().map(|(_, value)| value).sum::<f64>() / count;
@@ -169,14 +150,13 @@ fn line(host: u32, mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
     let mut kept: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for (time, value) in points {
         let at = (time as f64 / length_ms.max(1) as f64).clamp(0.0, 1.0);
-        let place = (at * (POINTS - 1) as f64).round() as usize;
-        let point = kept.entry(place).or_insert((at, value));
+        let position = (at * (POINTS - 1) as f64).round() as usize;
+        let point = kept.entry(position).or_insert((at, value));
         if value > point.1 {
             *point = (at, value);
         }
     }
     Line {
-        host,
         points: kept.into_values().collect(),
         mean,
         most,
@@ -184,8 +164,7 @@ fn line(host: u32, mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
 }
 
 /// The top of a scale: 1, 2 or 5 times a power of ten, above the largest value.
-fn top(lines: &[Line], unit: Unit) -> f64 {
-    let most = lines.iter().map(|line| line.most).fold(0.0, f64::max);
+fn top(most: f64, unit: Unit) -> f64 {
     if unit == Unit::Percent {
         return 100.0;
     }
@@ -222,15 +201,15 @@ mod tests {
             panic!("{panels:?}")
         };
         assert_eq!((panel.name, panel.top), ("Processors in use", 5.0));
-        assert_eq!(panel.lines[0].points, [(0.5, 1.0), (1.0, 2.0)]);
-        assert_eq!((panel.lines[0].mean, panel.lines[1].most), (1.5, 3.0));
+        assert_eq!(panel.lines[&0].points, [(0.5, 1.0), (1.0, 2.0)]);
+        assert_eq!((panel.lines[&0].mean, panel.lines[&1].most), (1.5, 3.0));
         assert!(of_processes(&job, 0, 2000).is_empty());
     }
 
     #[test]
     fn peaks_are_kept() {
         let points = (0..10_000).map(|time| (time, if time == 77 { 9.0 } else { 1.0 }));
-        let line = line(0, points.collect(), 10_000);
+        let line = line(points.collect(), 10_000);
         assert!(line.points.len() <= POINTS);
         assert_eq!(
             line.points
@@ -244,9 +223,8 @@ mod tests {
     #[test]
     fn scales_are_round() {
         for (most, expected) in [(0.0, 0.1), (3.0, 5.0), (12.0, 20.0), (1e9, 1e9)] {
-            let lines = [line(0, vec![(0, most)], 1)];
-            assert_eq!(top(&lines, Unit::Number), expected);
-            assert_eq!(top(&lines, Unit::Percent), 100.0);
+            assert_eq!(top(most, Unit::Number), expected);
+            assert_eq!(top(most, Unit::Percent), 100.0);
         }
     }
 }

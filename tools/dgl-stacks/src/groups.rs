@@ -118,11 +118,9 @@ fn name(thread: &Thread) -> Option<&str> {
 /// Who stands elsewhere than the others, if anybody does, the groups for people, and below them the
 /// processes that could not be read.
 pub fn text(stacks: &[Stack]) -> String {
-    let of_main = |stack: &Stack| Some((stack.member()?, stack.main_frames()?.to_vec()));
     // processes of several jobs do not wait for each other
     let is_one_job = stacks.windows(2).all(|two| two[0].job == two[1].job);
-    let compared = stacks.iter().filter(|_| is_one_job).filter_map(of_main);
-    let comparison = Comparison::of(compared);
+    let comparison = Stack::compare(stacks.iter().filter(|_| is_one_job));
     let mut text = Vec::new();
     if !comparison.outliers().is_empty() {
         let sentence = comparison.sentence(stacks::names, "");

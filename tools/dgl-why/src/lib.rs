@@ -19,13 +19,11 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl;
 use record::run::Run;
-use std::borrow::Cow;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let run = Run::read("dgl-why", args.file.as_deref(), 0)?;
     let verdict = verdict(&Job::of(&run)?);
-    let text = text(&verdict, !args.brief).into_bytes();
-    jsonl::print(None, [Cow::Owned(text)])?;
+    jsonl::print(None, [text(&verdict, !args.brief)])?;
     Ok(Exit::Done)
 }

@@ -23,22 +23,16 @@ fn is_frame(text: &str) -> bool {
 /// The informative ones of the last lines of a process, without empty ones at either end, and the
 /// line that names the exception, if there is one.
 pub fn telling(lines: &[String]) -> (Vec<&str>, Option<&str>) {
-    let told: Vec<&str> = lines
-        .iter()
-        .map(String::as_str)
-        .filter(|line| !is_folded(line.as_bytes(), false, false))
-        .collect();
-    let end = told.iter().rposition(|line| !line.trim().is_empty());
-    let begin = told.iter().position(|line| !line.trim().is_empty());
-    let told = match (begin, end) {
-        (Some(begin), Some(end)) => told[begin..=end].to_vec(),
-        _ => Vec::new(),
-    };
-    let error = lines
-        .iter()
-        .rev()
-        .find_map(|line| traceback::exception(line));
-    (told, error)
+    let is_empty = |line: &&str| line.trim().is_empty();
+    let shown = lines.iter().map(String::as_str);
+    let shown = shown.filter(|line| !is_folded(line.as_bytes(), false, false));
+    let mut shown: Vec<&str> = shown.skip_while(is_empty).collect();
+    while shown.pop_if(|line| is_empty(&&**line)).is_some() {}
+    let mut last_first = lines.iter().rev();
+    (
+        shown,
+        last_first.find_map(|line| traceback::exception(line)),
+    )
 }
 
 #[cfg(test)]

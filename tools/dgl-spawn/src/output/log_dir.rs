@@ -18,26 +18,29 @@ const LOG_MODE: u32 = 0o666;
 /// A file of the folder, with its name for messages; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
 
-/// The open files of the folder.
+/// The open files of the folder; none without a folder.
+#[derive(Default)]
 pub struct LogDir {
     records: LogFile,
     logs: Vec<LogFile>,
-    has_failed: bool,
+    /// Whether a file could not be written.
+    pub has_failed: bool,
 }
 
 impl LogDir {
     /// Creates the folder if necessary, moves away what an earlier run wrote there, and opens the
     /// files of this run.
-    pub fn open(folder: &Path, processes: &[Process]) -> io::Result<LogDir> {
+    pub fn open(folder: Option<&Path>, processes: &[Process]) -> io::Result<LogDir> {
+        let Some(folder) = folder else {
+            return Ok(LogDir::default());
+        };
         std::fs::create_dir_all(folder)?;
         set_earlier_run_aside(folder)?;
         let open = |name: String, mode: u32| {
             let mut options = OpenOptions::new();
-            let options = options.create(true).write(true).truncate(true).mode(mode);
-            Ok(Some((
-                name.clone(),
-                BufWriter::new(options.open(folder.join(name))?),
-            )))
+            options.create(true).write(true).truncate(true).mode(mode);
+            let file = options.open(folder.join(&name))?;
+            Ok(Some((name, BufWriter::new(file))))
         };
         let names = processes.iter().map(log_name);
         let logs = names.map(|name| open(name, LOG_MODE));
@@ -49,19 +52,22 @@ impl LogDir {
     }
 
     /// Writes records of output, which may wait for the next [`LogDir::flush`].
-    pub fn write_output_records(&mut self, records: &[u8]) {
-        self.has_failed |= !write(&mut self.records, |file| file.write_all(records));
+    pub fn write_output_records(&mut self, records: impl FnOnce() -> Vec<u8>) {
+        self.has_failed |= !write(&mut self.records, |file| file.write_all(&records()));
     }
 
     /// Writes other records at once: they must not be lost if this program is killed.
     pub fn write_records(&mut self, records: &[u8]) {
-        self.write_output_records(records);
-        self.has_failed |= !write(&mut self.records, BufWriter::flush);
+        self.has_failed |= !write(&mut self.records, |file| {
+            file.write_all(records).and_then(|()| file.flush())
+        });
     }
 
     /// Writes whole lines of a process to its log.
     pub fn write_lines(&mut self, at: usize, lines: &[u8]) {
-        self.has_failed |= !write(&mut self.logs[at], |file| file.write_all(lines));
+        if let Some(log) = self.logs.get_mut(at) {
+            self.has_failed |= !write(log, |file| file.write_all(lines));
+        }
     }
 
     /// Writes buffered bytes.
@@ -69,11 +75,6 @@ impl LogDir {
         for file in self.logs.iter_mut().chain([&mut self.records]) {
             self.has_failed |= !write(file, BufWriter::flush);
         }
-    }
-
-    /// Whether a file could not be written.
-    pub fn has_failed(&self) -> bool {
-        self.has_failed
     }
 }
 

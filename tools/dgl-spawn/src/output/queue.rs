@@ -1,8 +1,8 @@
 //! The bounded queue of output for stdout. If the reader is too slow, the oldest whole lines are
 //! dropped and counted; records never are.
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How many bytes of lines may wait for a slow reader; beyond it the oldest are dropped.
 const MOST_BYTES: usize = 64 << 20;
@@ -27,8 +27,19 @@ pub struct OutputLines {
     pub while_ending: bool,
 }
 
-/// Bytes that must not be dropped, or lines that may be.
-pub type Item = Result<Vec<u8>, OutputLines>;
+pub enum Item {
+    /// Records, or lines of this tool, which are never dropped.
+    Records(Vec<u8>),
+    /// Lines, which may be dropped.
+    Output(OutputLines),
+}
+
+impl Item {
+    fn size(&self) -> usize {
+        let (Item::Records(text) | Item::Output(OutputLines { text, .. })) = self;
+        ITEM_BYTES + text.len()
+    }
+}
 
 /// The queue between the job and stdout.
 #[derive(Default)]
@@ -39,89 +50,81 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Records that stood before dropped lines.
-    kept: Vec<Vec<u8>>,
-    /// How many lines were dropped behind those records.
-    dropped: u64,
-    items: VecDeque<Item>,
+    next: Batch,
     bytes: usize,
-    status: String,
     status_is_new: bool,
     over: bool,
 }
 
 /// What is to be written next, in the order of the fields.
 #[derive(Default)]
-pub struct Dequeued {
-    /// Records that stood before dropped lines.
-    pub kept: Vec<Vec<u8>>,
-    /// How many lines were dropped.
+pub struct Batch {
+    /// Records before the dropped lines.
+    pub kept: Vec<u8>,
+    /// How many lines were dropped behind those records.
     pub dropped: u64,
-    /// The next records and lines.
-    pub items: Vec<Item>,
+    pub items: VecDeque<Item>,
     /// The status line below.
     pub status: String,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.lock());
+    /// Queues records, or lines that may be dropped.
+    pub fn push(&self, item: Item) {
+        self.state.lock().push(item);
         self.changed.notify_one();
-    }
-
-    /// Queues bytes that must not be dropped.
-    pub fn keep(&self, bytes: Vec<u8>) {
-        self.change(|state| state.push(Ok(bytes)));
-    }
-
-    /// Queues lines that may be dropped.
-    pub fn push(&self, lines: OutputLines) {
-        self.change(|state| state.push(Err(lines)));
     }
 
     /// Replaces the status line.
     pub fn status(&self, text: &str) {
-        self.change(|state| {
-            state.status_is_new |= state.status != text;
-            text.clone_into(&mut state.status);
-        });
+        let mut state = self.state.lock();
+        state.status_is_new |= state.next.status != text;
+        text.clone_into(&mut state.next.status);
+        self.changed.notify_one();
     }
 
     /// Ends the queue: nothing more will come.
     pub fn close(&self) {
-        self.change(|state| {
-            state.over = true;
-            state.status_is_new |= !state.status.is_empty();
-            state.status.clear();
-        });
+        self.status("");
+        self.state.lock().over = true;
+        self.changed.notify_one();
     }
 
     /// About this many bytes, as soon as there are any; `None` at the end.
-    pub fn next(&self, bytes: usize) -> Option<Dequeued> {
-        let mut state = self.lock();
-        while state.items.is_empty() && state.kept.is_empty() && !state.status_is_new {
-            if state.over {
-                return None;
-            }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+    pub fn next(&self, bytes: usize) -> Option<Batch> {
+        let mut state = self.state.lock();
+        let is_empty = |state: &State| {
+            state.next.items.is_empty() && state.next.kept.is_empty() && !state.status_is_new
+        };
+        (self.changed).wait_while(&mut state, |state| !state.over && is_empty(state));
+        if is_empty(&state) {
+            return None;
         }
-        Some(state.next(bytes))
+        state.status_is_new = false;
+        let mut batch = Batch {
+            kept: std::mem::take(&mut state.next.kept),
+            dropped: std::mem::take(&mut state.next.dropped),
+            status: state.next.status.clone(),
+            ..Batch::default()
+        };
+        let mut taken = 0;
+        while taken < bytes
+            && let Some(item) = state.next.items.pop_front()
+        {
+            taken += item.size();
+            batch.items.push_back(item);
+        }
+        state.bytes -= taken;
+        Some(batch)
     }
 }
 
 impl State {
     fn push(&mut self, item: Item) {
-        self.bytes += size(&item);
-        match (self.items.back_mut(), item) {
+        self.bytes += item.size();
+        match (self.next.items.back_mut(), item) {
             // what came at the same moment is one item
-            (Some(Err(last)), Err(new))
+            (Some(Item::Output(last)), Item::Output(new))
                 if (last.at, last.stderr, last.time_ms, last.while_ending)
                     == (new.at, new.stderr, new.time_ms, new.while_ending)
                     && last.text.ends_with(b"\n")
@@ -130,49 +133,21 @@ impl State {
                 self.bytes -= ITEM_BYTES;
                 last.text.extend(new.text);
             }
-            (_, item) => self.items.push_back(item),
+            (_, item) => self.next.items.push_back(item),
         }
-        while self.bytes > MOST_BYTES {
-            let Some(oldest) = self.items.pop_front() else {
-                break;
-            };
-            self.bytes -= size(&oldest);
+        while self.bytes > MOST_BYTES
+            && let Some(oldest) = self.next.items.pop_front()
+        {
+            self.bytes -= oldest.size();
             match oldest {
-                Ok(bytes) => self.kept.push(bytes),
-                Err(lines) => {
-                    self.dropped += lines.text.iter().filter(|byte| **byte == b'\n').count() as u64;
+                Item::Records(bytes) => self.next.kept.extend(bytes),
+                Item::Output(lines) => {
+                    let ends = lines.text.iter().filter(|byte| **byte == b'\n');
+                    self.next.dropped += ends.count() as u64;
                 }
             }
         }
     }
-
-    fn next(&mut self, bytes: usize) -> Dequeued {
-        self.status_is_new = false;
-        let mut next = Dequeued {
-            kept: std::mem::take(&mut self.kept),
-            dropped: std::mem::take(&mut self.dropped),
-            status: self.status.clone(),
-            ..Dequeued::default()
-        };
-        let mut taken = 0;
-        while taken < bytes {
-            let Some(item) = self.items.pop_front() else {
-                break;
-            };
-            taken += size(&item);
-            self.bytes -= size(&item);
-            next.items.push(item);
-        }
-        next
-    }
-}
-
-fn size(item: &Item) -> usize {
-    ITEM_BYTES
-        + match item {
-            Ok(bytes) => bytes.len(),
-            Err(lines) => lines.text.len(),
-        }
 }
 
 #[cfg(test)]
@@ -192,13 +167,14 @@ mod tests {
     fn the_oldest_lines_are_dropped_whole_and_counted_and_records_stay() {
         let queue = Queue::default();
         let block = "x\n".repeat(1 << 19);
-        queue.keep(b"first record\n".to_vec());
-        (0..100).for_each(|n| queue.push(lines(0, n, &block)));
-        queue.keep(b"last record\n".to_vec());
+        queue.push(Item::Records(b"first record\n".to_vec()));
+        (0..100).for_each(|n| queue.push(Item::Output(lines(0, n, &block))));
+        queue.push(Item::Records(b"last record\n".to_vec()));
         let next = queue.next(usize::MAX).unwrap();
-        assert_eq!(next.kept, [b"first record\n"]);
-        let left = next.items.iter().filter(|item| item.is_err()).count() as u64;
-        assert!((60..64).contains(&left) && matches!(next.items.last(), Some(Ok(_))));
+        assert_eq!(next.kept, b"first record\n");
+        let is_output = |item: &&Item| matches!(item, Item::Output(_));
+        let left = next.items.iter().filter(is_output).count() as u64;
+        assert!((60..64).contains(&left) && matches!(next.items.back(), Some(Item::Records(_))));
         assert_eq!(next.dropped, (100 - left) << 19);
     }
 
@@ -212,14 +188,17 @@ mod tests {
             (1, 2, "d"),
             (1, 2, "e\n"),
         ] {
-            queue.push(lines(at, time_ms, text));
+            queue.push(Item::Output(lines(at, time_ms, text)));
         }
         let text: Vec<_> = queue
             .next(usize::MAX)
             .unwrap()
             .items
             .into_iter()
-            .map(|item| item.err().unwrap().text)
+            .map(|item| match item {
+                Item::Output(lines) => lines.text,
+                Item::Records(_) => panic!("only lines were queued"),
+            })
             .collect();
         assert_eq!(text, [&b"a\nb\n"[..], b"c\n", b"d", b"e\n"]);
         queue.close();

@@ -3,7 +3,7 @@
 
 use crate::output::fold::is_folded;
 use crate::output::log_dir::LogDir;
-use crate::output::queue::{OutputLines, Queue};
+use crate::output::queue::{Item, OutputLines, Queue};
 use record::jsonl;
 use record::term;
 use record::{Dropped, Output, Process, Record};
@@ -26,13 +26,13 @@ const BATCH_BYTES: usize = 64 << 10;
 /// All output of the job.
 pub struct OutputSink {
     human: bool,
-    status: bool,
-    log_dir: Option<LogDir>,
+    has_status: bool,
+    log_dir: LogDir,
     /// The ids of the processes in records.
     ids: Vec<u32>,
     queue: Arc<Queue>,
     /// The thread that writes stdout; it returns whether everything was written.
-    writer: Option<JoinHandle<bool>>,
+    writer: JoinHandle<bool>,
 }
 
 impl OutputSink {
@@ -44,52 +44,47 @@ impl OutputSink {
         names: &[String],
         is_shown: impl Fn(&Process) -> bool,
     ) -> io::Result<OutputSink> {
-        let log_dir = log_dir
-            .map(|folder| LogDir::open(folder, processes))
-            .transpose()?;
-        let tags = processes
-            .iter()
-            .zip(names)
-            .map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank))
-            .collect();
+        let has_logs = log_dir.is_some();
+        let log_dir = LogDir::open(log_dir, processes)?;
+        let tags = processes.iter().zip(names);
+        let tags = tags
+            .map(|(process, name)| format!("[{name} {} {}]", process.role.name(), process.rank));
         let ids: Vec<u32> = processes.iter().map(|process| process.id).collect();
         let terminal = human && io::stdout().is_terminal();
-        let status = terminal
+        let has_status = terminal
             && io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        let style = Style {
+        let writer = StdoutWriter {
             human,
             colours: human && term::colours(),
             terminal,
-            tags,
+            tags: tags.collect(),
             ids: ids.clone(),
             shown: processes.iter().map(is_shown).collect(),
+            unfinished: None,
+            folded: 0,
         };
         let queue = Arc::new(Queue::default());
-        let writer = std::thread::Builder::new()
-            .name("stdout".to_owned())
-            .spawn({
-                let queue = Arc::clone(&queue);
-                let has_logs = log_dir.is_some();
-                move || write_all(&queue, &style, has_logs)
-            })?;
+        let thread = std::thread::Builder::new().name("stdout".to_owned());
+        let writer = thread.spawn({
+            let queue = Arc::clone(&queue);
+            move || writer.run(&queue, has_logs)
+        })?;
         Ok(OutputSink {
             human,
-            status,
+            has_status,
             log_dir,
             ids,
             queue,
-            writer: Some(writer),
+            writer,
         })
     }
 
     /// Writes records unchanged.
     pub fn pass(&mut self, records: Vec<u8>) {
-        if let Some(log_dir) = &mut self.log_dir {
-            log_dir.write_records(&records);
-        }
+        self.log_dir.write_records(&records);
         if !self.human {
-            self.queue.keep(records);
+            self.queue.push(Item::Records(records));
         }
     }
 
@@ -100,45 +95,44 @@ impl OutputSink {
 
     /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
     pub fn output(&mut self, lines: OutputLines) {
-        if let Some(log_dir) = &mut self.log_dir {
-            let id = self.ids[lines.at];
-            let records =
-                pieces(&lines).flat_map(|(text, partial)| output_record(id, &lines, text, partial));
-            log_dir.write_output_records(&records.collect::<Vec<_>>());
-        }
-        self.queue.push(lines);
+        let id = self.ids[lines.at];
+        self.log_dir.write_output_records(|| {
+            pieces(&lines)
+                .flat_map(|(text, partial)| output_record(id, &lines, text, partial))
+                .collect()
+        });
+        self.queue.push(Item::Output(lines));
     }
 
     /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
     pub fn log_lines(&mut self, at: usize, text: &[u8]) {
-        if let Some(log_dir) = &mut self.log_dir {
-            log_dir.write_lines(at, text);
-        }
+        self.log_dir.write_lines(at, text);
     }
 
     /// Whether a file of the log folder could not be written.
     pub fn has_lost_something(&self) -> bool {
-        self.log_dir.as_ref().is_some_and(LogDir::has_failed)
+        self.log_dir.has_failed
     }
 
     /// Writes buffered bytes to the log folder, because nothing more is at hand.
     pub fn flush(&mut self) {
-        if let Some(log_dir) = &mut self.log_dir {
-            log_dir.flush();
-        }
+        self.log_dir.flush();
     }
 
     /// Replaces the status line, which stands below all others on a terminal.
     pub fn status(&self, text: &str) {
-        if self.status {
+        if self.has_status {
             self.queue.status(text);
         }
     }
 
     /// Shows people a line, on whichever of stdout and stderr they read.
     pub fn notice(&self, text: &str) {
-        match self.status {
-            true => self.queue.keep(format!("{text}\n").into_bytes()),
+        match self.has_status {
+            true => {
+                let line = format!("{text}\n").into_bytes();
+                self.queue.push(Item::Records(line));
+            }
             false => record::tell!("{text}"),
         }
     }
@@ -148,37 +142,28 @@ impl OutputSink {
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
         self.queue.close();
-        let Some(writer) = self.writer.take() else {
-            return !self.has_lost_something();
-        };
-        while !writer.is_finished() {
-            if enough() {
-                return !self.has_lost_something();
-            }
+        while !self.writer.is_finished() && !enough() {
             std::thread::sleep(Duration::from_millis(10));
         }
-        writer.join().unwrap_or(false) && !self.has_lost_something()
+        let is_written = !self.writer.is_finished() || self.writer.join().unwrap_or(false);
+        is_written && !self.log_dir.has_failed
     }
 }
 
 /// A line of a process, made fit to stand behind something else on a terminal: only its colours
 /// stay, and a progress bar shows its last state. A colour that it began ends with it.
 pub fn on_terminal(text: &[u8]) -> Vec<u8> {
-    let shown = text
-        .rsplit(|byte| *byte == b'\r')
-        .find(|part| !part.is_empty())
-        .unwrap_or_default();
-    let shown = term::coloured(shown);
-    let end: &[u8] = if shown.contains(&0x1b) {
-        b"\x1b[0m"
-    } else {
-        b""
-    };
-    [shown.as_slice(), end].concat()
+    let mut parts = text.rsplit(|byte| *byte == b'\r');
+    let last = parts.find(|part| !part.is_empty()).unwrap_or_default();
+    let mut shown = term::coloured(last);
+    if shown.contains(&0x1b) {
+        shown.extend_from_slice(b"\x1b[0m");
+    }
+    shown
 }
 
-/// The form of the lines on stdout.
-struct Style {
+/// What writes stdout, in a thread of its own.
+struct StdoutWriter {
     human: bool,
     colours: bool,
     terminal: bool,
@@ -186,44 +171,38 @@ struct Style {
     ids: Vec<u32>,
     /// Whether people want to see the output of each process.
     shown: Vec<bool>,
-}
-
-/// The part of the earlier output that matters for the next line.
-#[derive(Default)]
-struct LineState {
+    /// The last line on a terminal, if more of it may follow.
     unfinished: Option<Unfinished>,
     /// How many lines were left out on a terminal.
     folded: u64,
 }
 
-/// The last line on a terminal, if more of it may follow: the longer line will replace it.
+/// A line that will be replaced by the longer one.
 struct Unfinished {
     at: usize,
     stderr: bool,
     text: Vec<u8>,
 }
 
-impl Style {
-    fn show(&self, lines: &OutputLines, shown: &mut LineState, out: &mut Vec<u8>) {
-        if self.human && !self.shown[lines.at] {
+impl StdoutWriter {
+    fn show(&mut self, lines: &OutputLines, out: &mut Vec<u8>) {
+        if !self.human {
+            let records = pieces(lines).flat_map(|(text, partial)| {
+                output_record(self.ids[lines.at], lines, text, partial)
+            });
+            return out.extend(records);
+        }
+        if !self.shown[lines.at] {
             return;
         }
-        let open = shown
-            .unfinished
-            .take()
-            .filter(|open| (open.at, open.stderr) == (lines.at, lines.stderr));
-        let mut before = match open {
-            Some(open) if lines.continues => {
+        let mut before = match self.unfinished.take() {
+            Some(open) if lines.continues && (open.at, open.stderr) == (lines.at, lines.stderr) => {
                 out.extend_from_slice(LINE_ABOVE);
                 open.text
             }
             _ => Vec::new(),
         };
         for (nth, (text, partial)) in pieces(lines).enumerate() {
-            if !self.human {
-                out.extend(output_record(self.ids[lines.at], lines, text, partial));
-                continue;
-            }
             // only the end of a line whose pieces were all shown
             if nth == 0 && lines.continues && text.is_empty() && before.is_empty() {
                 continue;
@@ -231,27 +210,29 @@ impl Style {
             before.extend_from_slice(text);
             let text = std::mem::take(&mut before);
             if self.terminal && is_folded(&text, lines.stderr, lines.while_ending) {
-                shown.folded += u64::from(!partial);
+                self.folded += u64::from(!partial);
                 continue;
             }
-            self.tagged(lines, &text, partial, out);
-            if partial && self.terminal {
-                shown.unfinished = Some(Unfinished {
+            // a line that may be replaced is cut at the terminal's edge, so that it stays one line
+            let is_cut = partial && self.terminal;
+            if is_cut {
+                out.extend_from_slice(NO_WRAP);
+            }
+            self.tagged(lines, &text, out);
+            if is_cut {
+                out.extend_from_slice(WRAP);
+                self.unfinished = Some(Unfinished {
                     at: lines.at,
                     stderr: lines.stderr,
                     text,
                 });
             }
+            out.push(b'\n');
         }
     }
 
-    /// Appends a line for people. A line that may be replaced is cut at the terminal's edge, so
-    /// that it stays one line there.
-    fn tagged(&self, lines: &OutputLines, text: &[u8], partial: bool, out: &mut Vec<u8>) {
-        let cut = partial && self.terminal;
-        if cut {
-            out.extend_from_slice(NO_WRAP);
-        }
+    /// Appends a line for people, without its end.
+    fn tagged(&self, lines: &OutputLines, text: &[u8], out: &mut Vec<u8>) {
         let tag = match lines.while_ending {
             true => self.tags[lines.at].replace(']', ", ending]"),
             false => self.tags[lines.at].clone(),
@@ -262,10 +243,6 @@ impl Style {
             true => out.extend(on_terminal(text)),
             false => out.extend_from_slice(text),
         }
-        if cut {
-            out.extend_from_slice(WRAP);
-        }
-        out.push(b'\n');
     }
 
     fn dropped(&self, lines: u64) -> Vec<u8> {
@@ -279,6 +256,52 @@ impl Style {
                 time_ms: term::now_ms(),
             }),
         }
+    }
+
+    /// Writes until the queue ends; returns whether everything was written.
+    fn run(mut self, queue: &Queue, has_logs: bool) -> bool {
+        let mut out = jsonl::Out::new("dgl-spawn");
+        let mut has_status = false;
+        while let Some(next) = queue.next(BATCH_BYTES) {
+            let mut batch = Vec::new();
+            if has_status {
+                batch.extend_from_slice(CLEAR);
+            }
+            if !next.kept.is_empty() || next.dropped > 0 {
+                self.unfinished = None;
+            }
+            batch.extend(next.kept);
+            if next.dropped > 0 {
+                batch.extend(self.dropped(next.dropped));
+            }
+            for item in &next.items {
+                match item {
+                    Item::Records(bytes) => {
+                        self.unfinished = None;
+                        batch.extend_from_slice(bytes);
+                    }
+                    Item::Output(lines) => self.show(lines, &mut batch),
+                }
+            }
+            has_status = !next.status.is_empty();
+            if has_status {
+                // a terminal that does not know NO_WRAP would leave what is above its last line
+                let columns = term::width(io::stdout()).unwrap_or(usize::MAX);
+                let status = term::cut(&next.status, columns);
+                batch.extend([NO_WRAP, status.as_bytes(), WRAP].concat());
+            }
+            out.write(&batch);
+        }
+        if self.folded > 0 {
+            let folded = term::count(self.folded, "line");
+            let logs = if has_logs { "; --log-dir has all" } else { "" };
+            let note = format!(
+                "dgl-spawn: {folded} not shown here: C++ frames, and what processes wrote because \
+                 they were ended{logs}\n"
+            );
+            out.write(note.as_bytes());
+        }
+        !out.has_failed()
     }
 }
 
@@ -306,74 +329,23 @@ fn output_record(id: u32, lines: &OutputLines, text: &[u8], partial: bool) -> Ve
     })
 }
 
-/// The body of the thread that writes stdout.
-fn write_all(queue: &Queue, style: &Style, has_logs: bool) -> bool {
-    let mut out = jsonl::Out::new("dgl-spawn");
-    let mut status = String::new();
-    let mut shown = LineState::default();
-    while let Some(next) = queue.next(BATCH_BYTES) {
-        let mut batch = if status.is_empty() {
-            Vec::new()
-        } else {
-            CLEAR.to_vec()
-        };
-        if !next.kept.is_empty() || next.dropped > 0 {
-            shown.unfinished = None;
-        }
-        next.kept
-            .iter()
-            .for_each(|bytes| batch.extend_from_slice(bytes));
-        if next.dropped > 0 {
-            batch.extend(style.dropped(next.dropped));
-        }
-        for item in &next.items {
-            match item {
-                Ok(bytes) => {
-                    shown.unfinished = None;
-                    batch.extend_from_slice(bytes);
-                }
-                Err(lines) => style.show(lines, &mut shown, &mut batch),
-            }
-        }
-        status = next.status;
-        if !status.is_empty() {
-            // a terminal that does not know NO_WRAP would leave what stands above its last line
-            if let Some(columns) = term::width(io::stdout()) {
-                status = term::cut(&status, columns);
-            }
-            [NO_WRAP, status.as_bytes(), WRAP]
-                .iter()
-                .for_each(|bytes| batch.extend_from_slice(bytes));
-        }
-        out.write(&batch);
-    }
-    if shown.folded > 0 {
-        let folded = term::count(shown.folded, "line");
-        let note = format!(
-            "dgl-spawn: {folded} not shown here: C++ frames, and what processes wrote because they \
-             were ended{}\n",
-            if has_logs { "; --log-dir has all" } else { "" }
-        );
-        out.write(note.as_bytes());
-    }
-    !out.has_failed()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn lines_look_well() {
-        let style = |human, terminal| Style {
+        let writer = |human, terminal| StdoutWriter {
             human,
             colours: false,
             terminal,
             tags: vec!["[h1 trainer 0]".into()],
             ids: vec![7],
             shown: vec![true],
+            unfinished: None,
+            folded: 0,
         };
-        let shown = |style: Style, text: &[u8]| {
+        let shown = |mut writer: StdoutWriter, text: &[u8]| {
             let mut out = Vec::new();
             let lines = OutputLines {
                 stderr: true,
@@ -381,7 +353,7 @@ mod tests {
                 text: text.to_vec(),
                 ..OutputLines::default()
             };
-            style.show(&lines, &mut LineState::default(), &mut out);
+            writer.show(&lines, &mut out);
             String::from_utf8(out).unwrap()
         };
         let table: [(bool, &[u8], &str); 6] = [
@@ -397,10 +369,10 @@ mod tests {
             (false, b"\x1b[31mred\r\n", "[h1 trainer 0] \x1b[31mred\r\n"),
         ];
         for (terminal, text, wanted) in table {
-            assert_eq!(shown(style(true, terminal), text), wanted);
+            assert_eq!(shown(writer(true, terminal), text), wanted);
         }
         assert_eq!(
-            shown(style(false, false), b"a\n\xffb"),
+            shown(writer(false, false), b"a\n\xffb"),
             "{\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\"line\":\"a\",\"time_ms\":5}\n\
              {\"type\":\"output\",\"id\":7,\"stream\":\"stderr\",\
                   \"line\":\"\u{fffd}b\",\"time_ms\":5,\"partial\":true,\"lossy\":true}\n"
@@ -408,15 +380,16 @@ mod tests {
     }
     #[test]
     fn a_line_that_has_no_end_yet_is_replaced_on_a_terminal() {
-        let style = Style {
+        let mut writer = StdoutWriter {
             human: true,
             colours: false,
             terminal: true,
             tags: vec!["[a]".into(), "[b]".into()],
             ids: vec![1, 2],
             shown: vec![true; 2],
+            unfinished: None,
+            folded: 0,
         };
-        let mut state = LineState::default();
         let mut shown = |at: usize, continues: bool, text: &str| {
             let mut out = Vec::new();
             let lines = OutputLines {
@@ -425,7 +398,7 @@ mod tests {
                 text: text.into(),
                 ..OutputLines::default()
             };
-            style.show(&lines, &mut state, &mut out);
+            writer.show(&lines, &mut out);
             String::from_utf8(out)
                 .unwrap()
                 .replace("\x1b[1A\r\x1b[K", "^")
@@ -444,19 +417,21 @@ mod tests {
             ..OutputLines::default()
         };
         let mut out = Vec::new();
-        style.show(&ending, &mut LineState::default(), &mut out);
+        writer.show(&ending, &mut out);
         assert_eq!(out, b"[a, ending] bye\n");
     }
 
     #[test]
     fn what_nobody_wants_to_see_is_left_out() {
-        let style = |terminal, shown| Style {
+        let writer = |terminal, shown| StdoutWriter {
             human: true,
             colours: false,
             terminal,
             tags: vec!["[a]".into()],
             ids: vec![1],
             shown: vec![shown],
+            unfinished: None,
+            folded: 0,
         };
         let stack = OutputLines {
             stderr: true,
@@ -469,9 +444,9 @@ mod tests {
             (false, true, 53, 0),
             (true, false, 0, 0),
         ] {
-            let (mut state, mut out) = (LineState::default(), Vec::new());
-            style(terminal, is_shown).show(&stack, &mut state, &mut out);
-            assert_eq!((out.len(), state.folded), (length, folded));
+            let (mut writer, mut out) = (writer(terminal, is_shown), Vec::new());
+            writer.show(&stack, &mut out);
+            assert_eq!((out.len(), writer.folded), (length, folded));
         }
     }
 }

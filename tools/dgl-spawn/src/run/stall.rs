@@ -187,7 +187,7 @@ pub fn explain(
     processes: &[Process],
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
-    let comparison = compare(&told.stacks);
+    let comparison = Stack::compare(&told.stacks);
     let name = |at: usize| stacks::names(&[member_of(&processes[at])]);
     let (brief, others, culprit) = match (raised.first_key_value(), &told.stopped[..]) {
         (Some((at, raised)), _) => {
@@ -197,7 +197,11 @@ pub fn explain(
                 .iter()
                 .filter(|stack| stack.member() != Some(one));
             let text = format!("{} raised {} and did not end", name(*at), raised.exception);
-            (text, compare(rest).sentence(stacks::names, ""), Some(*at))
+            (
+                text,
+                Stack::compare(rest).sentence(stacks::names, ""),
+                Some(*at),
+            )
         }
         (None, [at]) => (
             format!("{} is stopped by a signal", name(*at)),
@@ -237,11 +241,6 @@ pub fn explain(
         comparison,
         says_more,
     }
-}
-
-fn compare<'a>(all: impl IntoIterator<Item = &'a Stack>) -> Comparison {
-    let main = |stack: &Stack| Some((stack.member()?, stack.main_frames()?.to_vec()));
-    Comparison::of(all.into_iter().filter_map(main))
 }
 
 fn silence(told: &CompleteStall) -> String {
