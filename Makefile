@@ -1,4 +1,4 @@
-# make build | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | site | pictures | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -29,10 +29,10 @@ check: need-check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
-	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh
+	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh site/build.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/py-spy.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/py-spy.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 
 # What tests/docs/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
@@ -164,7 +164,16 @@ uninstall:
 wheel:
 	packaging/wheel.sh
 
+# Tutorials, manual, README and changelog as static pages, in $(CARGO_TARGET_DIR)/site.
+site:
+	site/build.sh
+
+# The site's pictures anew, from real jobs.
+pictures: need-test
+	cargo build --workspace --locked
+	site/pictures.sh $(PICTURES)
+
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel site pictures clean

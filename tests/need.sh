@@ -52,6 +52,7 @@ if [ "${1:-}" = check ]; then
 fi
 if [ "${1:-}" = test ]; then
   need mandoc mandoc
+  need cmark-gfm cmark-gfm
   need tmux tmux
   need zstd zstd
   need chromium chromium

@@ -10,3 +10,4 @@ mod completions;
 mod flags;
 mod manual;
 mod recipes;
+mod site;

@@ -31,7 +31,7 @@ const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[],
     elapsed_ms: 0} + .value)"#;
 
 /// A folder with all that the recipes take for given, and stand-ins in `bin`.
-fn prepared() -> PathBuf {
+pub fn prepared() -> PathBuf {
     let folder = scratch();
     partition(&folder, 2);
     let stand_in = |tool: &str, script: &str| {
@@ -78,7 +78,7 @@ fn prepared() -> PathBuf {
 }
 
 /// What a script does with the stand-ins: its status, and what it says if that is not 0.
-fn run(folder: &Path, script: &str) -> (i32, String) {
+pub fn run(folder: &Path, script: &str) -> (i32, String) {
     let ran = sh(folder, &format!("set -e; PATH=$PWD/bin:$PATH\n{script}"));
     let said = if ran.status == 0 {
         String::new()
@@ -125,7 +125,7 @@ fn sections() -> Vec<(String, String)> {
 }
 
 /// The commands of a display, on paths that are there; the output of one is left out.
-fn commands(shown: &str, folder: &Path) -> String {
+pub fn commands(shown: &str, folder: &Path) -> String {
     let text = shown.replace("\\e", "\\").replace("\\(dq", "\"");
     let lines = text.lines().filter(|line| !line.starts_with("10."));
     let lines: Vec<&str> = lines

@@ -1,0 +1,83 @@
+#!/bin/sh
+# Makes the site of static pages in target/site: the tutorials, the manual, the README and the changelog. It needs cmark-gfm and mandoc.
+# Exit status 69: one of them is missing.
+set -eu
+cd "$(dirname "$0")/.."
+out=${CARGO_TARGET_DIR:-target}/site
+
+for program in cmark-gfm mandoc; do
+  command -v "$program" >/dev/null || {
+    printf 'build.sh: %s is missing\n  fix: install it (Debian: apt-get install %s)\n' "$program" "$program" >&2
+    exit 69
+  }
+done
+
+page() { # NAME TITLE; the content comes from stdin
+  {
+    cat <<END
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$2</title>
+<link rel="stylesheet" href="style.css">
+</head>
+<body>
+<nav><a href="index.html">dgl-tools</a> <a href="torch.html">torch</a> <a href="dgl.html">DGL</a>
+<a href="graphstorm.html">GraphStorm</a> <a href="hang.html">it hangs</a> <a href="dgl-tools-trouble.7.html">trouble</a>
+<a href="manual.html">manual</a></nav>
+<main>
+END
+    cat
+    printf '</main>\n</body>\n</html>\n'
+  } >"$out/$1.html"
+}
+
+markdown() { # FILE NAME
+  # a link to another page of the repository leads to the page of the site, or to its text
+  cmark-gfm -e table "$1" | sed -e 's/href="CHANGELOG.md"/href="changelog.html"/g' -E -e 's#href="site/tutorials/([a-z]+).md"#href="\1.html"#g' -e 's#src="site/pictures/#src="pictures/#g' -e 's/class="language-[a-z ]*"//g' |
+    page "$2" "$(sed -n 's/^# //p; /^# /q' "$1")"
+}
+
+# "Section in page(7)", and "page(7): Section; Section": the link of a section leads to that page.
+of_other_pages() {
+  # \x01 marks where the next entry of a list begins
+  sed -zE 's/<dt/\x01<dt/g
+    :list
+    s/(<a class="Xr" href="([a-z][^":#]*)">[^<]*<\/a>:[^:\x01]*<a class="Sx" href=")#/\1\2#/
+    t list
+    s/\x01//g
+    s/(<a class="Sx" href=")(#[^"]*">[^<]*<\/a>[[:space:]]+in[[:space:]]+<a class="Xr" href=")([a-z][^":#]*)/\1\3\2\3/g'
+}
+
+rm -rf "$out"
+mkdir -p "$out"
+cp -r site/style.css site/pictures site/code "$out"
+for text in ARCHITECTURE CONTRIBUTING SECURITY; do cp "$text.md" "$out"; done
+mkdir -p "$out/tests"
+cp -r tests/example "$out/tests"
+
+markdown site/index.md index
+for tutorial in site/tutorials/*.md; do
+  name=${tutorial##*/}
+  markdown "$tutorial" "${name%.md}"
+done
+markdown README.md readme
+markdown CHANGELOG.md changelog
+
+for manual in man/*; do
+  name=${manual##*/}
+  # a page that is not in this folder is one of the system
+  (cd man && mandoc -T html -O 'fragment,man=%N.%S.html;https://manpages.debian.org/%N.%S' "$name") |
+    of_other_pages | page "$name" "$name"
+done
+{
+  printf '<h1>Manual pages</h1>\n<dl>\n'
+  for manual in man/*.7 man/*.5 man/*.1; do
+    name=${manual##*/}
+    printf '<dt><a href="%s.html">%s</a></dt><dd>%s</dd>\n' "$name" "$name" "$(sed -n 's/^\.Nd //p; /^\.Nd /q' "$manual")"
+  done
+  printf '</dl>\n'
+} | page manual 'Manual pages'
+echo "$out/index.html"

@@ -1,0 +1,173 @@
+//! The site: its pages hang together, and each command of its tutorials does what the page says.
+
+use crate::recipes;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use support::{Cluster, made_by, python_with_dgl, root, scratch, sh, takes_seconds};
+
+/// The texts between a word and a quote, as in `href="…"`.
+fn values<'a>(text: &'a str, attribute: &str) -> Vec<&'a str> {
+    let begin = format!(" {attribute}=\"");
+    let rests = text.split(&begin).skip(1);
+    rests.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn no_link_of_the_site_leads_nowhere() {
+    let folder = scratch();
+    let build = format!(
+        "CARGO_TARGET_DIR=\"$PWD\" '{}/site/build.sh'",
+        root().display()
+    );
+    let built = sh(&folder, &build);
+    if built.status == 69 && std::env::var_os("CI").is_none() {
+        println!("skipped: {}", built.err);
+        return;
+    }
+    built.ends(0);
+    let site = folder.join("site");
+    let mut pages = BTreeMap::new();
+    for file in fs::read_dir(&site).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "html") {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            pages.insert(name, fs::read_to_string(path).unwrap());
+        }
+    }
+    let mut links = 0;
+    for (page, text) in &pages {
+        for link in values(text, "href").into_iter().chain(values(text, "src")) {
+            if link.starts_with("https://") {
+                continue;
+            }
+            links += 1;
+            let (path, fragment) = link.split_once('#').unwrap_or((link, ""));
+            let path = if path.is_empty() { page } else { path };
+            assert!(
+                site.join(path).exists(),
+                "{page}: {link}: there is no {path}"
+            );
+            let is_there = fragment.is_empty() || values(&pages[path], "id").contains(&fragment);
+            assert!(is_there, "{page}: {link}: {path} has no {fragment}");
+        }
+    }
+    assert!(pages.len() > 30 && links > 500, "{} {links}", pages.len());
+}
+
+/// The commands of a tutorial, a script for each block, with whether it shall fail. Blocks for
+/// `lab` start hosts, which the tests have.
+fn blocks(tutorial: &str) -> Vec<(String, bool)> {
+    let path = root().join(format!("site/tutorials/{tutorial}.md"));
+    let text = fs::read_to_string(path).unwrap();
+    let fenced = text.split("```").skip(1).step_by(2);
+    let blocks: Vec<(String, bool)> = fenced
+        .filter_map(|block| {
+            let (kind, script) = block.split_once('\n').unwrap();
+            match kind {
+                "sh" => Some((script.to_owned(), false)),
+                "sh fails" => Some((script.to_owned(), true)),
+                "lab" => None,
+                other => panic!("{tutorial}: a block of unknown kind {other:?}"),
+            }
+        })
+        .collect();
+    assert!(!blocks.is_empty(), "{tutorial}");
+    blocks
+}
+
+/// Runs the commands of a tutorial on host 1, with that Python; returns all they print.
+fn follow(cluster: &Cluster, folder: &Path, tutorial: &str, python: &str) -> String {
+    let mut shown = String::new();
+    for (script, fails) in blocks(tutorial) {
+        let script = script.replace("python3 ", &format!("{python} "));
+        let ran = cluster.sh(folder, &script);
+        let said = format!("{}{}", ran.out, ran.err);
+        assert_eq!(ran.status != 0, fails, "{tutorial}: {script}{said}");
+        shown += &said;
+    }
+    shown
+}
+
+#[test]
+fn real_hosts_do_what_the_tutorials_for_torch_say() {
+    let Some(python) = made_by("tests/dgl/python.sh", "torch") else {
+        return;
+    };
+    let folder = scratch();
+    let cluster = Cluster::up(4);
+    let prepare = format!(
+        "cp -r '{0}/site/code' . && cp '{0}/tests/dgl/ddp.py' code/faulty.py && \
+         '{0}/tools/host-lab/host-lab' list >ip_config.txt",
+        root().display()
+    );
+    let lab = format!("export LAB='{}'; ", cluster.0.display());
+    assert_eq!(sh(&folder, &(lab + &prepare)).status, 0);
+    let shown = follow(&cluster, &folder, "torch", &python);
+    for part in [
+        "epoch 2: loss 0.0",
+        "worker 2 exited with status 1",
+        "worker 2 on host 1 (10.77.0.2) raised ValueError: could not convert string to float",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let model = folder.join("results/10.77.0.1/model.pt");
+    let page = folder.join("run.html");
+    assert!(
+        (model.is_file() || folder.join("results/model.pt").is_file()) && page.is_file(),
+        "{shown}"
+    );
+    cluster.assert_clean();
+
+    // the job that the other tutorial finds
+    let hang = format!(
+        "rm -r logs; {{ dgl-env --role worker --num-workers 1 --env FAULT=loader \
+         --env FAULT_RANK=2 -- {python} code/faulty.py <pushed.jsonl | dgl-spawn --job hang \
+         --log-dir logs --stall-timeout 10s; }} >spawn.out 2>&1 & \
+         for i in $(seq 600); do ! grep -q stalled logs/run.jsonl 2>/dev/null || exit 0; \
+         sleep 0.2; done; cat spawn.out; exit 1"
+    );
+    cluster.run(&folder, &hang);
+    let shown = follow(&cluster, &folder, "hang", &python);
+    for part in [
+        "\"frames\":[\"__getitem__ (faulty.py:",
+        "The job waits: worker 2 on host 2 (10.77.0.3) is in __getitem__ (faulty.py:",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    cluster.assert_clean();
+}
+
+#[test]
+fn real_dgl_does_what_its_tutorial_says() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch();
+    let cluster = Cluster::up(4);
+    let prepare = format!(
+        "export LAB='{1}'; cp -rL '{0}/tests/example/.' . && \
+         '{0}/tools/host-lab/host-lab' list >ip_config.txt",
+        root().display(),
+        cluster.0.display()
+    );
+    assert_eq!(sh(&folder, &prepare).status, 0);
+    let shown = follow(&cluster, &folder, "dgl", &python);
+    assert!(shown.contains("loss fell from"), "{shown}");
+    assert!(folder.join("run.html").is_file(), "{shown}");
+    cluster.assert_clean();
+}
+
+/// GraphStorm's own parts are tried by `make test-graphstorm`; here the job is only planned.
+#[test]
+fn the_tutorial_on_graphstorm_is_a_job() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = recipes::prepared();
+    for (script, _) in blocks("graphstorm") {
+        let script = recipes::commands(&script, &folder);
+        let ran = recipes::run(&folder, &script);
+        assert_eq!(ran, (0, String::new()), "{script}");
+    }
+}
