@@ -2,11 +2,11 @@
 //! whatever is made of them for people stands on one line that no terminal obeys.
 #![no_main]
 
-use dgl_spawn::preflight::conversation::PreflightEvent;
 use dgl_spawn::preflight::diagnosis::Diagnosis;
 use libfuzzer_sys::fuzz_target;
 use record::error::Fault;
 use record::{Graph, Host};
+use remote::SessionEvent;
 use std::time::Duration;
 use wire::Event;
 use wire::codec::Decoder;
@@ -52,11 +52,10 @@ fuzz_target!(|data: &[u8]| {
                     Err(fault) => is_one_line(&fault),
                 }
             }
-            Event::Failed(failure) => diagnosis.note_event(at, PreflightEvent::Failed(failure)),
-            event => diagnosis.note_event(at, PreflightEvent::Event(event, message.body)),
+            event => diagnosis.note_event(at, SessionEvent::Event(event, message.body)),
         }
     }
-    diagnosis.note_late(0, Duration::from_secs(1));
+    diagnosis.note_late(&[0], Duration::from_secs(1));
     let targets = diagnosis.targets();
     assert!(targets.iter().all(|(at, _)| *at < hosts.len()));
     let lingering = diagnosis.take_lingering();

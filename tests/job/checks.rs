@@ -95,6 +95,10 @@ fn job(name: &str, token: &str) -> Value {
         "grace_ms": 1000, "host_timeout_ms": 30000})
 }
 
+fn problem(about: &str, problem: &str) -> Value {
+    found("problem", json!({"about": about, "problem": problem}))
+}
+
 fn found(what: &str, rest: Value) -> Value {
     let mut finding = json!({"event": "preflight", "found": what});
     rest.as_object()
@@ -114,7 +118,7 @@ fn files_and_configs() {
     assert_eq!(agent.look(json!({"check": "folder", "path": "out"})), none);
     assert_eq!(
         agent.look(json!({"check": "folder", "path": "no"})),
-        [found("no_folder", json!({"path": "no"}))]
+        [problem("file", "no such folder: no")]
     );
     assert_eq!(
         agent.look(json!({"check": "file", "folder": "out", "path": "g.json"})),
@@ -122,7 +126,7 @@ fn files_and_configs() {
     );
     assert_eq!(
         agent.look(json!({"check": "file", "folder": "out", "path": "x"})),
-        [found("no_file", json!({"path": "out/x"}))]
+        [problem("file", "no such file: out/x")]
     );
     assert_eq!(
         agent.look(json!({"check": "file", "folder": "no", "path": "x"})),
@@ -132,9 +136,9 @@ fn files_and_configs() {
     let script = |path: &str| json!({"check": "script", "folder": ".", "path": path});
     assert_eq!(
         agent.look(script("iq.txt")),
-        [found(
-            "no_file",
-            json!({"path": "./iq.txt", "similar": "./ip.txt"})
+        [problem(
+            "file",
+            "no such file: ./iq.txt; did you mean ./ip.txt?"
         )]
     );
     let read = agent.look(script("ip.txt"));
@@ -160,7 +164,7 @@ fn files_and_configs() {
     std::fs::remove_file(folder.join("out/part1/edge_feat.dgl")).unwrap();
     let lacks = agent.look(config.clone());
     let [edges, graph] = ["./out/part1/edge_feat.dgl", "./out/part1/graph.dgl"]
-        .map(|path| found("no_file", json!({"path": path})));
+        .map(|path| problem("file", &format!("no such file: {path}")));
     assert_eq!(lacks[1..], [edges, graph]);
     // DGL 0.5 looks from the working directory
     std::fs::create_dir(folder.join("part1")).unwrap();
@@ -173,7 +177,10 @@ fn files_and_configs() {
     huge.set_len(1 << 43).unwrap();
     let small = agent.look(config).pop().unwrap();
     assert!(
-        small["found"] == "small_shared_memory" && small["need_bytes"].as_u64() >= Some(1 << 43),
+        small["about"] == "shared_memory"
+            && small["problem"].as_str().is_some_and(|problem| {
+                problem.starts_with("its part of the graph has 83886")
+            }),
         "{small}"
     );
     huge.set_len(0).unwrap();
@@ -181,7 +188,10 @@ fn files_and_configs() {
         .look(json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}));
     assert_eq!(
         absent[1],
-        found("no_partition", json!({"config": "./out/g.json", "part": 7}))
+        problem(
+            "partition_config",
+            "./out/g.json has no part-7, which is this host's"
+        )
     );
     let broken = agent.look(json!({"check": "partition_config", "folder": ".", "path": "ip.txt"}));
     assert_eq!(
@@ -192,7 +202,7 @@ fn files_and_configs() {
         (Value::Null, Some(64))
     );
     let files = agent.look(json!({"check": "open_files", "need": 1_u64 << 62}));
-    assert_eq!(files[0]["found"], "few_open_files");
+    assert_eq!(files[0]["about"], "open_files");
 }
 
 #[test]
@@ -318,7 +328,7 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         agent.look(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
     assert_eq!(
         foreign,
-        [found("foreign_address", json!({"address": "192.0.2.1"}))]
+        [problem("address", "192.0.2.1 is not an address of this host")]
     );
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -449,7 +459,7 @@ fn commands_are_asked_in_the_environment_of_their_process() {
     );
     assert_eq!(
         look(json!({"command": {"words": ["python9"]}}), Value::Null),
-        [found("no_command", json!({"word": "python9"}))]
+        [problem("command", "no such command: python9")]
     );
     let question = json!({"interpreter": "python3", "script": "job.py",
         "modules": ["dgl", "torch", "nothing"]});
@@ -487,7 +497,7 @@ fn commands_are_asked_in_the_environment_of_their_process() {
         json!({"command": {"words": ["python3", "x.py"]}, "setup": "echo why >&2; exit 3"}),
         question,
     );
-    assert_eq!(fails, [found("no_python", json!({"said": "why"}))]);
+    assert_eq!(fails, [problem("python", "its Python does not run: why")]);
 }
 
 /// Below sshd bash reads ~/.bashrc for `bash -c` too; what that puts in front of PATH must not beat
@@ -527,7 +537,7 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
     );
     let said =
         agent.look(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
-    assert_eq!(said, [found("no_python", json!({"said": "why venv"}))]);
+    assert_eq!(said, [problem("python", "its Python does not run: why venv")]);
 }
 
 /// A program that runs in the background of a setup keeps the setup's output open.

@@ -16,6 +16,7 @@ mod host;
 mod insight;
 pub mod jsonl;
 mod link;
+pub mod majority;
 mod process;
 pub mod python;
 pub mod quote;

@@ -172,22 +172,12 @@ pub struct PythonQuestion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Finding {
-    /// There is no such folder.
-    NoFolder {
-        /// The path of the folder.
-        path: Text,
-    },
-    /// There is no such file.
-    NoFile {
-        /// The whole path.
-        path: Text,
-        /// A path that is there and may have been meant.
-        similar: Option<Text>,
-    },
-    /// A file is there and cannot be read.
-    Unreadable {
-        /// The whole path.
-        path: Text,
+    /// Something that prevents the start, whatever the other hosts find.
+    Problem {
+        /// What has the problem. The launcher knows the fix.
+        about: Subject,
+        /// The problem in words.
+        problem: String,
     },
     /// The script that processes run.
     Script {
@@ -207,44 +197,11 @@ pub enum Finding {
         /// Its `graph_name`.
         graph_name: Option<String>,
     },
-    /// The partition config does not have this host's partition.
-    NoPartition {
-        /// The path of the config.
-        config: Text,
-        /// The number of the partition.
-        part: u32,
-    },
-    /// The partition config names no graph for this host's partition.
-    NoGraph {
-        /// The path of the config.
-        config: Text,
-        /// The number of the partition.
-        part: u32,
-    },
     /// A file of the partition lies where only DGL 0.5 looks for it: relative to the working
     /// directory instead of the config.
     Elsewhere {
         /// The path at which later versions look.
         path: Text,
-    },
-    /// The partition does not fit into /dev/shm.
-    SmallSharedMemory {
-        /// The sum of the sizes of its files.
-        need_bytes: u64,
-        /// The free space in /dev/shm.
-        free_bytes: u64,
-    },
-    /// The job cannot have a /dev/shm of its own.
-    NoPrivateSharedMemory {
-        /// The error, in the words of the operating system.
-        error: String,
-    },
-    /// A process cannot have as many open files as it needs.
-    FewOpenFiles {
-        /// The hard limit on open files.
-        limit: u64,
-        /// How many open files are needed.
-        need: u64,
     },
     /// A port is taken.
     PortTaken {
@@ -260,18 +217,6 @@ pub enum Finding {
         /// Whether nobody can listen there. Otherwise only processes that do not set SO_REUSEADDR
         /// cannot, such as DGL 0.5.
         blocks: bool,
-    },
-    /// A port cannot be bound for another reason.
-    PortUnusable {
-        /// The number of the port.
-        port: u16,
-        /// The error, in the words of the operating system.
-        error: String,
-    },
-    /// An address that processes of the job will bind does not belong to this host.
-    ForeignAddress {
-        /// The address.
-        address: Ipv4Addr,
     },
     /// A job of this name runs here.
     NameInUse,
@@ -290,16 +235,6 @@ pub enum Finding {
         files: u64,
         /// The sum of their sizes. (A field named `bytes` would announce a frame.)
         total_bytes: u64,
-    },
-    /// There is no such command in the environment of the process.
-    NoCommand {
-        /// The first word of the command.
-        word: Text,
-    },
-    /// The command is a Python, but it does not run.
-    NoPython {
-        /// The last line that it wrote, or why it could not be started.
-        said: String,
     },
     /// The command is a Python, and it runs.
     Python {
@@ -328,6 +263,40 @@ pub enum Finding {
         /// The reason.
         why: Unreachable,
     },
+}
+
+impl Finding {
+    /// A problem in words.
+    pub fn problem(about: Subject, problem: impl Into<String>) -> Finding {
+        let problem = problem.into();
+        Finding::Problem { about, problem }
+    }
+}
+
+/// What a problem is about, by which its fix is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Subject {
+    /// A folder or file that is missing.
+    File,
+    /// A file that cannot be read.
+    Permission,
+    /// The content of the partition config.
+    PartitionConfig,
+    /// The room in /dev/shm.
+    SharedMemory,
+    /// A /dev/shm of the job's own.
+    PrivateSharedMemory,
+    /// The limit on open files.
+    OpenFiles,
+    /// A port that cannot be bound.
+    Port,
+    /// An address that is not the host's.
+    Address,
+    /// The first word of a command.
+    Command,
+    /// A Python that does not run.
+    Python,
 }
 
 /// A process, as people know it.

@@ -1,7 +1,7 @@
 //! Chooses the hosts of a longer list that are taken, and ports that all of them have free.
 
 use crate::plan::Answer;
-use indexmap::IndexMap;
+use record::majority::most_frequent;
 use record::python::minor;
 use record::term;
 use record::{Facts, GpuCard, Host};
@@ -155,18 +155,8 @@ impl std::fmt::Display for Versions {
 /// The versions that most hosts have, the first of several, and how many hosts have them. A host
 /// without dgl counts only if none has it.
 fn most_common(found: impl Iterator<Item = Versions>) -> Option<(Versions, usize)> {
-    let mut counts: IndexMap<Versions, usize> = IndexMap::new();
-    for versions in found {
-        *counts.entry(versions).or_default() += 1;
-    }
-    let rank = |(versions, count): &(Versions, usize)| (versions.dgl.is_some(), *count);
-    counts.into_iter().reduce(|best, other| {
-        if rank(&other) > rank(&best) {
-            other
-        } else {
-            best
-        }
-    })
+    let (with_dgl, without): (Vec<_>, Vec<_>) = found.partition(|versions| versions.dgl.is_some());
+    most_frequent(with_dgl).or_else(|| most_frequent(without))
 }
 
 /// The first port from which on `count` ports are free on all hosts.

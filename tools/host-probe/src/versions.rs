@@ -3,6 +3,7 @@
 
 use indexmap::IndexMap;
 use record::error::Fault;
+use record::majority::most_frequent;
 use record::python::minor;
 use record::{Facts, Host};
 
@@ -16,14 +17,18 @@ const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
 
 /// The hosts whose version differs from that of most hosts, or of the first ones if no version is
 /// more frequent, each with the difference.
-pub fn odd(found: &[(&Host, &Facts)]) -> Vec<(u32, Fault)> {
+pub fn odd<'a>(found: &[(&'a Host, &'a Facts)]) -> Vec<(u32, Fault)> {
     let mut differs: IndexMap<u32, Vec<String>> = IndexMap::new();
     for (name, version) in MUST_AGREE {
-        let Some((usual, there)) = usual(found, version) else {
+        let known = |(host, facts): &(&'a Host, &'a Facts)| Some((*host, version(facts)?));
+        let versions: Vec<(&Host, &str)> = found.iter().filter_map(known).collect();
+        let Some((usual, _)) = most_frequent(versions.iter().map(|(_, version)| *version)) else {
             continue;
         };
-        for (host, facts) in found {
-            if let Some(own) = version(facts).filter(|own| *own != usual) {
+        let there = versions.iter().find(|(_, version)| *version == usual);
+        let there = there.map_or(String::new(), |(host, _)| host.place());
+        for (host, own) in &versions {
+            if *own != usual {
                 let text = format!("{name} {own}, where {there} has {usual}");
                 differs.entry(host.id).or_default().push(text);
             }
@@ -41,22 +46,6 @@ pub fn odd(found: &[(&Host, &Facts)]) -> Vec<(u32, Fault)> {
         ))
     };
     differs.into_iter().filter_map(fault).collect()
-}
-
-/// The version that most hosts have (the first of equally frequent ones), and a host that has it.
-fn usual<'a>(
-    found: &[(&'a Host, &'a Facts)],
-    version: fn(&Facts) -> Option<&str>,
-) -> Option<(&'a str, String)> {
-    let mut seen: IndexMap<&str, (usize, &Host)> = IndexMap::new();
-    for (host, facts) in found {
-        if let Some(own) = version(facts) {
-            seen.entry(own).or_insert((0, host)).0 += 1;
-        }
-    }
-    let most = seen.values().map(|(count, _)| *count).max()?;
-    let (usual, (_, host)) = seen.iter().find(|(_, (count, _))| *count == most)?;
-    Some((usual, host.place()))
 }
 
 #[cfg(test)]

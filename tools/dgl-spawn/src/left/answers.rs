@@ -1,6 +1,6 @@
 //! Asks the agents of a job before it starts, all at once; no host may be lost in that time.
 
-use crate::preflight::name_in_use;
+use crate::preflight::describe::name_in_use;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
 use record::Host;
@@ -43,7 +43,9 @@ pub fn wait_for<T>(
             Some(RunEvent::Host(at, SessionEvent::Event(event, body))) => match event {
                 Event::Failed(failure) => faults.push(fault(host(at), failure.problem)),
                 Event::Refused(refused) => match refused.why {
-                    Refusal::NameInUse { job } => in_use.push(name_in_use(host(at), &job)),
+                    Refusal::NameInUse { job } => {
+                        in_use.push(name_in_use(&job, None).fault(host(at).place()));
+                    }
                     why => faults.push(fault(host(at), refusal(&why))),
                 },
                 event => match (asked.iter().position(|one| *one == at), answer(&event)) {

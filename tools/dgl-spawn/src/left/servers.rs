@@ -3,12 +3,13 @@
 
 use super::answers::{ANSWER_LIMIT, SEE_FOLDER};
 use super::launch::data;
-use crate::preflight::conversation::{Conversation, PreflightEvent};
-use crate::preflight::reachability::ranges;
+use crate::preflight::conversation::Conversation;
+use crate::preflight::describe::place_of;
 use crate::run::outcome::Stopped;
 use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
 use record::{Host, Process};
+use remote::SessionEvent;
 use wire::keep::Ending;
 use wire::servers::{DataKey, Difference, Find, Group, Liveness, Servers, State};
 use wire::{Event, Request};
@@ -73,9 +74,9 @@ fn answers<T>(
 ) -> Result<Vec<(usize, T)>, Stopped> {
     let (mut answers, mut faults) = (Vec::new(), Vec::new());
     let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
-        PreflightEvent::Event(event, _) => answers.extend(answer(event).map(|answer| (at, answer))),
-        PreflightEvent::Failed(failure) => faults.push((at, failure.problem)),
-        PreflightEvent::Lost(why) => faults.push((at, why)),
+        SessionEvent::Event(Event::Failed(failure), _) => faults.push((at, failure.problem)),
+        SessionEvent::Event(event, _) => answers.extend(answer(event).map(|answer| (at, answer))),
+        SessionEvent::Lost(why) => faults.push((at, why)),
     })?;
     faults.extend(
         late.into_iter()
@@ -172,20 +173,9 @@ fn differences(told: &[(&Host, State)]) -> Report {
     for (label, hosts) in said {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
             --server-name NAME and start them anew";
-        report.push(Fault::unreachable(places(&hosts), label).fix(fix));
+        report.push(Fault::unreachable(place_of(&hosts), label).fix(fix));
     }
     report
-}
-
-/// Hosts in a message: one by its name, several by their numbers.
-fn places(hosts: &[&Host]) -> String {
-    match hosts {
-        [host] => host.place(),
-        hosts => format!(
-            "hosts {}",
-            ranges(&hosts.iter().map(|host| host.id).collect::<Vec<_>>())
-        ),
-    }
 }
 
 fn difference_label(Difference { key, theirs, ours }: &Difference) -> String {

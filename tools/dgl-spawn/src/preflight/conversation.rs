@@ -1,42 +1,28 @@
 //! Requests to the agents of all hosts, and their answers, before the job starts.
 
+use super::describe;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
 use remote::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::{Event, Failure, Request};
-
-/// What comes from a host.
-pub enum PreflightEvent {
-    /// An event that answers a request.
-    Event(Event, Vec<u8>),
-    /// A request could not be carried out.
-    Failed(Failure),
-    /// The host is lost; why.
-    Lost(String),
-}
+use wire::{Event, Request};
 
 /// Counts the requests that the hosts have not answered yet.
 pub struct Conversation<'a, 'h> {
     /// The hosts that are asked.
     pub hosts: &'a ConnectedHosts<'h>,
-    unanswered: Vec<usize>,
-    lost: Vec<bool>,
+    /// The number for each host; `None` for one that is lost.
+    unanswered: Vec<Option<usize>>,
 }
 
 impl<'a, 'h> Conversation<'a, 'h> {
     /// With hosts that were told the job and have not answered that yet.
     pub fn with(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
-        let unanswered = hosts
-            .sessions
-            .iter()
-            .map(|session| 1 + session.members.len())
+        let sessions = hosts.sessions.iter();
+        let unanswered = sessions
+            .map(|session| Some(1 + session.members.len()))
             .collect();
-        Conversation {
-            hosts,
-            unanswered,
-            lost: vec![false; hosts.sessions.len()],
-        }
+        Conversation { hosts, unanswered }
     }
 
     /// The positions of all hosts.
@@ -45,37 +31,52 @@ impl<'a, 'h> Conversation<'a, 'h> {
     }
 
     /// Sends a request to one host.
-    pub fn ask(&mut self, at: usize, request: Request) {
-        if !self.lost[at] {
-            self.unanswered[at] += 1;
-            self.hosts.sessions[at].send(request);
+    pub fn ask(&mut self, index: usize, request: Request) {
+        if let Some(count) = &mut self.unanswered[index] {
+            *count += 1;
+            self.hosts.sessions[index].send(request);
         }
     }
 
     /// Sends the same request to all hosts.
     pub fn ask_all(&mut self, request: &Request) {
-        self.all().for_each(|at| self.ask(at, request.clone()));
+        self.all()
+            .for_each(|index| self.ask(index, request.clone()));
     }
 
     /// Listens until all hosts have answered or the time is over; returns those that have not
-    /// answered.
+    /// answered. `received` gets all events but [`Event::Done`].
     pub fn listen(
         &mut self,
         limit: Duration,
-        mut said: impl FnMut(usize, PreflightEvent),
+        mut received: impl FnMut(usize, SessionEvent),
     ) -> Result<Vec<usize>, Stopped> {
         let until = Instant::now() + limit;
-        while self.unanswered.iter().any(|count| *count > 0) {
+        let is_late = |count: &Option<usize>| count.is_some_and(|count| count > 0);
+        while self.unanswered.iter().any(is_late) {
             let left = until.saturating_duration_since(Instant::now());
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::StatusAsked | RunEvent::Paused(_)) => {}
-                Some(RunEvent::Host(at, heard)) => self.handle(at, heard, &mut said),
+                Some(RunEvent::Host(index, event)) => {
+                    let count = &mut self.unanswered[index];
+                    match &event {
+                        SessionEvent::Event(Event::Done | Event::Failed(_), _) => {
+                            *count = count.map(|count| count.saturating_sub(1));
+                        }
+                        SessionEvent::Event(..) => {}
+                        SessionEvent::Lost(_) => *count = None,
+                    }
+                    if !matches!(event, SessionEvent::Event(Event::Done, _)) {
+                        received(index, event);
+                    }
+                }
                 None if left.is_zero() => break,
                 None => {}
             }
         }
-        Ok(self.all().filter(|at| self.unanswered[*at] > 0).collect())
+        let late = self.all().filter(|index| is_late(&self.unanswered[*index]));
+        Ok(late.collect())
     }
 
     /// Lets time pass; a signal ends it.
@@ -85,39 +86,15 @@ impl<'a, 'h> Conversation<'a, 'h> {
             let left = until.saturating_duration_since(Instant::now());
             match self.hosts.next_event(left) {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
-                Some(RunEvent::Host(at, SessionEvent::Lost(why))) => {
-                    self.lost[at] = true;
-                    self.unanswered[at] = 0;
-                    return Err(Stopped::Preflight(
-                        super::faults::lost(self.hosts.sessions[at].host, why).report(),
-                    ));
+                Some(RunEvent::Host(index, SessionEvent::Lost(why))) => {
+                    self.unanswered[index] = None;
+                    let place = self.hosts.sessions[index].host.place();
+                    let fault = describe::lost(why).fault(place);
+                    return Err(Stopped::Preflight(fault.report()));
                 }
                 Some(_) => {}
                 None if left.is_zero() => return Ok(()),
                 None => {}
-            }
-        }
-    }
-
-    fn handle(
-        &mut self,
-        at: usize,
-        heard: SessionEvent,
-        said: &mut impl FnMut(usize, PreflightEvent),
-    ) {
-        match heard {
-            SessionEvent::Event(Event::Done, _) => {
-                self.unanswered[at] = self.unanswered[at].saturating_sub(1);
-            }
-            SessionEvent::Event(Event::Failed(failure), _) => {
-                self.unanswered[at] = self.unanswered[at].saturating_sub(1);
-                said(at, PreflightEvent::Failed(failure));
-            }
-            SessionEvent::Event(event, body) => said(at, PreflightEvent::Event(event, body)),
-            SessionEvent::Lost(why) => {
-                self.unanswered[at] = 0;
-                self.lost[at] = true;
-                said(at, PreflightEvent::Lost(why));
             }
         }
     }

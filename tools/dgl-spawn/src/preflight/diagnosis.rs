@@ -1,32 +1,22 @@
-//! Turns the findings of all hosts into faults with their places. words.rs explains findings that
-//! need no comparison.
+//! Turns the findings of all hosts into faults with their places. describe.rs words them.
 
-use super::conversation::PreflightEvent;
+use super::describe::{self, COPY_ANEW, OPEN_PORTS, Problem, plain};
 use super::reachability::{self, UnreachablePair};
-use super::words::{self, COPY_ANEW, Words, plain};
-use record::error::{Fault, Report};
+use record::error::Report;
+use record::majority::most_frequent;
 use record::python;
 use record::term;
 use record::{Graph, Host};
+use remote::SessionEvent;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 use wire::Event;
 use wire::preflight::{Claimant, Claimed, Finding, Taken, Unreachable};
 
-const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
-    all of net.ipv4.ip_local_port_range: DGL's servers connect back to such ports of their \
-    clients, and torch's processes to those of one another; without them the job hangs";
-/// A problem on one host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct HostProblem {
-    at: usize,
-    words: Words,
-}
-
 /// The findings of one host that are compared with those of others.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct HostFindings {
     /// The ports on which it listens for others: a port of the job, if it can, and an ephemeral
     /// one.
     listens: Option<(Option<u16>, u16)>,
@@ -46,7 +36,7 @@ struct Seen {
 #[derive(Clone, Debug)]
 pub struct Conflict {
     /// The position of the host among those that have processes of the job.
-    pub at: usize,
+    pub index: usize,
     /// What is claimed, and by which job.
     pub taken: Taken,
 }
@@ -58,8 +48,9 @@ pub struct Diagnosis<'a> {
     hosts: &'a [Host],
     graph: Option<&'a Graph>,
     job: &'a str,
-    seen: Vec<Seen>,
-    problems: Vec<HostProblem>,
+    findings: Vec<HostFindings>,
+    /// Problems with the positions of their hosts.
+    problems: Vec<(usize, Problem)>,
     unreached: Vec<UnreachablePair>,
 }
 
@@ -71,13 +62,12 @@ impl<'a> Diagnosis<'a> {
         graph: Option<&'a Graph>,
         job: &'a str,
     ) -> Diagnosis<'a> {
-        let seen = busy.iter().map(|_| Seen::default()).collect();
         Diagnosis {
+            findings: vec![HostFindings::default(); busy.len()],
             busy,
             hosts,
             graph,
             job,
-            seen,
             problems: Vec::new(),
             unreached: Vec::new(),
         }
@@ -89,66 +79,59 @@ impl<'a> Diagnosis<'a> {
     }
 
     /// Takes an event of a host.
-    pub fn note_event(&mut self, at: usize, said: PreflightEvent) {
-        match said {
-            PreflightEvent::Event(Event::Preflight(finding), body) => {
-                self.found(at, finding, &body);
+    pub fn note_event(&mut self, index: usize, event: SessionEvent) {
+        match event {
+            SessionEvent::Event(Event::Preflight(finding), body) => {
+                self.note_finding(index, finding, &body);
             }
-            PreflightEvent::Event(..) => {}
-            PreflightEvent::Failed(failure) => {
-                self.push(at, plain(&failure.problem), None, false);
+            SessionEvent::Event(Event::Failed(failure), _) => {
+                let problem = Problem {
+                    fix: None,
+                    ..Problem::new(plain(&failure.problem), "")
+                };
+                self.push(index, problem);
             }
-            PreflightEvent::Lost(why) => {
-                let Fault { problem, fix, .. } = super::faults::lost(self.busy[at], why);
-                self.push(at, problem, fix.as_deref(), false);
-            }
+            SessionEvent::Event(..) => {}
+            SessionEvent::Lost(why) => self.push(index, describe::lost(why)),
         }
     }
 
-    /// Notes that a host has not answered within this time.
-    pub fn note_late(&mut self, at: usize, limit: Duration) {
-        let problem = format!("looking at it took more than {} s", limit.as_secs());
-        self.push(
-            at,
-            problem,
-            Some("is a file system hanging there? --no-preflight skips the look"),
-            false,
+    /// Notes the hosts that have not answered within this time.
+    pub fn note_late(&mut self, late: &[usize], limit: Duration) {
+        let problem = Problem::new(
+            format!("looking at it took more than {} s", limit.as_secs()),
+            "is a file system hanging there? --no-preflight skips the look",
         );
+        late.iter()
+            .for_each(|index| self.push(*index, problem.clone()));
     }
 
-    fn push(&mut self, at: usize, problem: impl Into<String>, fix: Option<&str>, passes: bool) {
-        let words = Words {
-            problem: problem.into(),
-            fix: fix.map(str::to_owned),
-            passes,
-        };
-        self.push_words(at, words);
-    }
-
-    fn push_words(&mut self, at: usize, words: Words) {
-        let problem = HostProblem { at, words };
+    fn push(&mut self, index: usize, problem: Problem) {
+        let problem = (index, problem);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
 
-    fn found(&mut self, at: usize, finding: Finding, body: &[u8]) {
-        match finding {
-            Finding::IpConfig => self.ip_config(at, body),
+    fn note_finding(&mut self, index: usize, finding: Finding, body: &[u8]) {
+        let own = &mut self.findings[index];
+        let problem = match finding {
+            Finding::Script { path, hash } => {
+                own.contents.insert(describe::shown(&path), hash);
+                return;
+            }
+            Finding::Elsewhere { path } => return own.elsewhere.push(describe::shown(&path)),
+            Finding::Listens { port, ephemeral } => {
+                own.listens = Some((port, ephemeral));
+                return;
+            }
+            Finding::PortLingers { port, blocks } => return own.lingers.push((port, blocks)),
+            Finding::IpConfig => return self.compare_ip_config(index, body),
             Finding::PartitionConfig {
                 hash,
                 num_parts,
                 graph_name,
-            } => self.partition_config(at, hash, num_parts, graph_name),
-            Finding::Script { path, hash } => {
-                self.seen[at].contents.insert(words::shown(&path), hash);
-            }
-            Finding::Elsewhere { path } => self.seen[at].elsewhere.push(words::shown(&path)),
-            Finding::NameInUse => {
-                let Fault { problem, fix, .. } =
-                    super::faults::name_in_use(self.busy[at], self.job);
-                self.push(at, problem, fix.as_deref(), true);
-            }
+            } => return self.compare_partition_config(index, hash, num_parts, graph_name),
             Finding::Python {
                 executable,
                 version,
@@ -156,31 +139,35 @@ impl<'a> Diagnosis<'a> {
                 imports,
                 dgl,
             } => {
-                let environment = self.busy[at].facts.prefix.is_some();
-                for module in missing {
-                    let words =
-                        words::of_missing_module(&module, &executable, &version, environment);
-                    self.push_words(at, words);
-                }
-                let seen = &mut self.seen[at];
-                seen.dgl = seen.dgl.take().or(dgl);
+                own.dgl = own.dgl.take().or(dgl);
                 let torch = imports.is_none_or(|names| names.iter().any(|name| name == "torch"));
-                seen.may_use_torch = Some(torch || seen.may_use_torch == Some(true));
-            }
-            Finding::Listens { port, ephemeral } => self.seen[at].listens = Some((port, ephemeral)),
-            Finding::Unreached { target, why } => self.unreached(at, target, why),
-            Finding::PortLingers { port, blocks } => self.seen[at].lingers.push((port, blocks)),
-            other => {
-                if let Some(words) = words::of(&other) {
-                    self.push_words(at, words);
+                own.may_use_torch = Some(torch || own.may_use_torch == Some(true));
+                let environment = self.busy[index].facts.prefix.is_some();
+                for module in missing {
+                    self.push(
+                        index,
+                        describe::missing_module(&module, &executable, &version, environment),
+                    );
                 }
+                return;
             }
-        }
+            Finding::Unreached { target, why } => return self.note_unreached(index, target, why),
+            Finding::NameInUse => describe::name_in_use(self.job, None),
+            Finding::Problem { about, problem } => describe::problem(about, &problem),
+            Finding::Abandoned { job, pids } => describe::abandoned(&job, &pids),
+            Finding::SharedMemory {
+                state,
+                files,
+                total_bytes,
+            } => describe::shared_memory(&state, files, total_bytes),
+            Finding::PortTaken { port, by } => describe::port_taken(port, &by),
+        };
+        self.push(index, problem);
     }
 
     /// Compares the ip_config in the workspace with the records. DGL believes it: an old one starts
     /// a job that hangs.
-    fn ip_config(&mut self, at: usize, text: &[u8]) {
+    fn compare_ip_config(&mut self, index: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text);
         let read = |line: &str| -> Option<(String, u16)> {
             let mut words = line.split_whitespace();
@@ -194,42 +181,36 @@ impl<'a> Diagnosis<'a> {
             .hosts
             .iter()
             .map(|host| Some((host.ip.to_string(), host.port)));
-        if self.hosts.len() == self.busy[at].of as usize && !there.eq(wanted) {
-            self.push(
-                at,
-                "the ip_config there is not that of the records",
-                Some(COPY_ANEW),
-                false,
-            );
+        if self.hosts.len() == self.busy[index].of as usize && !there.eq(wanted) {
+            let problem = "the ip_config there is not that of the records";
+            self.push(index, Problem::new(problem, COPY_ANEW));
         }
     }
 
-    fn partition_config(
+    fn compare_partition_config(
         &mut self,
-        at: usize,
+        index: usize,
         hash: String,
         num_parts: Option<u64>,
         graph_name: Option<String>,
     ) {
-        self.seen[at]
+        self.findings[index]
             .contents
             .insert("the partition config".to_owned(), hash);
-        let hosts = self.busy[at].of;
+        let hosts = u64::from(self.busy[index].of);
         match num_parts {
-            None => self.push(
-                at,
-                "this is not a partition config: num_parts is missing",
-                Some(COPY_ANEW),
-                false,
-            ),
-            Some(parts) if parts != u64::from(hosts) => {
-                let hosts = term::count(hosts.into(), "host");
+            None => {
+                let problem = "this is not a partition config: num_parts is missing";
+                self.push(index, Problem::new(problem, COPY_ANEW));
+            }
+            Some(parts) if parts != hosts => {
+                let hosts = term::count(hosts, "host");
                 let problem = format!(
                     "the partition config there has {parts} partitions, and the job {hosts}"
                 );
                 let fix = "DGL needs as many hosts as partitions: partition again, or correct \
                     ip_config.txt";
-                self.push(at, problem, Some(fix), false);
+                self.push(index, Problem::new(problem, fix));
             }
             Some(_) => {}
         }
@@ -239,62 +220,58 @@ impl<'a> Diagnosis<'a> {
                 "the partition config there is of graph {name:?}, not {:?}",
                 graph.graph_name
             );
-            self.push(at, problem, Some(COPY_ANEW), false);
+            self.push(index, Problem::new(problem, COPY_ANEW));
         }
     }
 
     /// Whether the processes of a host may use torch, as far as their Pythons have answered.
-    pub fn may_use_torch(&self, at: usize) -> bool {
-        self.seen[at].may_use_torch != Some(false)
+    pub fn may_use_torch(&self, index: usize) -> bool {
+        self.findings[index].may_use_torch != Some(false)
     }
 
     /// The hosts that listen, in order, each with the addresses to which it is to connect.
     pub fn targets(&self) -> Vec<(usize, Vec<SocketAddrV4>)> {
-        let listeners: Vec<usize> = (0..self.seen.len())
-            .filter(|at| self.seen[*at].listens.is_some())
+        let listeners: Vec<(usize, [Option<SocketAddrV4>; 2])> = (0..self.busy.len())
+            .filter_map(|index| {
+                let (port, ephemeral) = self.findings[index].listens?;
+                let address = |port| SocketAddrV4::new(self.busy[index].ip.0, port);
+                Some((index, [port.map(address), Some(address(ephemeral))]))
+            })
             .collect();
-        let of_host = |at: usize| {
-            let (port, ephemeral) = self.seen[at].listens.unwrap_or_default();
-            let ports = port.into_iter().chain([ephemeral]);
-            ports.map(move |port| SocketAddrV4::new(self.busy[at].ip.0, port))
-        };
         let to = |rank: usize| {
             reachability::peers(listeners.len(), rank)
-                .flat_map(|peer| of_host(listeners[peer]))
+                .flat_map(|peer| listeners[peer].1)
+                .flatten()
                 .collect()
         };
-        listeners
-            .iter()
-            .enumerate()
-            .map(|(rank, at)| (*at, to(rank)))
+        let ranked = listeners.iter().enumerate();
+        ranked
+            .map(|(rank, (index, _))| (*index, to(rank)))
             .collect()
     }
 
-    fn unreached(&mut self, at: usize, target: SocketAddrV4, why: Unreachable) {
+    fn note_unreached(&mut self, index: usize, target: SocketAddrV4, why: Unreachable) {
         // hosts may share an address when several are rehearsed on one machine
-        let is_it = |to: &usize| {
-            let (port, ephemeral) = self.seen[*to].listens.unwrap_or_default();
-            self.busy[*to].ip.0 == *target.ip()
-                && (port == Some(target.port()) || ephemeral == target.port())
-        };
-        let Some(to) = (0..self.seen.len()).find(is_it) else {
-            return;
-        };
-        let ephemeral = self.seen[to]
-            .listens
-            .is_some_and(|(_, ephemeral)| ephemeral == target.port());
+        let found = (0..self.busy.len()).find_map(|to| {
+            let (port, ephemeral) = self.findings[to].listens?;
+            let is_ephemeral = ephemeral == target.port();
+            let is_it =
+                self.busy[to].ip.0 == *target.ip() && (is_ephemeral || port == Some(target.port()));
+            is_it.then_some((to, is_ephemeral))
+        });
         let why = match why {
             Unreachable::TimedOut => "Connection timed out".to_owned(),
             Unreachable::Refused => "Connection refused".to_owned(),
             Unreachable::Other(error) => plain(&error),
         };
-        self.unreached.push(UnreachablePair {
-            from: at,
-            to,
-            port: target.port(),
-            ephemeral,
-            why,
-        });
+        self.unreached
+            .extend(found.map(|(to, ephemeral)| UnreachablePair {
+                from: index,
+                to,
+                port: target.port(),
+                ephemeral,
+                why,
+            }));
     }
 
     /// Takes out the ports that connections of an ended job still hold, on the hosts where that is
@@ -302,33 +279,23 @@ impl<'a> Diagnosis<'a> {
     /// which does not set SO_REUSEADDR.
     pub fn take_lingering(&mut self) -> Vec<(usize, u16)> {
         let mut lingering = Vec::new();
-        for (at, seen) in self.seen.iter_mut().enumerate() {
-            let old_dgl = seen
-                .dgl
-                .as_deref()
-                .and_then(python::version)
-                .is_some_and(|version| version < (0, 6, 0));
-            let ports = std::mem::take(&mut seen.lingers).into_iter();
-            lingering.extend(
-                ports
-                    .filter(|(_, blocks)| *blocks || old_dgl)
-                    .map(|(port, _)| (at, port)),
-            );
+        for (index, findings) in self.findings.iter_mut().enumerate() {
+            let version = findings.dgl.as_deref().and_then(python::version);
+            let is_old = version.is_some_and(|version| version < (0, 6, 0));
+            for (port, blocks) in std::mem::take(&mut findings.lingers) {
+                lingering.extend((blocks || is_old).then_some((index, port)));
+            }
         }
         lingering
     }
 
     /// Notes that these ports were not released in time.
     pub fn still_linger(&mut self, lingering: &[(usize, u16)]) {
-        for (at, port) in lingering {
+        for (index, port) in lingering {
             let problem =
                 format!("the port {port} is still held by connections of a job that has ended");
-            self.push(
-                *at,
-                problem,
-                Some("wait a minute, or choose another port in ip_config.txt"),
-                false,
-            );
+            let fix = "wait a minute, or choose another port in ip_config.txt";
+            self.push(*index, Problem::new(problem, fix));
         }
     }
 
@@ -336,127 +303,117 @@ impl<'a> Diagnosis<'a> {
     pub fn conflicts(&mut self, conflicts: &[Conflict]) {
         let mut by_host: BTreeMap<(usize, Option<&str>, Option<&str>), (Vec<Claimed>, &Claimant)> =
             BTreeMap::new();
-        for conflict in conflicts {
-            let by = &conflict.taken.by;
-            let key = (conflict.at, by.job.as_deref(), by.user.as_deref());
-            by_host
-                .entry(key)
-                .or_insert((Vec::new(), by))
-                .0
-                .push(conflict.taken.what);
+        for Conflict { index, taken } in conflicts {
+            let key = (*index, taken.by.job.as_deref(), taken.by.user.as_deref());
+            let entry = by_host.entry(key).or_insert((Vec::new(), &taken.by));
+            entry.0.push(taken.what);
         }
         let is_alone = by_host.len() == 1;
-        for ((at, ..), (what, by)) in by_host {
-            if what.contains(&Claimed::Name) {
-                let Fault { problem, fix, .. } =
-                    super::faults::name_in_use(self.busy[at], self.job);
-                let problem = by.user.as_deref().map_or(problem.clone(), |user| {
-                    format!("{problem}, of user {}", plain(user))
-                });
-                self.push(at, problem, fix.as_deref(), true);
-                continue;
-            }
-            self.push_words(at, words::of_claims(&what, by, is_alone));
+        for ((index, ..), (what, by)) in by_host {
+            let problem = match what.contains(&Claimed::Name) {
+                true => describe::name_in_use(self.job, by.user.as_deref()),
+                false => describe::claimed(&what, by, is_alone),
+            };
+            self.push(index, problem);
         }
     }
 
     /// Whether all that is wrong will be gone when other jobs have ended.
     pub fn passes(&self) -> bool {
-        !self.problems.is_empty() && self.problems.iter().all(|problem| problem.words.passes)
+        !self.problems.is_empty() && self.problems.iter().all(|(_, problem)| problem.passes)
     }
 
     /// All that is wrong as a report; the same problem on several hosts is one fault.
     pub fn report(mut self) -> Report {
-        self.files_elsewhere();
-        self.contents_differ();
-        self.blocked_hosts();
-        self.problems.sort_by_key(|problem| problem.at);
-        let mut grouped: Vec<(Vec<usize>, HostProblem)> = Vec::new();
-        for problem in std::mem::take(&mut self.problems) {
-            let same = |other: &HostProblem| {
-                other.words.problem == problem.words.problem && other.words.fix == problem.words.fix
-            };
+        self.note_files_elsewhere();
+        self.compare_contents();
+        self.note_blocked_hosts();
+        self.problems.sort_by_key(|(index, _)| *index);
+        let mut grouped: Vec<(Vec<usize>, Problem)> = Vec::new();
+        for (index, problem) in std::mem::take(&mut self.problems) {
+            let same =
+                |other: &Problem| other.problem == problem.problem && other.fix == problem.fix;
             match grouped.iter_mut().find(|(_, other)| same(other)) {
-                Some((all, _)) => all.push(problem.at),
-                None => grouped.push((vec![problem.at], problem)),
+                Some((all, _)) => all.push(index),
+                None => grouped.push((vec![index], problem)),
             }
         }
-        let fault = |(all, HostProblem { words, .. }): (Vec<usize>, _)| Fault {
-            fix: words.fix,
-            ..Fault::unreachable(self.place(&all), words.problem)
-        };
-        Report(grouped.into_iter().map(fault).collect())
+        let faults = grouped.into_iter();
+        Report(
+            faults
+                .map(|(all, problem)| problem.fault(self.place(&all)))
+                .collect(),
+        )
     }
 
     /// The name of hosts in a message.
     pub fn place(&self, all: &[usize]) -> String {
-        match all {
-            [one] => self.busy[*one].place(),
-            _ => format!(
-                "hosts {}",
-                reachability::ranges(&all.iter().map(|at| self.busy[*at].id).collect::<Vec<_>>())
-            ),
-        }
+        let hosts: Vec<&Host> = all.iter().map(|index| self.busy[*index]).collect();
+        describe::place_of(&hosts)
     }
 
-    fn files_elsewhere(&mut self) {
-        for at in 0..self.seen.len() {
-            let dgl = self.seen[at]
+    fn note_files_elsewhere(&mut self) {
+        let fix = "DGL looks for it from the folder of the partition config, as part-map writes \
+            it: copy it anew with part-map and part-push";
+        for index in 0..self.busy.len() {
+            let findings = &mut self.findings[index];
+            let files = std::mem::take(&mut findings.elsewhere);
+            let dgl = findings
                 .dgl
-                .as_deref()
-                .or(self.busy[at].facts.dgl.as_deref());
-            if dgl.is_some_and(|version| version.starts_with("0.5")) {
-                continue;
-            }
-            for file in std::mem::take(&mut self.seen[at].elsewhere) {
-                let fix = "DGL looks for it from the folder of the partition config, as part-map \
-                    writes it: \
-                           copy it anew with part-map and part-push";
-                self.push(at, format!("no such file: {file}"), Some(fix), false);
+                .as_ref()
+                .or(self.busy[index].facts.dgl.as_ref());
+            if dgl.is_none_or(|version| !version.starts_with("0.5")) {
+                for file in files {
+                    self.push(index, Problem::new(format!("no such file: {file}"), fix));
+                }
             }
         }
     }
 
     /// Finds the hosts whose file differs from that of most, or of the first host.
-    fn contents_differ(&mut self) {
-        let mut hosts_of: BTreeMap<&String, Vec<(usize, &String)>> = BTreeMap::new();
-        for (at, seen) in self.seen.iter().enumerate() {
-            for (file, hash) in &seen.contents {
-                hosts_of.entry(file).or_default().push((at, hash));
+    fn compare_contents(&mut self) {
+        let mut hosts_of: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
+        for (index, findings) in self.findings.iter_mut().enumerate() {
+            for (file, hash) in std::mem::take(&mut findings.contents) {
+                hosts_of.entry(file).or_default().push((index, hash));
             }
         }
-        let mut odd = Vec::new();
         for (file, hosts) in hosts_of {
-            let count = |(_, hash): &(usize, &String)| {
-                hosts.iter().filter(|(_, other)| other == hash).count()
-            };
-            let usual = hosts.iter().rev().max_by_key(|host| count(host));
-            let differs = hosts
-                .iter()
-                .filter(|(_, hash)| usual.is_some_and(|(_, usual)| usual != hash));
-            odd.extend(differs.map(|(at, _)| (*at, file.clone())));
-        }
-        for (at, file) in odd {
-            let problem = format!("{file} differs from the other hosts'");
-            self.push(at, problem, Some(COPY_ANEW), false);
+            let usual = most_frequent(hosts.iter().map(|(_, hash)| hash));
+            let differs = |hash| usual.is_none_or(|(usual, _)| usual != hash);
+            for (index, _) in hosts.iter().filter(|(_, hash)| differs(hash)) {
+                let problem = format!("{file} differs from the other hosts'");
+                self.push(*index, Problem::new(problem, COPY_ANEW));
+            }
         }
     }
 
-    fn blocked_hosts(&mut self) {
+    fn note_blocked_hosts(&mut self) {
         for blocked in reachability::blocked_hosts(std::mem::take(&mut self.unreached)) {
-            let ports = match blocked.ephemeral {
+            let UnreachablePair {
+                port,
+                ephemeral,
+                why,
+                ..
+            } = &blocked.pairs[0];
+            let ports = match ephemeral {
                 true => "an ephemeral port".to_owned(),
-                false => format!("port {}", blocked.port),
+                false => format!("port {port}"),
             };
-            let others = self.place(&blocked.others);
+            let others = |other: fn(&UnreachablePair) -> usize| {
+                self.place(&blocked.pairs.iter().map(other).collect::<Vec<_>>())
+            };
             let problem = match blocked.inward {
-                true => format!(
-                    "cannot be reached on {ports} from {others}: {}",
-                    blocked.why
-                ),
-                false => format!("cannot reach {others} on {ports}: {}", blocked.why),
+                true => {
+                    let others = others(|pair| pair.from);
+                    format!("cannot be reached on {ports} from {others}: {why}")
+                }
+                false => {
+                    let others = others(|pair| pair.to);
+                    format!("cannot reach {others} on {ports}: {why}")
+                }
             };
-            self.push(blocked.at, problem, Some(OPEN_PORTS), false);
+            self.push(blocked.index, Problem::new(problem, OPEN_PORTS));
         }
     }
 }
@@ -497,7 +454,7 @@ mod tests {
         let finding: Finding = serde_json::from_value(finding).unwrap();
         diagnosis.note_event(
             at,
-            PreflightEvent::Event(Event::Preflight(finding), body.to_vec()),
+            SessionEvent::Event(Event::Preflight(finding), body.to_vec()),
         );
     }
 
@@ -593,8 +550,8 @@ mod tests {
             ),
             (
                 0,
-                "no_python",
-                json!({"said": "a\u{1b}[2Jb"}),
+                "problem",
+                json!({"about": "python", "problem": "its Python does not run: a\u{1b}[2Jb"}),
                 "",
                 Some("its Python does not run: a [2Jb"),
             ),
@@ -641,8 +598,9 @@ mod tests {
                 json!({"hash": hash, "num_parts": 3, "graph_name": "g"}),
                 b"",
             );
-            find(&mut diagnosis, at, "no_folder", json!({"path": "/w"}), b"");
-            find(&mut diagnosis, at, "no_folder", json!({"path": "/w"}), b"");
+            let folder = json!({"about": "file", "problem": "no such folder: /w"});
+            find(&mut diagnosis, at, "problem", folder.clone(), b"");
+            find(&mut diagnosis, at, "problem", folder, b"");
         }
         let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
         assert_eq!(
@@ -718,7 +676,7 @@ mod tests {
             json!({"target": "10.0.0.1:40000", "why": "timed_out"}),
             b"",
         );
-        diagnosis.note_event(1, PreflightEvent::Lost("gone".to_owned()));
+        diagnosis.note_event(1, SessionEvent::Lost("gone".to_owned()));
         let blocked = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
             (10.0.0.3): Connection timed out";
         assert_eq!(
@@ -730,11 +688,11 @@ mod tests {
     #[test]
     fn a_job_in_the_way_is_named_once_for_all_hosts() {
         let hosts = hosts(3);
-        let conflict = |at: usize, what: Value, user: Value| {
-            let by = json!({"job": "a", "user": user, "pid": 100 + at, "age_ms": 12000,
+        let conflict = |index: usize, what: Value, user: Value| {
+            let by = json!({"job": "a", "user": user, "pid": 100 + index, "age_ms": 12000,
                 "confirmed": true});
             let taken: Taken = serde_json::from_value(json!({"what": what, "by": by})).unwrap();
-            Conflict { at, taken }
+            Conflict { index, taken }
         };
         let port = |port: u16| json!({"port": port});
         let table = [

@@ -2,33 +2,32 @@
 //! Everything that is wrong comes in one report, and then nothing is started.
 //!
 //! [`request`] decides what each host is asked, [`claims`] which of several launchers may start,
-//! [`diagnosis`] what the findings of all hosts mean together, [`words`] what one finding means by
-//! itself, [`reachability`] which host tries to reach which.
+//! [`diagnosis`] what the findings of all hosts mean together, [`describe`] how people are told,
+//! [`reachability`] which host tries to reach which.
 
 mod claims;
 pub mod conversation;
+pub mod describe;
 pub mod diagnosis;
-mod faults;
-pub mod reachability;
+mod reachability;
 mod request;
-mod words;
-
-pub use faults::name_in_use;
 
 use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
-use conversation::{Conversation, PreflightEvent};
+use conversation::Conversation;
 use diagnosis::Diagnosis;
 use record::error::Fault;
 use record::term;
-use record::{Graph, Host, Process, Role};
+use record::{Graph, Host, Process};
+use remote::SessionEvent;
+use request::HostRequests;
 use std::time::{Duration, Instant};
-use wire::preflight::{Check, Claim, Finding, Port};
+use wire::preflight::{Check, Claim, Finding};
 use wire::{Event, Request};
 
 /// Examining a host takes well under a second, and a file system that hangs must not hold the job
 /// up for ever.
-const LOOK_LIMIT: Duration = Duration::from_secs(60);
+const EXAMINE_LIMIT: Duration = Duration::from_secs(60);
 /// TIME_WAIT lasts 60 s.
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
 /// How often ports in TIME_WAIT are examined again.
@@ -49,7 +48,7 @@ pub struct JobUnderCheck<'a> {
     /// Whether the job gets a /dev/shm of its own.
     pub private_shm: bool,
     /// Whether hosts are examined for more than claims of other jobs.
-    pub looks: bool,
+    pub examines: bool,
     /// How long it waits for the end of other jobs that are in its way.
     pub wait: Option<Duration>,
 }
@@ -57,25 +56,26 @@ pub struct JobUnderCheck<'a> {
 /// Claims what the job needs, and examines whether it can start. When this has succeeded, its hosts
 /// are its own until their agents end. `notice` shows people what is waited for.
 pub fn prepare(
-    talk: &mut Conversation<'_, '_>,
+    conversation: &mut Conversation<'_, '_>,
     subject: &JobUnderCheck<'_>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
-    let plans = plans(talk.hosts, subject)?;
+    let requests = requests(conversation.hosts, subject)
+        .map_err(|fault| Stopped::Preflight(fault.report()))?;
     let until = subject.wait.map(|wait| Instant::now() + wait);
     let mut waits = false;
     loop {
-        let diagnosis = attempt(talk, &plans, subject, notice)?;
+        let diagnosis = attempt(conversation, &requests, subject, notice)?;
         let may_wait = until.is_some_and(|until| Instant::now() < until) && diagnosis.passes();
         let report = diagnosis.report();
         if report.0.is_empty() {
-            talk.ask_all(&Request::Confirm);
+            conversation.ask_all(&Request::Confirm);
             return Ok(());
         }
         if !may_wait {
             return Err(Stopped::Preflight(report));
         }
-        claims::release(talk)?;
+        claims::release(conversation)?;
         if !std::mem::replace(&mut waits, true)
             && let (Some(fault), Some(wait)) = (report.0.first(), subject.wait)
         {
@@ -86,159 +86,113 @@ pub fn prepare(
                 fault.problem
             ));
         }
-        talk.pause(TURN_PAUSE)?;
+        conversation.pause(TURN_PAUSE)?;
     }
 }
 
-/// The requests for one host.
-struct HostPlan {
-    claim: Claim,
-    checks: Vec<Check>,
-    listen: Option<Check>,
-    /// Whether the hosts must reach each other only if its script uses torch.
-    listens_for_torch: bool,
-    ports: Vec<Port>,
-    /// Whether it runs more than plain processes.
-    of_dgl: bool,
-}
-
-fn plans(
+fn requests(
     hosts: &ConnectedHosts<'_>,
     subject: &JobUnderCheck<'_>,
-) -> Result<Vec<HostPlan>, Stopped> {
-    let plan = |session: &crate::run::hosts::HostSession<'_>| {
-        let own: Vec<&Process> = session
-            .members
-            .iter()
-            .map(|at| &subject.processes[*at])
-            .collect();
-        let checks = match subject.looks {
-            true => request::checks(session.host, &own, subject.private_shm)?,
-            // two jobs of one name could not be told apart; a list that cannot be had is no
-            // obstacle to the start
-            false => [Check::Jobs]
-                .into_iter()
-                .chain(subject.private_shm.then_some(Check::PrivateSharedMemory))
-                .collect(),
-        };
-        Ok(HostPlan {
-            claim: request::claim(session.host, &own, subject.private_shm),
-            checks,
-            listen: request::listen(session.host, &own).filter(|_| subject.looks),
-            listens_for_torch: own
-                .iter()
-                .all(|process| process.role == Role::Worker && process.nproc.is_none()),
-            ports: request::ports(session.host, &own),
-            of_dgl: own.iter().any(|process| process.role != Role::Worker),
+) -> Result<Vec<HostRequests>, Fault> {
+    let sessions = hosts.sessions.iter();
+    sessions
+        .map(|session| {
+            let members = session.members.iter();
+            let own: Vec<&Process> = members.map(|index| &subject.processes[*index]).collect();
+            HostRequests::new(session.host, &own, subject.private_shm, subject.examines)
         })
-    };
-    let plans: Result<Vec<HostPlan>, Fault> = hosts.sessions.iter().map(plan).collect();
-    plans.map_err(|fault| Stopped::Preflight(fault.report()))
+        .collect()
 }
 
 /// Claims and examines once.
 fn attempt<'a, 'h: 'a>(
-    talk: &mut Conversation<'_, 'h>,
-    plans: &[HostPlan],
+    conversation: &mut Conversation<'_, 'h>,
+    requests: &[HostRequests],
     subject: &JobUnderCheck<'a>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<Diagnosis<'a>, Stopped> {
-    let busy = talk
-        .hosts
-        .sessions
-        .iter()
-        .map(|session| session.host)
-        .collect();
+    let sessions = conversation.hosts.sessions.iter();
+    let busy = sessions.map(|session| session.host).collect();
     let mut diagnosis = Diagnosis::new(busy, subject.hosts, subject.graph, subject.job);
-    let claims: Vec<Claim> = plans.iter().map(|plan| plan.claim.clone()).collect();
-    let conflicts = claims::take(talk, &claims, &mut diagnosis)?;
+    let claims: Vec<Claim> = requests.iter().map(|own| own.claim.clone()).collect();
+    let conflicts = claims::take(conversation, &claims, &mut diagnosis)?;
     diagnosis.conflicts(&conflicts);
     if !diagnosis.is_clean() {
         return Ok(diagnosis);
     }
-    for (at, plan) in plans.iter().enumerate() {
-        plan.checks
+    for (index, own) in requests.iter().enumerate() {
+        own.checks
             .iter()
-            .for_each(|check| talk.ask(at, Request::Preflight(check.clone())));
+            .for_each(|check| conversation.ask(index, Request::Preflight(check.clone())));
     }
-    if !subject.looks {
-        // leftovers of other jobs do not count then
-        let counts = |found: &Finding| {
-            matches!(
-                found,
-                Finding::NameInUse | Finding::NoPrivateSharedMemory { .. }
-            )
-        };
-        let is_other = |said: &PreflightEvent| match said {
-            PreflightEvent::Event(Event::Preflight(found), _) => !counts(found),
-            _ => false,
-        };
-        talk.listen(LOOK_LIMIT, |at, said| {
-            if !is_other(&said) {
-                diagnosis.note_event(at, said);
+    if !subject.examines {
+        // leftovers of other jobs do not count then, nor a host that is slow
+        conversation.listen(EXAMINE_LIMIT, |index, event| {
+            if !is_about_leftovers(&event) {
+                diagnosis.note_event(index, event);
             }
         })?;
         return Ok(diagnosis);
     }
-    if look_is_late(talk, &mut diagnosis)? {
-        return Ok(diagnosis);
+    if is_answered(conversation, &mut diagnosis)? {
+        wait_for_lingering(conversation, requests, &mut diagnosis, notice)?;
+        try_to_reach(conversation, requests, &mut diagnosis)?;
     }
-    wait_for_lingering(talk, plans, &mut diagnosis, notice)?;
-    try_to_reach(talk, plans, &mut diagnosis)?;
     Ok(diagnosis)
 }
 
-/// Takes the answers; returns whether some did not come in time.
-fn look_is_late(
-    talk: &mut Conversation<'_, '_>,
+fn is_about_leftovers(event: &SessionEvent) -> bool {
+    let SessionEvent::Event(Event::Preflight(finding), _) = event else {
+        return false;
+    };
+    !matches!(finding, Finding::NameInUse | Finding::Problem { .. })
+}
+
+/// Takes the answers; returns whether all came in time.
+fn is_answered(
+    conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<bool, Stopped> {
-    let late = talk.listen(LOOK_LIMIT, |at, said| diagnosis.note_event(at, said))?;
-    late.iter()
-        .for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
-    Ok(!late.is_empty())
+    let late = conversation.listen(EXAMINE_LIMIT, |index, event| {
+        diagnosis.note_event(index, event);
+    })?;
+    diagnosis.note_late(&late, EXAMINE_LIMIT);
+    Ok(late.is_empty())
 }
 
 /// Waits for connections of an ended job, which disappear by themselves within a minute.
 fn wait_for_lingering(
-    talk: &mut Conversation<'_, '_>,
-    plans: &[HostPlan],
+    conversation: &mut Conversation<'_, '_>,
+    requests: &[HostRequests],
     diagnosis: &mut Diagnosis<'_>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
     let mut lingering = diagnosis.take_lingering();
     let until = Instant::now() + LINGER_LIMIT;
-    let mut said = false;
+    let mut is_noticed = false;
     // it is not known what a plain process does with its port, and there is no need to wait if the
     // job cannot start anyway
     while !lingering.is_empty()
         && diagnosis.is_clean()
         && Instant::now() < until
-        && lingering.iter().all(|(at, _)| plans[*at].of_dgl)
+        && lingering.iter().all(|(index, _)| requests[*index].runs_dgl)
     {
-        if !std::mem::replace(&mut said, true) {
-            let mut all: Vec<usize> = lingering.iter().map(|(at, _)| *at).collect();
-            all.dedup();
-            let (place, port) = (diagnosis.place(&all), lingering[0].1);
+        let port = lingering[0].1;
+        let mut hosts: Vec<usize> = lingering.iter().map(|(index, _)| *index).collect();
+        hosts.dedup();
+        if !std::mem::replace(&mut is_noticed, true) {
             notice(&format!(
-                "dgl-spawn: {place}: waiting up to a minute: port {port} is still held by \
-                 connections of a job that has ended"
+                "dgl-spawn: {}: waiting up to a minute: port {port} is still held by connections \
+                 of a job that has ended",
+                diagnosis.place(&hosts)
             ));
         }
-        talk.pause(LINGER_PAUSE)?;
-        for (at, plan) in plans
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| lingering.iter().any(|(other, _)| other == at))
-        {
-            talk.ask(
-                at,
-                Request::Preflight(Check::Ports {
-                    ports: plan.ports.clone(),
-                }),
-            );
+        conversation.pause(LINGER_PAUSE)?;
+        for index in hosts {
+            let ports = requests[index].claim.ports.clone();
+            conversation.ask(index, Request::Preflight(Check::Ports { ports }));
         }
-        if look_is_late(talk, diagnosis)? {
+        if !is_answered(conversation, diagnosis)? {
             return Ok(());
         }
         lingering = diagnosis.take_lingering();
@@ -249,28 +203,27 @@ fn wait_for_lingering(
 
 /// Lets every host listen, then all connect, then all stop listening.
 fn try_to_reach(
-    talk: &mut Conversation<'_, '_>,
-    plans: &[HostPlan],
+    conversation: &mut Conversation<'_, '_>,
+    requests: &[HostRequests],
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {
-    for (at, plan) in plans.iter().enumerate() {
-        let is_needed = !plan.listens_for_torch || diagnosis.may_use_torch(at);
-        for listen in plan.listen.iter().filter(|_| is_needed) {
-            talk.ask(at, Request::Preflight(listen.clone()));
+    for (index, own) in requests.iter().enumerate() {
+        let is_needed = !own.listens_for_torch || diagnosis.may_use_torch(index);
+        for listen in own.listen.iter().filter(|_| is_needed) {
+            conversation.ask(index, Request::Preflight(listen.clone()));
         }
     }
     // a host that cannot listen on its own address has reported that with its ports
-    let late = talk.listen(LOOK_LIMIT, |at, said| {
-        if !matches!(said, PreflightEvent::Failed(_)) {
-            diagnosis.note_event(at, said);
+    let late = conversation.listen(EXAMINE_LIMIT, |index, event| {
+        if !matches!(event, SessionEvent::Event(Event::Failed(_), _)) {
+            diagnosis.note_event(index, event);
         }
     })?;
-    late.iter()
-        .for_each(|at| diagnosis.note_late(*at, LOOK_LIMIT));
-    for (at, targets) in diagnosis.targets() {
-        talk.ask(at, Request::Preflight(Check::Connect { targets }));
+    diagnosis.note_late(&late, EXAMINE_LIMIT);
+    for (index, targets) in diagnosis.targets() {
+        conversation.ask(index, Request::Preflight(Check::Connect { targets }));
     }
-    look_is_late(talk, diagnosis)?;
-    talk.ask_all(&Request::Preflight(Check::StopListening));
-    look_is_late(talk, diagnosis).map(|_| ())
+    is_answered(conversation, diagnosis)?;
+    conversation.ask_all(&Request::Preflight(Check::StopListening));
+    is_answered(conversation, diagnosis).map(|_| ())
 }

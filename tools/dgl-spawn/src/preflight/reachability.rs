@@ -1,16 +1,19 @@
 //! Decides which host tries to reach which, and finds the hosts that explain the failures.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 /// Up to this many hosts, each tries to reach all others: 32 x 31 x 2 connections take
 /// milliseconds.
 const ALL_PAIRS: usize = 32;
 
-/// The hosts that host `at` of `count` tries to reach. If there are many, those 1, 2, 4, 8 … places
-/// on, and the first. A firewall concerns a host or a rack, and each host is tried from as many
-/// places as it tries.
-pub fn peers(count: usize, at: usize) -> impl Iterator<Item = usize> {
+/// The hosts that host `index` of `count` tries to reach. If there are many, those 1, 2, 4, 8 …
+/// places on, and the first. A firewall concerns a host or a rack, and each host is tried from as
+/// many places as it tries.
+pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
     (0..count).filter(move |peer| {
-        let steps = (peer + count - at) % count;
-        *peer != at && (count <= ALL_PAIRS || steps.is_power_of_two() || *peer == 0)
+        let steps = (peer + count - index) % count;
+        *peer != index && (count <= ALL_PAIRS || steps.is_power_of_two() || *peer == 0)
     })
 }
 
@@ -30,20 +33,13 @@ pub struct UnreachablePair {
 }
 
 /// A host that others cannot reach or that cannot reach others.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockedHost {
     /// The position of the host.
-    pub at: usize,
+    pub index: usize,
     /// Whether others do not reach it; otherwise it does not reach them.
     pub inward: bool,
-    /// The positions of those others.
-    pub others: Vec<usize>,
-    /// The port, if it is the same for all.
-    pub port: u16,
-    /// Whether the port is one of those that clients listen on.
-    pub ephemeral: bool,
-    /// The error, in the words of the operating system.
-    pub why: String,
+    /// What could not be reached because of it: the same kind of port, with the same error.
+    pub pairs: Vec<UnreachablePair>,
 }
 
 /// The smallest set of blocked hosts that explains all failures, by taking the host with the most
@@ -51,67 +47,30 @@ pub struct BlockedHost {
 pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
     let mut blocked_hosts = Vec::new();
     let key = |pair: &UnreachablePair, inward: bool| {
-        (
-            if inward { pair.to } else { pair.from },
-            inward,
-            pair.ephemeral,
-            pair.why.clone(),
-        )
+        let index = if inward { pair.to } else { pair.from };
+        (index, inward, pair.ephemeral, pair.why.clone())
     };
-    while !pairs.is_empty() {
-        let mut counts = std::collections::BTreeMap::new();
+    loop {
+        let mut counts = BTreeMap::new();
         for pair in &pairs {
             for inward in [false, true] {
                 *counts.entry(key(pair, inward)).or_insert(0) += 1;
             }
         }
         // of equals the first host, and preferably one that is not reached
-        let Some((most, _)) = counts
-            .into_iter()
-            .rev()
-            .max_by_key(|((at, inward, ..), count)| (*count, *inward, std::cmp::Reverse(*at)))
-        else {
-            break;
+        let rank = |((index, inward, ..), count): &((usize, bool, bool, String), usize)| {
+            (*count, *inward, Reverse(*index))
         };
-        let (own, rest): (Vec<_>, Vec<_>) = pairs
-            .into_iter()
-            .partition(|pair| key(pair, most.1) == most);
-        pairs = rest;
-        let others = own
-            .iter()
-            .map(|pair| if most.1 { pair.from } else { pair.to })
-            .collect();
+        let Some((most, _)) = counts.into_iter().rev().max_by_key(rank) else {
+            return blocked_hosts;
+        };
+        let own = pairs.extract_if(.., |pair| key(pair, most.1) == most);
         blocked_hosts.push(BlockedHost {
-            at: most.0,
+            index: most.0,
             inward: most.1,
-            others,
-            port: own[0].port,
-            ephemeral: most.2,
-            why: most.3,
+            pairs: own.collect(),
         });
     }
-    blocked_hosts
-}
-
-/// Numbers with ranges: `0, 3-5`.
-pub fn ranges(ids: &[u32]) -> String {
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for id in ids {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 >= id => *last = id,
-            _ => runs.push((id, id)),
-        }
-    }
-    let run = |(first, last): &(u32, u32)| {
-        if first == last {
-            first.to_string()
-        } else {
-            format!("{first}-{last}")
-        }
-    };
-    runs.iter().map(run).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -149,12 +108,13 @@ mod tests {
             blocked_hosts(pairs)
                 .into_iter()
                 .map(|blocked| {
-                    (
-                        blocked.at,
-                        blocked.inward,
-                        blocked.others,
-                        blocked.ephemeral,
-                    )
+                    let other = |pair: &UnreachablePair| match blocked.inward {
+                        true => pair.from,
+                        false => pair.to,
+                    };
+                    let others = blocked.pairs.iter().map(other).collect();
+                    let ephemeral = blocked.pairs[0].ephemeral;
+                    (blocked.index, blocked.inward, others, ephemeral)
                 })
                 .collect()
         };
@@ -178,11 +138,5 @@ mod tests {
             [(0, true, vec![1], false), (1, true, vec![0], false)]
         );
         assert_eq!(shown(Vec::new()), []);
-    }
-
-    #[test]
-    fn ranges_read_well() {
-        assert_eq!(ranges(&[5, 0, 3, 4]), "0, 3-5");
-        assert_eq!(ranges(&[7]), "7");
     }
 }

@@ -9,14 +9,54 @@ use wire::preflight::{Check, Claim, Port, PythonQuestion};
 /// of its partition.
 const FILES_BESIDE: u64 = 100;
 
-/// What the job claims on the host for as long as it lives.
-pub fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
-    let loads_a_graph = |process: &&&Process| {
+/// The requests for one host.
+pub struct HostRequests {
+    /// What the job claims on the host for as long as it lives.
+    pub claim: Claim,
+    pub checks: Vec<Check>,
+    /// How the host listens for the others; `None` if no process of it meets those of others.
+    pub listen: Option<Check>,
+    /// Whether the hosts must reach each other only if its script uses torch.
+    pub listens_for_torch: bool,
+    /// Whether it runs more than plain processes.
+    pub runs_dgl: bool,
+}
+
+impl HostRequests {
+    /// `examines` is whether the host is examined for more than claims of other jobs.
+    pub fn new(
+        host: &Host,
+        processes: &[&Process],
+        private_shm: bool,
+        examines: bool,
+    ) -> Result<HostRequests, Fault> {
+        let is_plain = |process: &&Process| process.role == Role::Worker;
+        Ok(HostRequests {
+            claim: claim(host, processes, private_shm),
+            checks: match examines {
+                true => checks(host, processes, private_shm)?,
+                // two jobs of one name could not be told apart
+                false => [Check::Jobs]
+                    .into_iter()
+                    .chain(private_shm.then_some(Check::PrivateSharedMemory))
+                    .collect(),
+            },
+            listen: listen(host, processes).filter(|_| examines),
+            listens_for_torch: processes
+                .iter()
+                .all(|process| is_plain(process) && process.nproc.is_none()),
+            runs_dgl: !processes.iter().all(is_plain),
+        })
+    }
+}
+
+fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
+    let loads_a_graph = |process: &&Process| {
         process.role == Role::Server && process.env.contains_key("DGL_CONF_PATH")
     };
     Claim {
         ports: ports(host, processes),
-        shared_memory: !private_shm && processes.iter().any(|process| loads_a_graph(&process)),
+        shared_memory: !private_shm && processes.iter().any(loads_a_graph),
     }
 }
 
@@ -27,7 +67,7 @@ fn meets_others(process: &Process) -> bool {
 }
 
 /// The checks of the host, each once.
-pub fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<Vec<Check>, Fault> {
+fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<Vec<Check>, Fault> {
     let mut checks: Vec<Check> = Vec::new();
     let servers = || {
         processes
@@ -65,8 +105,7 @@ pub fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<
     Ok(once)
 }
 
-/// How the host listens for the others; `None` if no process of it meets those of others.
-pub fn listen(host: &Host, processes: &[&Process]) -> Option<Check> {
+fn listen(host: &Host, processes: &[&Process]) -> Option<Check> {
     let meets = processes.iter().any(|process| meets_others(process));
     let port = ports(host, processes).first().map(|port| port.port);
     (meets && host.of > 1).then_some(Check::Listen {
@@ -81,37 +120,34 @@ fn folder(process: &Process) -> Text {
 
 fn files(process: &Process, part: Option<u32>, private_shm: bool) -> Vec<Check> {
     let folder = || folder(process);
+    let path_in = |variable: &str| Some(Text::from(process.env.get(variable)?.as_str()));
     let mut checks = vec![Check::Folder { path: folder() }];
-    if let Some(config) = process.env.get("DGL_CONF_PATH") {
-        let path = Text::from(config.as_str());
-        checks.push(Check::File {
+    let mut push_file = |path: Text, of_kind: Check| {
+        let folder = folder();
+        checks.extend([Check::File { folder, path }, of_kind]);
+    };
+    if let Some(path) = path_in("DGL_CONF_PATH") {
+        let config = Check::PartitionConfig {
             folder: folder(),
             path: path.clone(),
-        });
-        checks.push(Check::PartitionConfig {
-            folder: folder(),
-            path,
             part,
             private_shm,
-        });
+        };
+        push_file(path, config);
     }
-    if let Some(ip_config) = process.env.get("DGL_IP_CONFIG") {
-        let path = Text::from(ip_config.as_str());
-        checks.push(Check::File {
+    if let Some(path) = path_in("DGL_IP_CONFIG") {
+        let ip_config = Check::IpConfig {
             folder: folder(),
             path: path.clone(),
-        });
-        checks.push(Check::IpConfig {
-            folder: folder(),
-            path,
-        });
+        };
+        push_file(path, ip_config);
     }
     checks
 }
 
 /// The ports to be bound on a host: the graph servers' on its own address, torch's rendezvous on
 /// any. Every worker gets a port for it, but other jobs must not wait for one that is not used.
-pub fn ports(host: &Host, processes: &[&Process]) -> Vec<Port> {
+fn ports(host: &Host, processes: &[&Process]) -> Vec<Port> {
     let servers = processes.iter().filter_map(|process| process.port);
     let servers = servers.map(|port| Port {
         port,
@@ -153,34 +189,38 @@ fn commands(processes: &[&Process]) -> Result<Vec<Check>, Fault> {
     Ok(checks)
 }
 
-/// The question to the Python of a process, unless the command was edited since dgl-env wrote which
-/// Python it begins with.
+/// The question to the Python of a process.
 fn question(process: &Process, command: &Command) -> Option<PythonQuestion> {
-    let python = process.python.as_deref()?;
-    let is_its = match command {
-        Command::Words(words) => words.first()? == python,
-        Command::Shell(text) => text.contains(python),
+    let interpreter = process.python.as_deref()?;
+    let begins = match command {
+        Command::Words(words) => words.first()? == interpreter,
+        Command::Shell(_) => true,
     };
     let modules: &[&str] = match (process.role, process.nproc) {
         (Role::Worker, None) => &[],
         (Role::Worker, Some(_)) => &["torch"],
         _ => &["dgl", "torch"],
     };
-    is_its.then(|| PythonQuestion {
-        interpreter: python.into(),
+    (begins && names(command, interpreter)).then(|| PythonQuestion {
+        interpreter: interpreter.into(),
         script: script(process, command).map(Text::from),
         modules: modules.iter().map(|module| (*module).to_owned()).collect(),
     })
 }
 
-/// The script that a process runs, unless the command was edited since dgl-env wrote it down.
+/// The script that a process runs.
 fn script<'a>(process: &'a Process, command: &Command) -> Option<&'a str> {
     let script = process.script.as_deref()?;
-    let is_its = match command {
-        Command::Words(words) => words.iter().any(|word| word == script),
-        Command::Shell(text) => text.contains(script),
-    };
-    is_its.then_some(script)
+    names(command, script).then_some(script)
+}
+
+/// Whether the command has the interpreter or script that dgl-env wrote down. Otherwise it was
+/// edited since.
+fn names(command: &Command, word: &str) -> bool {
+    match command {
+        Command::Words(words) => words.iter().any(|other| other == word),
+        Command::Shell(text) => text.contains(word),
+    }
 }
 
 #[cfg(test)]

@@ -298,7 +298,7 @@ impl<'a> Launcher<'a> {
             processes,
             graph: self.graph.as_ref(),
             private_shm: self.args.private_shm,
-            looks: plan.preflight,
+            examines: plan.preflight,
             wait: self.args.wait,
         };
         preflight::prepare(talk, &subject, &mut |line| sink.notice(line))

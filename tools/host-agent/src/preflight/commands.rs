@@ -13,7 +13,7 @@ use std::process;
 use std::time::Duration;
 use wire::Text;
 use wire::job::{Command, Process};
-use wire::preflight::{Finding, PythonQuestion};
+use wire::preflight::{Finding, PythonQuestion, Subject};
 
 /// A setup that activates conda takes seconds; one that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(50);
@@ -30,9 +30,8 @@ pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Findin
         && (process.setup.is_none() || question.is_none())
         && !is_there(process, &first.0)
     {
-        return vec![Finding::NoCommand {
-            word: first.clone(),
-        }];
+        let problem = format!("no such command: {}", first.0.to_string_lossy());
+        return vec![Finding::problem(Subject::Command, problem)];
     }
     question.map_or_else(Vec::new, |question| ask_python(process, question))
 }
@@ -108,7 +107,10 @@ fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
     ];
     match python::facts_of(ask(invocation, process, &variables), LIMIT) {
         Ok(facts) => findings(facts, question),
-        Err(said) => vec![Finding::NoPython { said }],
+        Err(why) => {
+            let problem = format!("its Python does not run: {why}");
+            vec![Finding::problem(Subject::Python, problem)]
+        }
     }
 }
 

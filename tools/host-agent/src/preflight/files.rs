@@ -9,14 +9,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::Text;
 use wire::codec::MAX_BODY;
-use wire::preflight::Finding;
+use wire::preflight::{Finding, Subject};
 
 /// A script that is longer, such as an archive, is compared by its beginning.
 const MAX_SCRIPT: u64 = 64 << 20;
 
 /// Checks that a folder exists.
 pub fn check_folder(path: &Text) -> Option<Finding> {
-    (!path.path().is_dir()).then(|| Finding::NoFolder { path: path.clone() })
+    let problem = format!("no such folder: {}", path.path().display());
+    (!path.path().is_dir()).then(|| Finding::problem(Subject::File, problem))
 }
 
 /// Checks that a file can be read. There is no finding if the folder itself is missing.
@@ -46,12 +47,19 @@ pub fn check_script(folder: &Text, path: &Text) -> Option<Finding> {
 
 /// Why a file cannot be read; `None` if it can.
 pub fn missing(file: &Path) -> Option<Finding> {
+    let shown = file.display();
     match (file.is_file(), is_readable(file)) {
-        (false, _) => Some(Finding::NoFile {
-            path: file.into(),
-            similar: similar::path(file).map(Text::from),
-        }),
-        (true, false) => Some(Finding::Unreadable { path: file.into() }),
+        (false, _) => {
+            let similar = similar::path(file).map_or(String::new(), |similar| {
+                format!("; did you mean {}?", similar.display())
+            });
+            let problem = format!("no such file: {shown}{similar}");
+            Some(Finding::problem(Subject::File, problem))
+        }
+        (true, false) => {
+            let problem = format!("cannot be read: {shown}");
+            Some(Finding::problem(Subject::Permission, problem))
+        }
         (true, true) => None,
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 use wire::Text;
-use wire::preflight::{Finding, SharedFiles};
+use wire::preflight::{Finding, SharedFiles, Subject};
 
 /// Making namespaces takes a moment at most.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
@@ -33,7 +33,10 @@ pub fn check() -> Vec<Finding> {
 pub fn check_private() -> Option<Finding> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("private-shm");
-    let no = |error: String| Some(Finding::NoPrivateSharedMemory { error });
+    let no = |error: String| {
+        let problem = format!("no /dev/shm of its own can be made: {error}");
+        Some(Finding::problem(Subject::PrivateSharedMemory, problem))
+    };
     match command::ask(command, TRY_LIMIT, TRY_BYTES) {
         Ok(answer) if answer.status.is_some_and(|status| status.success()) => None,
         Ok(answer) => no(answer.text().trim().to_owned()),

@@ -7,7 +7,7 @@ use partition::config::MAX_BYTES;
 use std::io::{self, Read};
 use std::path::Path;
 use wire::Text;
-use wire::preflight::Finding;
+use wire::preflight::{Finding, Subject};
 
 /// Checks the config, the files of this host's partition, and the room for them.
 pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
@@ -34,19 +34,16 @@ pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -
         graph_name: config.graph_name.clone(),
     });
     if let Some(part) = part {
-        match config.files(part) {
-            Some(files) => findings.extend(PartFiles::default().check(
-                folder.path(),
-                &file,
-                part,
-                &files,
-                room(private_shm),
-            )),
-            None => findings.push(Finding::NoPartition {
-                config: file.into(),
-                part,
-            }),
-        }
+        findings.extend(match config.files(part) {
+            Some(named) => check_part(folder.path(), &file, part, &named, room(private_shm)),
+            None => {
+                let problem = format!(
+                    "{} has no part-{part}, which is this host's",
+                    file.display()
+                );
+                vec![Finding::problem(Subject::PartitionConfig, problem)]
+            }
+        });
     }
     findings
 }
@@ -59,68 +56,55 @@ fn room(private_shm: bool) -> Option<u64> {
     procfs::free_bytes(Path::new("/dev/shm"))
 }
 
-/// The files that this host's servers load.
-#[derive(Default)]
-struct PartFiles {
-    /// The size of the graph. If it exists in two forms, the script chooses which of them is
-    /// loaded.
-    graph_bytes: u64,
-    has_graph: bool,
-    /// Why the graph cannot be loaded.
-    no_graph: Option<Finding>,
-    other_bytes: u64,
-}
-
-impl PartFiles {
-    fn check(
-        mut self,
-        workspace: &Path,
-        config: &Path,
-        part: u32,
-        named: &[(String, String)],
-        room: Option<u64>,
-    ) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let own = config.parent().unwrap_or(Path::new("."));
-        for (key, value) in named {
-            findings.extend(self.file(workspace, own, key, value));
-        }
-        if !self.has_graph {
-            let nothing_named = || Finding::NoGraph {
-                config: config.into(),
-                part,
-            };
-            findings.push(self.no_graph.take().unwrap_or_else(nothing_named));
-        }
-        let need_bytes = self.other_bytes.saturating_add(self.graph_bytes);
-        if let Some(free_bytes) = room.filter(|room| need_bytes > *room) {
-            findings.push(Finding::SmallSharedMemory {
-                need_bytes,
-                free_bytes,
-            });
-        }
-        findings
-    }
-
-    fn file(&mut self, workspace: &Path, own: &Path, key: &str, value: &str) -> Option<Finding> {
+/// Checks the files that this host's servers load, by the keys and paths that the config names.
+fn check_part(
+    workspace: &Path,
+    config: &Path,
+    part: u32,
+    named: &[(String, String)],
+    room: Option<u64>,
+) -> Vec<Finding> {
+    let own = config.parent().unwrap_or(Path::new("."));
+    let mut findings = Vec::new();
+    // if the graph exists in two forms, the script chooses which of them is loaded
+    let (mut graph_bytes, mut other_bytes) = (None, 0u64);
+    let mut no_graph = None;
+    for (key, value) in named {
         let file = own.join(value);
         let is_graph = key.starts_with("part_graph");
-        let Some(fault) = files::missing(&file) else {
-            let bytes = file.metadata().map_or(0, |meta| meta.len());
-            match is_graph {
-                true => (self.has_graph, self.graph_bytes) = (true, self.graph_bytes.max(bytes)),
-                false => self.other_bytes = self.other_bytes.saturating_add(bytes),
+        let fault = files::missing(&file);
+        let is_elsewhere =
+            Path::new(value).is_relative() && files::is_readable(&workspace.join(value));
+        match (fault, is_graph) {
+            (None, _) => {
+                let bytes = file.metadata().map_or(0, |meta| meta.len());
+                match is_graph {
+                    true => graph_bytes = graph_bytes.max(Some(bytes)),
+                    false => other_bytes = other_bytes.saturating_add(bytes),
+                }
             }
-            return None;
-        };
-        if Path::new(value).is_relative() && files::is_readable(&workspace.join(value)) {
-            self.has_graph = true;
-            return Some(Finding::Elsewhere { path: file.into() });
+            (Some(_), _) if is_elsewhere => {
+                graph_bytes = graph_bytes.or(Some(0));
+                findings.push(Finding::Elsewhere { path: file.into() });
+            }
+            (fault, true) => no_graph = fault,
+            (fault, false) => findings.extend(fault),
         }
-        if is_graph {
-            self.no_graph = Some(fault);
-            return None;
-        }
-        Some(fault)
     }
+    if graph_bytes.is_none() {
+        findings.push(no_graph.unwrap_or_else(|| {
+            let problem = format!("{} names no graph for part-{part}", config.display());
+            Finding::problem(Subject::PartitionConfig, problem)
+        }));
+    }
+    let need = other_bytes.saturating_add(graph_bytes.unwrap_or(0));
+    if let Some(free) = room.filter(|room| need > *room) {
+        let problem = format!(
+            "its part of the graph has {} MiB, and /dev/shm only {} MiB of room",
+            need >> 20,
+            free >> 20
+        );
+        findings.push(Finding::problem(Subject::SharedMemory, problem));
+    }
+    findings
 }

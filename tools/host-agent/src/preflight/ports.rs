@@ -12,7 +12,7 @@ use nix::sys::socket::{
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
-use wire::preflight::{Finding, Port};
+use wire::preflight::{Finding, Port, Subject};
 
 /// The owner of a port may just have ended if it is not found among all processes; then the port is
 /// free a moment later, hence several looks.
@@ -66,9 +66,10 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
                 blocks: false,
             })
         }
-        Err(Errno::EADDRNOTAVAIL) => port
-            .address
-            .map(|address| Finding::ForeignAddress { address }),
+        Err(Errno::EADDRNOTAVAIL) => port.address.map(|address| {
+            let problem = format!("{address} is not an address of this host");
+            Finding::problem(Subject::Address, problem)
+        }),
         Err(Errno::EADDRINUSE) => {
             *sockets = procfs::tcp_sockets();
             let holder = on(port, sockets).find(|socket| socket.listens() || socket.inode != 0);
@@ -80,10 +81,10 @@ fn finding(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
                 |socket| taken(number, &socket),
             ))
         }
-        Err(error) => Some(Finding::PortUnusable {
-            port: number,
-            error: error.desc().to_owned(),
-        }),
+        Err(error) => {
+            let problem = format!("port {number} cannot be bound: {}", error.desc());
+            Some(Finding::problem(Subject::Port, problem))
+        }
     }
 }
 
@@ -170,7 +171,10 @@ mod tests {
         });
         assert_eq!(
             check(&ports),
-            [Finding::ForeignAddress { address: foreign }]
+            [Finding::problem(
+                Subject::Address,
+                "192.0.2.1 is not an address of this host"
+            )]
         );
     }
 }

@@ -1,20 +1,14 @@
 //! Checks whether hosts reach one another: each listens for a moment, and others connect. It is
 //! enough that the kernel accepts; a thread makes room for the next ones.
 
-use super::ports::bound;
 use crate::side_thread::SideThread;
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, connect as connect_socket, getsockname,
-    getsockopt, listen, setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
+use std::time::Duration;
 use wire::Failure;
 use wire::preflight::{Finding, Unreachable};
 
@@ -52,8 +46,7 @@ impl Listeners {
         self.stop();
         let failed = |error: io::Error| Failure::new(format!("{address}: {error}"));
         let own = port.and_then(|port| listener(address, port, backlog).ok());
-        let (ephemeral, number) = listener(address, 0, backlog)
-            .map_err(|error| Failure::new(format!("{address}: {}", error.desc())))?;
+        let (ephemeral, number) = listener(address, 0, backlog).map_err(failed)?;
         let (mut sockets, mut port) = (vec![ephemeral], None);
         if let Some((socket, number)) = own {
             sockets.push(socket);
@@ -107,79 +100,47 @@ fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     }
 }
 
-fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> nix::Result<(TcpListener, u16)> {
-    let socket = bound(address, port)?;
+fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> io::Result<(TcpListener, u16)> {
+    let socket = TcpListener::bind((address, port))?;
     // the kernel reduces it if necessary
     listen(&socket, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
     // poll may report a connection that is gone when it is accepted
-    fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let port = getsockname::<SockaddrIn>(socket.as_raw_fd())?.port();
-    Ok((socket.into(), port))
+    socket.set_nonblocking(true)?;
+    let port = socket.local_addr()?.port();
+    Ok((socket, port))
 }
 
-/// Connects to all targets at once; returns those that cannot be reached.
+/// Connects to all targets at once, each in a thread of its own; returns those that cannot be
+/// reached. A host has some sixty targets at most.
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
-    let mut unreached = Vec::new();
-    let mut waiting: Vec<(OwnedFd, SocketAddrV4)> = Vec::new();
-    let mut tell =
-        |target: SocketAddrV4, why: Unreachable| unreached.push(Finding::Unreached { target, why });
-    for target in targets {
-        match begin(*target) {
-            Ok(None) => {}
-            Ok(Some(socket)) => waiting.push((socket, *target)),
-            Err(error) => tell(*target, why(error)),
-        }
-    }
-    let until = Instant::now() + PATIENCE;
-    while !waiting.is_empty() {
-        let mut fds: Vec<PollFd<'_>> = waiting
-            .iter()
-            .map(|(socket, _)| PollFd::new(socket.as_fd(), PollFlags::POLLOUT))
-            .collect();
-        let left = PollTimeout::try_from(until.saturating_duration_since(Instant::now()))
-            .unwrap_or(PollTimeout::ZERO);
-        match poll(&mut fds, left) {
-            Ok(0) => break,
-            Err(Errno::EINTR) | Ok(_) => {}
-            Err(_) => break,
-        }
-        let mut done = fds
-            .iter()
-            .map(|fd| fd.any().unwrap_or(false))
-            .collect::<Vec<_>>()
-            .into_iter();
-        for (socket, target) in waiting.extract_if(.., |_| done.next().unwrap_or(false)) {
-            match getsockopt(&socket, sockopt::SocketError) {
-                Ok(0) => {}
-                Ok(error) => tell(target, why(Errno::from_raw(error))),
-                Err(error) => tell(target, why(error)),
-            }
-        }
-    }
-    waiting
-        .into_iter()
-        .for_each(|(_, target)| tell(target, Unreachable::TimedOut));
-    unreached
+    std::thread::scope(|scope| {
+        let try_each = |target: &SocketAddrV4| {
+            let target = *target;
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || try_one(target));
+            (target, thread)
+        };
+        let threads: Vec<_> = targets.iter().map(try_each).collect();
+        let unreached = threads.into_iter().filter_map(|(target, thread)| {
+            let tried = thread.map(std::thread::ScopedJoinHandle::join);
+            let error = match tried {
+                Ok(Ok(Ok(()))) => return None,
+                Ok(Ok(Err(error))) | Err(error) => error,
+                Ok(Err(_)) => io::Error::other("the attempt ended with a panic"),
+            };
+            let why = match error.kind() {
+                ErrorKind::TimedOut => Unreachable::TimedOut,
+                ErrorKind::ConnectionRefused => Unreachable::Refused,
+                _ => Unreachable::Other(error.to_string()),
+            };
+            Some(Finding::Unreached { target, why })
+        });
+        unreached.collect()
+    })
 }
 
-/// Begins a connection; `None` if it is established already.
-fn begin(target: SocketAddrV4) -> nix::Result<Option<OwnedFd>> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let own = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
-    setsockopt(&own, sockopt::Linger, &RESET)?;
-    match connect_socket(own.as_raw_fd(), &SockaddrIn::from(target)) {
-        Ok(()) => Ok(None),
-        Err(Errno::EINPROGRESS) => Ok(Some(own)),
-        Err(error) => Err(error),
-    }
-}
-
-fn why(error: Errno) -> Unreachable {
-    match error {
-        Errno::ETIMEDOUT => Unreachable::TimedOut,
-        Errno::ECONNREFUSED => Unreachable::Refused,
-        other => Unreachable::Other(other.desc().to_owned()),
-    }
+fn try_one(target: SocketAddrV4) -> io::Result<()> {
+    let stream = TcpStream::connect_timeout(&target.into(), PATIENCE)?;
+    Ok(setsockopt(&stream, sockopt::Linger, &RESET)?)
 }
 
 #[cfg(test)]

@@ -1,0 +1,275 @@
+//! Problems in words for people, with their fixes.
+
+use record::error::Fault;
+use record::{Host, cpus, term};
+use std::time::Duration;
+use wire::preflight::{Claimant, Claimed, Owner, SharedFiles, Subject};
+
+pub const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
+pub const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
+    all of net.ipv4.ip_local_port_range: DGL's servers connect back to such ports of their \
+    clients, and torch's processes to those of one another; without them the job hangs";
+const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port in dgl-env";
+const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a word";
+/// How many characters are shown of a text that a host has sent.
+const SHOWN: usize = 300;
+/// How many processes of one job are shown.
+const SHOWN_PIDS: usize = 20;
+
+/// A problem in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub problem: String,
+    /// The fix, if it is known.
+    pub fix: Option<String>,
+    /// Whether the problem will be gone when another job has ended.
+    pub passes: bool,
+}
+
+impl Problem {
+    pub fn new(problem: impl Into<String>, fix: impl Into<String>) -> Problem {
+        Problem {
+            problem: problem.into(),
+            fix: Some(fix.into()),
+            passes: false,
+        }
+    }
+
+    fn that_passes(self, passes: bool) -> Problem {
+        Problem { passes, ..self }
+    }
+
+    /// The fault of a host, or of several.
+    pub fn fault(self, place: String) -> Fault {
+        Fault {
+            fix: self.fix,
+            ..Fault::unreachable(place, self.problem)
+        }
+    }
+}
+
+/// Hosts in a message: one by its name, several by their numbers.
+pub fn place_of(hosts: &[&Host]) -> String {
+    match hosts {
+        [host] => host.place(),
+        _ => format!("hosts {}", cpus::list(hosts.iter().map(|host| host.id))),
+    }
+}
+
+/// A problem that needs no comparison. The host words it, and never its fix.
+pub fn problem(about: Subject, problem: &str) -> Problem {
+    let fix = match about {
+        Subject::File => "copy the job there with part-map and part-push, or correct --workspace",
+        Subject::Permission => "let this user read it there",
+        Subject::PartitionConfig => COPY_ANEW,
+        Subject::SharedMemory => {
+            "make it larger: mount -o remount,size=… /dev/shm, or docker run --shm-size; or more \
+             partitions and hosts"
+        }
+        Subject::PrivateSharedMemory => {
+            "be root there, or allow namespaces to users: sysctl \
+             kernel.unprivileged_userns_clone=1 (Debian), \
+             kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), docker run --cap-add \
+             SYS_ADMIN"
+        }
+        Subject::OpenFiles => {
+            "raise the hard limit there: LimitNOFILE= of its sshd, or /etc/security/limits.conf"
+        }
+        Subject::Port => OTHER_PORT,
+        Subject::Address => "write the address that the host has into ip_config.txt",
+        Subject::Command => {
+            "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
+        }
+        Subject::Python => {
+            "try it in a shell on that host; --env and --setup of dgl-env are in force"
+        }
+    };
+    Problem::new(plain(problem), fix)
+}
+
+/// A module that the job's Python lacks. `environment` is whether host-probe was given one: then
+/// that is the one to mend.
+pub fn missing_module(module: &str, executable: &str, version: &str, environment: bool) -> Problem {
+    let (module, python, version) = (plain(module), plain(executable), plain(version));
+    let fix = match environment {
+        true => format!("install {module} into that environment"),
+        false => format!(
+            "begin the command with the path of the Python that has {module}, or install it there"
+        ),
+    };
+    Problem::new(
+        format!("no module named {module} for {python} (Python {version})"),
+        fix,
+    )
+}
+
+/// A host that is lost before anything was started.
+pub fn lost(why: String) -> Problem {
+    Problem::new(why, "look whether the host is up, and run it again")
+}
+
+/// How to end a job that a host has named. People paste the command, so it holds only what can be
+/// the name of a job.
+fn end_of(job: &str) -> String {
+    match cli::job_name(job) {
+        Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
+        Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | \
+            dgl-reap --list"
+            .to_owned(),
+    }
+}
+
+/// A job whose name is in use: two jobs of one name could not be told apart.
+pub fn name_in_use(name: &str, user: Option<&str>) -> Problem {
+    let fix = format!(
+        "give this one another --job, or end that one: {}",
+        end_of(name)
+    );
+    let problem = format!("a job named {name} runs there");
+    let problem = match user {
+        Some(user) => format!("{problem}, of user {}", plain(user)),
+        None => problem,
+    };
+    Problem::new(problem, fix).that_passes(true)
+}
+
+/// Processes of a job that nobody watches any longer.
+pub fn abandoned(job: &str, pids: &[u32]) -> Problem {
+    let pids: Vec<String> = pids.iter().take(SHOWN_PIDS).map(u32::to_string).collect();
+    let problem = format!(
+        "job {} was left there without a launcher: process {}",
+        plain(job),
+        pids.join(" ")
+    );
+    Problem::new(problem, format!("end it: {}", end_of(job)))
+}
+
+/// Files of DGL in /dev/shm.
+pub fn shared_memory(state: &SharedFiles, files: u64, bytes: u64) -> Problem {
+    let what = format!("{}, {}", term::count(files, "file"), term::bytes(bytes));
+    match state {
+        SharedFiles::Used(by) => {
+            let problem = format!(
+                "another job of DGL runs there: {what} in /dev/shm, mapped by {}",
+                owner(by)
+            );
+            let fix = format!("{OVERWRITE}: wait for its end, or say --private-shm");
+            Problem::new(problem, fix).that_passes(by.job.is_some())
+        }
+        SharedFiles::Stale(file) => Problem::new(
+            format!(
+                "a job of DGL has left {what} in /dev/shm, such as {}",
+                shown(file)
+            ),
+            "remove it: ipconf-check ip_config.txt | dgl-reap --stale-shm",
+        ),
+        SharedFiles::Foreign(user) => Problem::new(
+            format!(
+                "/dev/shm has {what} of a job of DGL of user {}, and only that user can see \
+                 whether it runs",
+                plain(user)
+            ),
+            "say --private-shm, or ask the user for dgl-reap --stale-shm",
+        ),
+    }
+}
+
+pub fn port_taken(port: u16, by: &Owner) -> Problem {
+    let fix = match (&by.job, &by.user, by.pid) {
+        (Some(job), None, _) => format!("end that job: {}", end_of(job)),
+        (.., None) => "its user can tell what it is".to_owned(),
+        (.., Some(_)) => "end that process".to_owned(),
+    };
+    let problem = format!("port {port} is taken by {}", owner(by));
+    Problem::new(problem, format!("{fix}; or {OTHER_PORT}")).that_passes(by.job.is_some())
+}
+
+/// What another job has claimed, other than the name. `is_alone` tells that no other host or job is
+/// in the way: only then are the process and its age shown, which differ from host to host.
+pub fn claimed(what: &[Claimed], by: &Claimant, is_alone: bool) -> Problem {
+    let ports: Vec<u32> = what
+        .iter()
+        .filter_map(|claimed| match claimed {
+            Claimed::Port(port) => Some(u32::from(*port)),
+            Claimed::SharedMemory | Claimed::Name => None,
+        })
+        .collect();
+    let claimant = claimant(by, is_alone);
+    let end = match (&by.job, &by.user) {
+        (Some(job), None) => format!(
+            "wait for its end with --wait 1h, or end it: {}",
+            end_of(job)
+        ),
+        _ => "wait for its end with --wait 1h".to_owned(),
+    };
+    let (noun, verb) = match ports.len() {
+        0 => {
+            let fix = format!("{OVERWRITE}: {end}; or say --private-shm");
+            let problem = format!("another job of DGL runs there: {claimant}");
+            return Problem::new(problem, fix).that_passes(true);
+        }
+        1 => ("port", "is"),
+        _ => ("ports", "are"),
+    };
+    let memory = match what.contains(&Claimed::SharedMemory) {
+        true => ", and /dev/shm,",
+        false => "",
+    };
+    let ports = cpus::list(ports);
+    let problem = format!("{noun} {ports}{memory} {verb} taken by {claimant}");
+    Problem::new(problem, format!("{end}; or {OTHER_PORT}")).that_passes(true)
+}
+
+/// A job that has a claim: `job a of user b (process 12, for 3.0 s)`.
+fn claimant(by: &Claimant, with_process: bool) -> String {
+    let job = match &by.job {
+        Some(job) => format!("job {}", plain(job)),
+        None => "a job that does not answer".to_owned(),
+    };
+    let process = match by.pid.filter(|_| with_process) {
+        Some(pid) => {
+            let age = term::seconds(Duration::from_millis(by.age_ms));
+            format!(" (process {pid}, for {age})")
+        }
+        None => String::new(),
+    };
+    format!("{job}{}{process}", optional(" of user ", &by.user, ""))
+}
+
+/// A process in words: `process 12 (python3 train.py) of job a`, with its user if that is another
+/// one.
+fn owner(by: &Owner) -> String {
+    let process = match by.pid {
+        Some(pid) => format!("process {pid}{}", optional(" (", &by.command, ")")),
+        None => "a process".to_owned(),
+    };
+    let job = optional(" of job ", &by.job, "");
+    let user = optional(" of user ", &by.user, "");
+    let unseen = match (by.pid, &by.user) {
+        (None, None) => " that cannot be seen there, perhaps in a container",
+        _ => "",
+    };
+    format!("{process}{job}{user}{unseen}")
+}
+
+fn optional(before: &str, text: &Option<String>, behind: &str) -> String {
+    match text {
+        Some(text) => format!("{before}{}{behind}", plain(text)),
+        None => String::new(),
+    }
+}
+
+/// A path or a word of a host on one line of a terminal.
+pub fn shown(text: &wire::Text) -> String {
+    plain(&text.0.to_string_lossy())
+}
+
+/// A text of a host on one line of a terminal.
+pub fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(SHOWN)
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
+}
