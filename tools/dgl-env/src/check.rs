@@ -462,7 +462,7 @@ mod tests {
     fn a_version_in_the_name_of_the_interpreter_counts() {
         let mut host = Host::default();
         (host.facts.python, host.facts.prefix) = (Some("3.11.2".into()), Some("/v".into()));
-        let told = |host: &Host, word: &str| {
+        let warning = |host: &Host, word: &str| {
             interpreter(
                 &[Host::default(), host.clone()],
                 &UserCommand::Words(vec![word.into(), "t.py".into()]),
@@ -476,20 +476,20 @@ mod tests {
             "/usr/bin/python3.9",
             "run",
         ] {
-            assert_eq!(told(&host, word), None, "{word}");
+            assert_eq!(warning(&host, word), None, "{word}");
         }
         for word in ["python2", "python3.1", "python3.12"] {
-            let told = told(&host, word).unwrap();
+            let warning = warning(&host, word).unwrap();
             assert!(
-                told.starts_with(&format!(
+                warning.starts_with(&format!(
                     "COMMAND: {word} is not what host 0 (0.0.0.0) has in \
                     /v: that is Python 3.11.2\n"
                 )),
-                "{told}"
+                "{warning}"
             );
         }
         host.facts.prefix = None;
-        assert_eq!(told(&host, "python3.12"), None, "PATH finds it or not");
+        assert_eq!(warning(&host, "python3.12"), None, "PATH finds it or not");
     }
 
     fn faults_of(given: &str, host: &Host) -> String {
@@ -545,16 +545,16 @@ mod tests {
 
     #[test]
     fn what_dgl_makes_of_unequal_hosts() {
-        let told = |trainers: &[u32]| unequal(trainers).unwrap_or_default();
+        let warning = |trainers: &[u32]| unequal(trainers).unwrap_or_default();
         assert_eq!(
-            (told(&[4]), told(&[4, 4, 4])),
+            (warning(&[4]), warning(&[4, 4, 4])),
             (String::new(), String::new())
         );
         assert!(
-            told(&[8, 8, 4])
+            warning(&[8, 8, 4])
                 .contains("they refuse 20 trainers for 3 partitions, or give some nodes")
         );
-        assert!(told(&[3, 1]).contains("they give some nodes"));
+        assert!(warning(&[3, 1]).contains("they give some nodes"));
     }
 
     #[test]

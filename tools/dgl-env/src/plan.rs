@@ -1088,14 +1088,14 @@ mod tests {
             .collect();
         assert_eq!(ranks, [(0, "0", "3"), (0, "1", "3"), (1, "2", "3")]);
 
-        let told = |counts: &[u32]| check::more_than_gpus(&two, counts).unwrap_or_default();
-        assert_eq!(told(&[2, 1]), "");
-        let one = told(&[2, 3]);
+        let warning = |counts: &[u32]| check::more_than_gpus(&two, counts).unwrap_or_default();
+        assert_eq!(warning(&[2, 1]), "");
+        let one = warning(&[2, 3]);
         assert!(
             one.starts_with("host 1 (10.0.0.2) has 1 GPU for 3 processes: "),
             "{one}"
         );
-        let both = told(&[3, 3]);
+        let both = warning(&[3, 3]);
         assert!(
             both.starts_with("host 0 (10.0.0.1) has 2 GPUs for 3 processes, and 1 more host too"),
             "{both}"

@@ -248,7 +248,7 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         Request::Release => state.preflight.release(),
         Request::Preflight(check) => {
             let mut tell = |found, body: &[u8]| output.event_with(&Event::Preflight(found), body);
-            state.preflight.look(&check, &state.job, &mut tell)?;
+            state.preflight.examine(&check, &state.job, &mut tell)?;
         }
         Request::Start(_)
         | Request::End(_)

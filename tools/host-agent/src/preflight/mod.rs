@@ -68,7 +68,7 @@ impl Preflight {
     }
 
     /// Carries out one check; `tell` gets each finding, with the bytes that belong behind it.
-    pub fn look(
+    pub fn examine(
         &mut self,
         check: &Check,
         job: &JobAssembly,

@@ -24,7 +24,7 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut sockets = procfs::tcp_sockets();
     for port in ports {
-        let Some(found) = look(*port, &mut sockets) else {
+        let Some(found) = settled(*port, &mut sockets) else {
             continue;
         };
         // one finding for each address
@@ -35,7 +35,8 @@ pub fn check(ports: &[Port]) -> Vec<Finding> {
     findings
 }
 
-fn look(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
+/// What prevents listening on a port, looked for again where its owner may just have ended.
+fn settled(port: Port, sockets: &mut Vec<TcpSocket>) -> Option<Finding> {
     for again in (0..LOOKS).rev() {
         match finding(port, sockets) {
             Some(Finding::PortTaken { by, .. })
