@@ -178,9 +178,9 @@ fn files_and_configs() {
     let small = agent.look(config).pop().unwrap();
     assert!(
         small["about"] == "shared_memory"
-            && small["problem"].as_str().is_some_and(|problem| {
-                problem.starts_with("its part of the graph has 83886")
-            }),
+            && small["problem"]
+                .as_str()
+                .is_some_and(|problem| { problem.starts_with("its part of the graph has 83886") }),
         "{small}"
     );
     huge.set_len(0).unwrap();
@@ -328,7 +328,10 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         agent.look(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
     assert_eq!(
         foreign,
-        [problem("address", "192.0.2.1 is not an address of this host")]
+        [problem(
+            "address",
+            "192.0.2.1 is not an address of this host"
+        )]
     );
     holder.kill().unwrap();
     holder.wait().unwrap();
@@ -537,7 +540,10 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
     );
     let said =
         agent.look(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
-    assert_eq!(said, [problem("python", "its Python does not run: why venv")]);
+    assert_eq!(
+        said,
+        [problem("python", "its Python does not run: why venv")]
+    );
 }
 
 /// A program that runs in the background of a setup keeps the setup's output open.
