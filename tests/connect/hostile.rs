@@ -151,8 +151,8 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         0
     );
     let found = concat!(
-        r#"{"event":"found","job":"a","pid":1,"age_s":1,"cpu_ms":1,"rss_bytes":1,"#,
-        r#""shm_bytes":1,"command":"c"}"#
+        r#"{"event":"found","host":0,"job":"a","pid":1,"age_s":1,"rss_bytes":1,"#,
+        r#""command":"c"}"#
     );
     let long = found.replace("\"c\"", &format!("\"{}\"", "c".repeat(90_000)));
     let table = [
@@ -172,7 +172,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
             "it told what was not asked",
         ),
         (
-            "echo '{\"event\":\"removed_shm\",\"files\":1}'; exec sleep 9".to_owned(),
+            "echo '{\"event\":\"reaped\",\"host\":0,\"job\":\"\",\"ok\":true,\"processes\":0,\"shm_files\":1}'; exec sleep 9".to_owned(),
             "--list",
             "it told what was not asked",
         ),
@@ -253,7 +253,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
         ),
         (
             "",
-            "{\"event\":\"removed_shm\",\"files\":1}".to_owned(),
+            "{\"event\":\"reaped\",\"host\":0,\"job\":\"\",\"ok\":true,\"processes\":0,\"shm_files\":1}".to_owned(),
             "host-probe <hosts",
             "more than 8 MiB",
         ),

@@ -264,7 +264,7 @@ fn what_the_supervisor_has_not_started_it_does_not_read() {
     }
     let folder = scratch();
     std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
-    // a stranger's Python, asked for by hand at the desk of a job
+    // a stranger's Python, asked for by hand of a job's supervisor
     let ask = "
 import glob, json, socket, sys
 names = [line.split()[-1] for line in open('/proc/net/unix') if '@dgl-tools/stacks/' in line]
@@ -274,7 +274,8 @@ for name in sorted(set(names)):
     s = socket.socket(socket.AF_UNIX)
     try:
         s.connect('\\0' + name[1:])
-        s.sendall(json.dumps({'pid': pid, 'start_ticks': ticks}).encode())
+        process = {'pid': pid, 'start_ticks': ticks}
+        s.sendall(json.dumps([process, {'Stacks': {'native': False}}]).encode())
         s.shutdown(socket.SHUT_WR)
         print(me, len(b''.join(iter(lambda: s.recv(65536), b''))) > 0)
     except (ConnectionRefusedError, ConnectionResetError):

@@ -428,10 +428,7 @@ impl RoleArg {
 
 /// Parses a job's name: one that can stand in messages, file names and the environment unchanged.
 pub fn job_name(text: &str) -> Result<String, String> {
-    let plain = text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
-    match plain && !text.is_empty() && text.len() <= 64 && !text.starts_with(['-', '.']) {
+    match record::is_job_name(text) {
         true => Ok(text.to_owned()),
         false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
     }

@@ -36,7 +36,7 @@ pub use fit::Fit;
 pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
 pub use insight::{Culprit, Gpu, Resumed, Sample, Sign, Stalled};
 pub use link::Link;
-pub use process::{Command, Process, Role};
+pub use process::{Command, Process, Role, is_job_name};
 pub use reap::{Found, Reaped};
 pub use stack::{Stack, Thread};
 

@@ -232,3 +232,26 @@ impl Process {
         plain.chain(encoded).collect()
     }
 }
+
+/// Whether a text is a job's name: one that can stand in messages, paths and the environment
+/// unchanged.
+pub fn is_job_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with(['-', '.'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_jobs() {
+        for name in ["try7", "a.b-c_D"] {
+            assert!(is_job_name(name), "{name}");
+        }
+        let long = "x".repeat(65);
+        for name in ["", "a b", "a\u{1b}[2J", "..", "a/b", "-x", &long] {
+            assert!(!is_job_name(name), "{name}");
+        }
+    }
+}

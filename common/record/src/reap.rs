@@ -6,7 +6,7 @@ use serde_with::skip_serializing_none;
 
 /// A process of a job, found on a host.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The `id` of the host.
     pub host: u32,
@@ -44,7 +44,7 @@ pub struct Found {
 
 /// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reaped {
     /// The `id` of the host.
     pub host: u32,

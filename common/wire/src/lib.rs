@@ -70,15 +70,15 @@ pub enum Request {
     ListJobs,
     /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
     TakeStacks(stacks::Take),
-    /// Picks and holds the processes that will get a signal: [`Event::Picked`].
+    /// Picks and holds the processes that will get a signal.
     PickProcesses(reap::Pick),
-    /// Sends the signal to the processes that were picked: [`Event::Signalled`].
+    /// Sends the signal to the processes that were picked: [`Event::Reaped`] if there are any.
     SignalPicked(reap::Signal),
     /// Ends jobs: one [`Event::Reaped`] each.
     EndJobs(reap::End),
-    /// Removes DGL's files in /dev/shm that nobody uses: [`Event::RemovedShm`].
+    /// Removes DGL's files in /dev/shm that nobody uses: [`Event::Reaped`].
     RemoveStaleShm,
-    /// Removes folders of left jobs that have ended: one [`Event::Forgotten`] each.
+    /// Removes folders of left jobs that have ended: one [`Event::Reaped`] each.
     ForgetJobs(reap::Forget),
     /// Claims the job's name and ports on this host, until the agent ends or [`Request::Release`].
     /// Answered by [`Event::Taken`] for each thing that another job has; then nothing is claimed.
@@ -162,19 +162,11 @@ pub enum Event {
     /// The answer to [`Request::TakeGroup`].
     Group(servers::Group),
     /// A process of a job.
-    Found(reap::Found),
+    Found(record::Found),
     /// The stacks of a process of a job.
     Stack(stacks::Stack),
-    /// How many processes wait for a signal.
-    Picked(reap::Count),
-    /// How many processes got the signal.
-    Signalled(reap::Count),
-    /// A job was ended.
-    Reaped(reap::Reaped),
-    /// Shared memory was removed.
-    RemovedShm(reap::RemovedShm),
-    /// The folder of a job was removed.
-    Forgotten(reap::Forgotten),
+    /// A job was ended or signalled, or what it left was removed.
+    Reaped(record::Reaped),
     /// A thing that a [`Request::Claim`] asked for and another job has.
     Taken(preflight::Taken),
     /// A finding of a [`Request::Preflight`].

@@ -116,6 +116,22 @@ pub struct Exited {
     pub job_reaped: bool,
 }
 
+impl Exited {
+    /// A process that ended in this way, of which nothing more is known.
+    pub fn new(index: u32, status: ExitStatus) -> Exited {
+        Exited {
+            index,
+            status,
+            core: false,
+            cpu_s: 0.0,
+            max_rss_bytes: 0,
+            oom: false,
+            reaped: false,
+            job_reaped: false,
+        }
+    }
+}
+
 /// The resources used since the last such event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -260,14 +276,9 @@ mod tests {
     fn as_they_stand_in_the_manual() {
         let event = |text: &str| serde_json::from_str::<Event>(text).unwrap();
         let exited = Exited {
-            index: 2,
-            status: ExitStatus::Code(137),
-            core: false,
             cpu_s: 1.5,
             max_rss_bytes: 4096,
-            oom: false,
-            reaped: false,
-            job_reaped: false,
+            ..Exited::new(2, ExitStatus::Code(137))
         };
         assert_eq!(
             event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#),

@@ -7,7 +7,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
-use record::{Found, Host, Reaped, Summary};
+use record::{Host, Reaped, Summary};
 use remote::conversation::{self, HostAnswers};
 use remote::{Kind, Remote};
 use std::time::{Duration, Instant};
@@ -49,7 +49,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         .0
         .extend(asked.iter().filter_map(|one| one.fault.clone()));
     let all_reached = report.0.is_empty();
-    let (found, reaped) = sort(asked.into_iter().flat_map(|one| one.answers));
+    let (mut found, mut reaped) = (Vec::new(), Vec::new());
+    for answer in asked.into_iter().flat_map(|one| one.answers) {
+        match answer {
+            Answer::Found(one) => found.push(one),
+            Answer::Reaped(one) => reaped.push(one),
+        }
+    }
+    let reaped = plan::merged(reaped);
     for one in reaped.iter().filter(|one| !one.ok) {
         report.push(left_over(hosts, one));
     }
@@ -68,18 +75,6 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
-}
-
-fn sort(answers: impl Iterator<Item = Answer>) -> (Vec<Found>, Vec<Reaped>) {
-    let (mut found, mut reaped) = (Vec::new(), Vec::new());
-    for answer in answers {
-        match answer {
-            Answer::Found(one) => found.push(one),
-            Answer::Reaped(one) => reaped.push(one),
-            Answer::Nothing => {}
-        }
-    }
-    (found, plan::merged(reaped))
 }
 
 fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
@@ -106,15 +101,10 @@ fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
 
 /// Names the hosts without a matching process if others have one; they would be missed silently.
 fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
-    let has_match = |one: &&HostAnswers<'_, Answer>| {
-        one.answers
-            .iter()
-            .any(|answer| matches!(answer, Answer::Reaped(_)))
-    };
     let (with, without): (Vec<_>, Vec<_>) = asked
         .iter()
         .filter(|one| one.fault.is_none())
-        .partition(has_match);
+        .partition(|one| !one.answers.is_empty());
     if !with.is_empty() && !without.is_empty() {
         let places: Vec<String> = without.iter().map(|one| one.host.place()).collect();
         record::tell!(

@@ -10,6 +10,8 @@ const COMMAND_CHARS: usize = 200;
 /// How many characters of a job's name are shown; it comes from an environment and could be very
 /// long.
 const NAME_CHARS: usize = 255;
+/// How many characters are shown of what a host could not end or remove.
+const ERROR_CHARS: usize = 1000;
 /// A process that listens on more ports than this is not a graph server.
 const PORTS_SHOWN: usize = 64;
 
@@ -82,93 +84,34 @@ impl What<'_> {
     }
 }
 
-/// The meaning of an event.
+/// What a host has answered.
 #[derive(Debug)]
 pub enum Answer {
     /// A process of a job.
     Found(Found),
     /// A job was ended or signalled, or what it left was removed.
     Reaped(Reaped),
-    /// Nothing that anybody has to know.
-    Nothing,
 }
 
 /// Reads an event; `None` if it does not belong to the requests.
 pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
-    let reaped = Reaped {
-        host,
-        ok: true,
-        ..Reaped::default()
-    };
     match (what, event) {
-        (What::List, Event::Found(found)) => Some(Answer::Found(found_record(host, found))),
-        (What::Job(_) | What::All, Event::Reaped(told)) => {
-            let left: Vec<String> = told.left.iter().map(u32::to_string).collect();
-            let error = (!left.is_empty())
-                .then(|| format!("could not be ended: process {}", left.join(", ")));
-            let (job, processes, shm_files) =
-                (cut(&told.job, NAME_CHARS), told.processes, told.shm_files);
-            Some(Answer::Reaped(Reaped {
-                job,
-                ok: error.is_none(),
-                processes,
-                shm_files,
-                error,
-                ..reaped
-            }))
-        }
-        (What::Signal { .. } | What::Job(_) | What::All, Event::Picked(_)) => Some(Answer::Nothing),
-        (What::Signal { .. }, Event::Signalled(told)) if told.processes == 0 => {
-            Some(Answer::Nothing)
-        }
-        (What::Signal { job, signal, .. }, Event::Signalled(told)) => {
-            let signal = Some(record::exit::signal_name(*signal));
-            Some(Answer::Reaped(Reaped {
-                job: (*job).to_owned(),
-                processes: told.processes,
-                signal,
-                ..reaped
-            }))
-        }
-        (What::StaleShm, Event::RemovedShm(told)) => Some(Answer::Reaped(Reaped {
-            shm_files: told.files,
+        (What::List, Event::Found(found)) => Some(Answer::Found(Found {
+            host,
+            job: cut(&found.job, NAME_CHARS),
+            ports: found.ports.into_iter().take(PORTS_SHOWN).collect(),
+            command: cut(&found.command, COMMAND_CHARS),
+            ..found
+        })),
+        (What::List, _) => None,
+        (_, Event::Reaped(reaped)) => Some(Answer::Reaped(Reaped {
+            host,
+            job: cut(&reaped.job, NAME_CHARS),
+            signal: reaped.signal.map(|name| cut(&name, NAME_CHARS)),
+            error: reaped.error.map(|error| cut(&error, ERROR_CHARS)),
             ..reaped
         })),
-        (What::Forget, Event::Forgotten(told)) => {
-            let error = told.error.map(|error| {
-                format!(
-                    "its folder could not be removed: {}",
-                    cut(&error, COMMAND_CHARS)
-                )
-            });
-            let folders = u32::from(error.is_none());
-            Some(Answer::Reaped(Reaped {
-                job: cut(&told.job, NAME_CHARS),
-                ok: error.is_none(),
-                folders,
-                error,
-                ..reaped
-            }))
-        }
         _ => None,
-    }
-}
-
-fn found_record(host: u32, found: wire::reap::Found) -> Found {
-    Found {
-        host,
-        job: cut(&found.job, NAME_CHARS),
-        pid: found.pid,
-        role: found.role,
-        rank: found.rank,
-        age_s: found.age_s,
-        cpu_s: found.cpu_ms as f64 / 1000.0,
-        silent_s: found.silent_ms.map(|time| time as f64 / 1000.0),
-        rss_bytes: found.rss_bytes,
-        shm_bytes: found.shm_bytes,
-        ports: found.ports.into_iter().take(PORTS_SHOWN).collect(),
-        groups: found.groups,
-        command: cut(&found.command, COMMAND_CHARS),
     }
 }
 
@@ -209,88 +152,40 @@ mod tests {
     };
 
     #[test]
-    fn a_process_as_a_record() {
-        let found = wire::reap::Found {
+    fn what_a_host_says_is_cut() {
+        let found = Found {
             job: "a".repeat(999),
             command: "x ".repeat(300),
-            cpu_ms: 2500,
-            silent_ms: Some(61_500),
-            ..Default::default()
+            ..Found::default()
         };
         let Some(Answer::Found(one)) = answer(2, &What::List, Event::Found(found)) else {
             panic!("no record")
         };
-        assert_eq!(
-            (one.host, one.cpu_s, one.job.len(), one.command.len()),
-            (2, 2.5, 255, 200)
-        );
-        assert_eq!(one.silent_s, Some(61.5));
-    }
-
-    #[test]
-    fn what_was_done_as_a_record() {
-        let reaped = |what: &What<'_>, event: Event| match answer(0, what, event) {
-            Some(Answer::Reaped(one)) => (
-                one.ok,
-                one.processes,
-                one.shm_files,
-                one.folders,
-                one.signal,
-                one.error,
-            ),
-            other => panic!("{other:?}"),
+        assert_eq!((one.host, one.job.len(), one.command.len()), (2, 255, 200));
+        let reaped = Reaped {
+            job: "a".repeat(999),
+            error: Some("x".repeat(9999)),
+            ..Reaped::default()
         };
-        let ended = |left: &[u32]| {
-            Event::Reaped(wire::reap::Reaped {
-                job: "a".to_owned(),
-                processes: 2,
-                shm_files: 1,
-                left: left.to_vec(),
-            })
+        let Some(Answer::Reaped(one)) = answer(2, &SIGNAL, Event::Reaped(reaped)) else {
+            panic!("no record")
         };
-        assert_eq!(
-            reaped(&What::Job("a"), ended(&[])),
-            (true, 2, 1, 0, None, None)
-        );
-        let left = Some("could not be ended: process 4, 5".to_owned());
-        assert_eq!(
-            reaped(&What::All, ended(&[4, 5])),
-            (false, 2, 1, 0, None, left)
-        );
-        let signalled = Event::Signalled(wire::reap::Count { processes: 3 });
-        assert_eq!(
-            reaped(&SIGNAL, signalled),
-            (true, 3, 0, 0, Some("ABRT".to_owned()), None)
-        );
-        let removed = Event::RemovedShm(wire::reap::RemovedShm { files: 16 });
-        assert_eq!(
-            reaped(&What::StaleShm, removed),
-            (true, 0, 16, 0, None, None)
-        );
-        let forgotten = |error: Option<&str>| {
-            Event::Forgotten(wire::reap::Forgotten {
-                job: "a".to_owned(),
-                error: error.map(str::to_owned),
-            })
-        };
-        assert_eq!(
-            reaped(&What::Forget, forgotten(None)),
-            (true, 0, 0, 1, None, None)
-        );
-        let error = Some("its folder could not be removed: busy".to_owned());
-        assert_eq!(
-            reaped(&What::Forget, forgotten(Some("busy"))),
-            (false, 0, 0, 0, None, error)
-        );
+        let error = one.error.unwrap_or_default();
+        assert_eq!((one.host, one.job.len(), error.len()), (2, 255, 1000));
     }
 
     #[test]
     fn an_event_that_was_not_asked_for_is_no_answer() {
-        let removed = || Event::RemovedShm(wire::reap::RemovedShm::default());
-        for what in [What::List, What::Job("a"), What::All, SIGNAL, What::Forget] {
-            assert!(answer(0, &what, removed()).is_none());
+        for what in [
+            What::Job("a"),
+            What::All,
+            SIGNAL,
+            What::Forget,
+            What::StaleShm,
+        ] {
+            assert!(answer(0, &what, Event::Found(Found::default())).is_none());
         }
-        assert!(answer(0, &What::List, Event::Reaped(wire::reap::Reaped::default())).is_none());
+        assert!(answer(0, &What::List, Event::Reaped(Reaped::default())).is_none());
     }
 
     #[test]

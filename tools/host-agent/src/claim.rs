@@ -6,21 +6,18 @@
 //! holds it, however that ends. An agent that finds it taken connects to it and learns who holds
 //! it.
 
-use crate::people;
+use crate::abstract_socket;
+use crate::describe;
 use crate::side_thread::SideThread;
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect as connect_socket, getsockopt, setsockopt,
-    socket, sockopt,
-};
-use nix::sys::time::{TimeVal, TimeValLike};
+use record::is_job_name;
+use record::term::millis;
 use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind, PipeReader, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::{self, ErrorKind, PipeReader, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -123,18 +120,14 @@ pub fn all_held() -> Vec<HeldName> {
 fn held_name(line: &str) -> Option<HeldName> {
     let name = line.split_once(" @dgl-tools/")?.1;
     match name.split_once('/')? {
-        ("job", name) if is_name(name) => Some(HeldName::Job(name.to_owned())),
+        ("job", name) if is_job_name(name) => Some(HeldName::Job(name.to_owned())),
         ("port", port) => Some(HeldName::Port(port.split('/').next()?.parse().ok()?)),
         _ => None,
     }
 }
 
 fn id_of(token: &str) -> String {
-    blake3::derive_key("dgl-tools 2026 claim of a job", token.as_bytes())
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    abstract_socket::id_of("dgl-tools 2026 claim of a job", token)
 }
 
 fn name_of_job(job: &str) -> String {
@@ -204,33 +197,33 @@ struct Holder {
 
 /// Who holds the socket of this name; `None` if nobody does, or not any longer.
 fn ask(name: &str) -> io::Result<Option<Holder>> {
-    let until = Instant::now() + ANSWER_LIMIT;
-    let stream = match connect(name, until) {
-        Ok(Some(stream)) => stream,
-        Ok(None) => {
-            let claimant = Claimant {
-                job: None,
-                user: None,
-                pid: None,
-                age_ms: 0,
-                confirmed: true,
-            };
-            return Ok(Some(Holder { claimant, id: None }));
-        }
-        Err(Errno::ECONNREFUSED) => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let reply = match abstract_socket::ask(name, &[], ANSWER_LIMIT, ANSWER_BYTES) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+        reply => reply?,
     };
-    // the kernel's answer, which nobody can forge
-    let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
-    let (said, is_stopped) = hear(stream.into(), until)?;
+    let Some(abstract_socket::Answer {
+        peer,
+        bytes,
+        is_late,
+    }) = reply
+    else {
+        let claimant = Claimant {
+            job: None,
+            user: None,
+            pid: None,
+            age_ms: 0,
+            confirmed: true,
+        };
+        return Ok(Some(Holder { claimant, id: None }));
+    };
     // the holder has given its claim back before it reached our connection
-    if said.is_empty() && !is_stopped {
+    if bytes.is_empty() && !is_late {
         return Ok(None);
     }
-    let answer = serde_json::from_slice::<Answer>(&said)
+    let answer = serde_json::from_slice::<Answer>(&bytes)
         .ok()
-        .filter(|answer| is_name(&answer.job));
-    let user = people::other_user(peer.uid());
+        .filter(|answer| is_job_name(&answer.job));
+    let user = describe::other_user(peer.uid());
     let claimant = Claimant {
         job: answer.as_ref().map(|answer| answer.job.clone()),
         user: user.clone(),
@@ -241,55 +234,6 @@ fn ask(name: &str) -> io::Result<Option<Holder>> {
     };
     let id = answer.filter(|_| user.is_none()).map(|answer| answer.id);
     Ok(Some(Holder { claimant, id }))
-}
-
-/// Connects to a claim; `None` if its holder accepts nobody, so that there is no room for us.
-fn connect(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
-    let address = UnixAddr::new_abstract(name.as_bytes())?;
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        // none at all would be no limit
-        let micros = i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1);
-        setsockopt(&own, sockopt::SendTimeout, &TimeVal::microseconds(micros))?;
-        match connect_socket(own.as_raw_fd(), &address) {
-            Ok(()) => return Ok(Some(own)),
-            Err(Errno::EAGAIN) => return Ok(None),
-            Err(Errno::EINTR) if !left.is_zero() => {}
-            Err(Errno::EINTR) => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// What the holder says, and whether the time was over before its end.
-fn hear(mut stream: UnixStream, until: Instant) -> io::Result<(Vec<u8>, bool)> {
-    let (mut said, mut buffer) = (Vec::new(), [0; 512]);
-    while said.len() < ANSWER_BYTES {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok((said, true));
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => said.extend_from_slice(&buffer[..count]),
-            Err(error) => match error.kind() {
-                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                _ => break,
-            },
-        }
-    }
-    Ok((said, false))
-}
-
-/// Whether the text could be a job's name; it comes from whoever holds the socket.
-fn is_name(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
 /// Tells everybody who connects whose the claim is.
@@ -335,7 +279,7 @@ impl Answers {
                 let answer = Answer {
                     job: self.job.clone(),
                     id: self.id.clone(),
-                    age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+                    age_ms: millis(self.since.elapsed()),
                     confirmed: self.confirmed.load(Ordering::Relaxed),
                 };
                 let _ = stream.write_all(&serde_json::to_vec(&answer).unwrap_or_default());
@@ -455,13 +399,5 @@ mod tests {
         for (name, held) in table {
             assert_eq!(held_name(&format!("{SOCKET}{name}")), held, "{name}");
         }
-    }
-
-    #[test]
-    fn names_of_jobs_are_checked() {
-        assert!(is_name("try7") && is_name("a.b-c_D"));
-        assert!(
-            !is_name("") && !is_name("a b") && !is_name("a\u{1b}[2J") && !is_name(&"x".repeat(65))
-        );
     }
 }

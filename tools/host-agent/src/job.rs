@@ -55,11 +55,6 @@ impl JobAssembly {
         process.ok_or_else(|| Failure::new(format!("there is no process {index}")))
     }
 
-    /// The job and its processes, if a job was described.
-    pub fn parts(&self) -> Option<(&Job, &[Process])> {
-        Some((self.job.as_ref()?, &self.processes))
-    }
-
     /// Gives up the job and its processes, if a job was described.
     pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
         Some((self.job?, self.processes))

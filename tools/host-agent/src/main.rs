@@ -4,8 +4,10 @@
 //!
 //! This file reads requests and calls the module of each; every module describes itself at its top.
 
+mod abstract_socket;
 mod claim;
 mod command;
+mod describe;
 mod dial;
 mod environment;
 mod files;
@@ -17,7 +19,7 @@ mod link;
 mod netlink;
 mod nvidia;
 mod output;
-mod people;
+
 mod preflight;
 mod probe;
 mod processes;
@@ -36,7 +38,7 @@ use output::Output;
 use preflight::Preflight;
 use requests::{Next, Requests};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use wire::{Event, Failure, Request};
@@ -60,30 +62,19 @@ Example: echo '{\"do\":\"probe\",\"python\":{\"command\":\"python3\"}}' | host-a
 fn main() -> ExitCode {
     abort_on_panic();
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match &own[..] {
-        [verb, cpus, folder, words @ ..] if verb == "run" => {
-            return supervise::start::run(cpus, folder, words);
-        }
-        [verb, folder, input, command] if verb == "engine" => {
-            return dial::engine::watch(folder, input, command);
-        }
-        _ => {}
-    }
-    if let Some((folder, records)) = followed() {
-        return keep::follow::run(&folder, records);
-    }
-    let words: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let words: Vec<&str> = own.iter().map(|word| word.to_str().unwrap_or("")).collect();
+    match words[..] {
+        ["run", _, _, ..] => supervise::start::run(&own[1], &own[2], &own[3..]),
+        ["engine", _, _, _] => dial::engine::watch(&own[1], &own[2], &own[3]),
+        ["follow", _] => keep::follow::run(Path::new(&own[1]), false),
+        ["follow", _, "records"] => keep::follow::run(Path::new(&own[1]), true),
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
         ["dial"] => dial::dial(None),
         ["dial", source] => dial::dial(Some(source)),
         ["keep"] => keep::relay::begin_session(),
         ["keep", "on"] => keep::keep(),
-        ["supervise", told, notes] => supervise::supervise(told, notes),
+        ["supervise", description, notes] => supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
         ["stack", pid, start_ticks] => stacks::tell(pid, start_ticks, false),
         ["stack", pid, start_ticks, "native"] => stacks::tell(pid, start_ticks, true),
@@ -106,26 +97,14 @@ fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
-        if std::thread::current().name() != Some(stacks::desk::THREAD) {
+        if std::thread::current().name() != Some(stacks::server::THREAD) {
             std::process::abort();
         }
     }));
 }
 
-/// The arguments of `follow FOLDER [records]`.
-fn followed() -> Option<(PathBuf, bool)> {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match &words[..] {
-        [verb, folder] if verb == "follow" => Some((folder.into(), false)),
-        [verb, folder, records] if verb == "follow" && records == "records" => {
-            Some((folder.into(), true))
-        }
-        _ => None,
-    }
-}
-
 fn private_shm() -> ExitCode {
-    match supervise::private::make_shm() {
+    match supervise::private_shm::make_shm() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("{why}");
@@ -182,11 +161,11 @@ fn serve(token: Option<&str>) -> ExitCode {
         };
         let answer = match request {
             Request::File(first) => return files::serve(first, requests, output),
-            Request::Start(start) => match state.job.parts() {
+            Request::Start(start) => match std::mem::take(&mut state.job).into_parts() {
                 Some((job, processes)) => {
                     state.preflight.hand_over();
-                    let rest = requests.into_rest();
-                    return handed_over(supervise::guard(&start, job, processes, &rest), output);
+                    let description = (job, processes, start, requests.into_rest());
+                    return handed_over(supervise::guard(&description), output);
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
@@ -265,8 +244,8 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         Request::TellLink => output.event(&Event::LinkReceived(state.link.received()?)),
         Request::ListJobs => reap::list(output),
         Request::TakeStacks(wanted) => stacks::take(&wanted, output),
-        Request::PickProcesses(wanted) => output.event(&state.picked.pick(&wanted)),
-        Request::SignalPicked(told) => output.event(&state.picked.signal(told.signal)?),
+        Request::PickProcesses(wanted) => state.picked.pick(&wanted),
+        Request::SignalPicked(wanted) => state.picked.signal(wanted.signal, output)?,
         Request::EndJobs(wanted) => state.picked.end(&wanted, output),
         Request::RemoveStaleShm => output.event(&reap::remove_stale_shm()),
         Request::ForgetJobs(wanted) => reap::forget(&wanted, output)?,

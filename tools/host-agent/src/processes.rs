@@ -6,11 +6,10 @@
 //! start time, never a pid alone, because the kernel reuses pids.
 
 use crate::procfs::{self, Environment, Stat};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The variable that marks a process of a job.
@@ -23,19 +22,26 @@ pub const OUTSIDE: &str = "DGL_TOOLS_OUTSIDE";
 /// The prefix of a supervisor's token: it shows that the job of the token has a watch.
 const WATCH: &str = "watch-";
 /// Tells a supervisor that dgl-reap acts on its job. By default a process ignores it.
-pub const REAP_NOTICE: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGURG;
+pub const REAP_NOTICE: Signal = Signal::SIGURG;
 /// Tells it that dgl-reap ends the whole job. By default a process ignores this one too, and the
 /// terminal, which sends it where somebody changes the size of a window, has no supervisor.
-pub const END_NOTICE: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGWINCH;
+pub const END_NOTICE: Signal = Signal::SIGWINCH;
 /// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
 /// The pause between two searches for new processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A process that KILL does not end within this time hangs in the kernel.
+/// The pause between two looks whether those that were found have ended.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Python needs a moment to print its stacks.
+const STACKS: Duration = Duration::from_secs(1);
+/// A process that KILL does not end within this time hangs in the kernel, usually in a file system
+/// that does not answer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// More ancestors than a process has.
+const MAX_ANCESTORS: usize = 1000;
 
 /// Identifies one process, and no other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessHandle {
     /// The process id, which another process may have after this one has ended.
     pub pid: i32,
@@ -65,8 +71,9 @@ impl ProcessHandle {
     /// Sends a signal; returns whether the process got it. No other process can get it: the pidfd
     /// is opened first, and stands for this process if the start time that is read afterwards is
     /// the known one.
-    pub fn signal(&self, signal: nix::sys::signal::Signal) -> bool {
-        let descriptor = self.descriptor();
+    pub fn signal(&self, signal: Signal) -> bool {
+        let descriptor = rustix::process::Pid::from_raw(self.pid)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if !self.is_alive() {
             return false;
         }
@@ -76,14 +83,6 @@ impl ProcessHandle {
             // Linux before 5.3 has no pidfd; the start time was compared just now
             _ => nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid), signal).is_ok(),
         }
-    }
-
-    fn descriptor(&self) -> Option<OwnedFd> {
-        pidfd_open(
-            rustix::process::Pid::from_raw(self.pid)?,
-            PidfdFlags::empty(),
-        )
-        .ok()
     }
 }
 
@@ -119,11 +118,6 @@ enum Marks {
     Token { token: String, named: bool },
 }
 
-/// All processes of jobs of this user.
-pub fn find_all() -> Vec<Member> {
-    Finder::default().find(|_| true)
-}
-
 /// The processes of one job.
 pub fn find_by_token(token: &str) -> Vec<ProcessHandle> {
     Finder::default()
@@ -138,73 +132,35 @@ pub fn watch_mark(token: &str) -> String {
     format!("{WATCH}{token}")
 }
 
-/// The processes that supervise jobs of these tokens on this host.
-#[derive(Debug, Default)]
-pub struct Watches(Vec<ProcessHandle>);
+/// The processes of this user that supervise jobs of these tokens.
+pub fn supervisors_of(tokens: &BTreeSet<String>) -> Vec<ProcessHandle> {
+    let me = nix::unistd::geteuid().as_raw();
+    let is_supervisor = |pid: i32| {
+        let mark = procfs::environment(pid)?.text(TOKEN)?;
+        let is_mine = procfs::status(pid)?.uid == me;
+        Some(is_mine && tokens.contains(mark.strip_prefix(WATCH)?))
+    };
+    let handle = |pid| ProcessHandle::of(pid).filter(|_| is_supervisor(pid) == Some(true));
+    procfs::pids().into_iter().filter_map(handle).collect()
+}
 
-impl Watches {
-    /// Finds them among the processes of this user.
-    pub fn find(tokens: &BTreeSet<String>) -> Watches {
-        let me = nix::unistd::geteuid().as_raw();
-        let is_watch = |pid: &i32| {
-            let is_mine = procfs::status(*pid).is_some_and(|status| status.uid == me);
-            let mark = procfs::environment(*pid).and_then(|environment| environment.text(TOKEN));
-            is_mine
-                && mark.is_some_and(|mark| {
-                    mark.strip_prefix(WATCH)
-                        .is_some_and(|token| tokens.contains(token))
-                })
-        };
-        let handle = |pid: i32| ProcessHandle::of(pid).filter(|_| is_watch(&pid));
-        Watches(procfs::pids().into_iter().filter_map(handle).collect())
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Tells them that dgl-reap ends what ends from now on. The kernel keeps the signal until it is
-    /// read, so it comes before the deaths that follow.
-    pub fn notify(&self) {
-        self.0.iter().for_each(|watch| {
-            watch.signal(REAP_NOTICE);
-        });
-    }
-
-    /// Tells them also that the whole job is meant, which must not start again then.
-    pub fn notify_of_end(&self) {
-        self.0.iter().for_each(|watch| {
-            watch.signal(END_NOTICE);
-        });
-        self.notify();
-    }
+/// A process and those that it descends from.
+pub fn line_of(stats: &BTreeMap<i32, Stat>, pid: i32) -> impl Iterator<Item = i32> {
+    // process ids that are reused could close a circle
+    std::iter::successors(Some(pid), |pid| Some(stats.get(pid)?.parent)).take(MAX_ANCESTORS)
 }
 
 /// All descendants of a process.
 pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
-    let parents: Vec<(i32, Stat)> = procfs::pids()
-        .into_iter()
-        .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
-        .collect();
-    let mut below = BTreeSet::from([pid]);
-    loop {
-        let before = below.len();
-        below.extend(
-            parents
-                .iter()
-                .filter(|(_, stat)| below.contains(&stat.parent))
-                .map(|(pid, _)| *pid)
-                .collect::<Vec<_>>(),
-        );
-        if below.len() == before {
-            break;
-        }
-    }
-    let found = parents
-        .iter()
-        .filter(|(child, stat)| *child != pid && below.contains(child) && !stat.has_ended());
-    found
+    let stats = procfs::stats();
+    let is_below = |(child, stat): &(&i32, &Stat)| {
+        !stat.has_ended()
+            && line_of(&stats, **child)
+                .skip(1)
+                .any(|ancestor| ancestor == pid)
+    };
+    let below = stats.iter().filter(is_below);
+    below
         .map(|(pid, stat)| ProcessHandle {
             pid: *pid,
             start_ticks: stat.start_ticks,
@@ -389,73 +345,70 @@ fn kin(
     others.find_map(|other| owner(other.pid))
 }
 
-/// Ends the processes that `find` returns, until it returns none: TERM once to each, KILL after
-/// `grace`. Returns those that cannot be ended. `find` is called before each round, and may examine
-/// what is about to end.
+/// The end of processes: ABRT if their stacks are wanted, then TERM, and after the grace KILL. It has
+/// no clock and no processes of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Termination {
+    term_at: Instant,
+    kill_at: Instant,
+    last: Option<Signal>,
+}
+
+impl Termination {
+    pub fn begin(grace: Duration, stacks: bool, now: Instant) -> Termination {
+        let term_at = if stacks { now + STACKS } else { now };
+        Termination {
+            term_at,
+            kill_at: term_at + grace,
+            last: None,
+        }
+    }
+
+    /// Does not wait for the rest of the grace.
+    pub fn hurry(&mut self, now: Instant) {
+        self.term_at = self.term_at.min(now);
+        self.kill_at = self.kill_at.min(now);
+    }
+
+    /// The signal that all processes get now. KILL is repeated for those that were started in the
+    /// meantime; the others are not, because a second TERM may end what cleans up after the first.
+    pub fn signal(&mut self, now: Instant) -> Option<Signal> {
+        let signal = match () {
+            () if now >= self.kill_at => Signal::SIGKILL,
+            () if now >= self.term_at => Signal::SIGTERM,
+            () => Signal::SIGABRT,
+        };
+        let is_new = self.last.replace(signal) != Some(signal);
+        (is_new || signal == Signal::SIGKILL).then_some(signal)
+    }
+
+    /// Whether KILL has not helped, so that what is left is left to the kernel.
+    pub fn is_given_up(&self, now: Instant) -> bool {
+        now >= self.kill_at + KILL_LIMIT
+    }
+}
+
+/// Ends the processes that `find` returns, until it returns none. Returns those that cannot be
+/// ended. `find` is called before each round, and may examine what is about to end.
 pub fn end_processes(
     grace: Duration,
     mut find: impl FnMut() -> Vec<ProcessHandle>,
 ) -> Vec<ProcessHandle> {
-    use nix::sys::signal::Signal::{SIGKILL, SIGTERM};
-    let begun = Instant::now();
-    let mut told = BTreeSet::new();
+    let mut ending = Termination::begin(grace, false, Instant::now());
     loop {
         let alive = find();
-        let took = begun.elapsed();
-        if alive.is_empty() || took >= grace.saturating_add(KILL_LIMIT) {
+        let now = Instant::now();
+        if alive.is_empty() || ending.is_given_up(now) {
             return alive;
         }
-        for process in &alive {
-            if told.insert(*process) {
-                process.signal(SIGTERM);
-            }
-            if took >= grace {
-                process.signal(SIGKILL);
-            }
+        if let Some(signal) = ending.signal(now) {
+            alive.iter().for_each(|process| {
+                process.signal(signal);
+            });
         }
-        let left = if took < grace {
-            grace - took
-        } else {
-            LOOK_AGAIN
-        };
-        wait_for_end(&alive, left.clamp(Duration::from_millis(1), LOOK_AGAIN));
-    }
-}
-
-/// Waits until all processes have ended, at most for `limit`.
-pub fn wait_for_end(processes: &[ProcessHandle], limit: Duration) {
-    let until = Instant::now() + limit;
-    let mut descriptors: Vec<OwnedFd> = Vec::new();
-    for process in processes {
-        match process.descriptor() {
-            Some(descriptor) => descriptors.push(descriptor),
-            // no descriptors left, or a kernel without pidfd: only time helps
-            None if process.is_alive() => {
-                std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                return;
-            }
-            None => {}
+        while now.elapsed() < LOOK_AGAIN && alive.iter().any(ProcessHandle::is_alive) {
+            std::thread::sleep(PAUSE);
         }
-    }
-    while !descriptors.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        let mut waits: Vec<PollFd<'_>> = descriptors
-            .iter()
-            .map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN))
-            .collect();
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut waits, timeout) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
-            Err(_) => return,
-        }
-        let ended: Vec<bool> = waits
-            .iter()
-            .map(|wait| wait.any().unwrap_or(false))
-            .collect();
-        let mut nth = ended.into_iter();
-        descriptors.retain(|_| !nth.next().unwrap_or(false));
     }
 }
 
@@ -685,7 +638,7 @@ mod tests {
 
     #[test]
     fn a_signal_is_for_the_process_that_is_meant() {
-        use nix::sys::signal::Signal::SIGTERM;
+        use Signal::SIGTERM;
         let mut child = Child::sh("exec sleep 60");
         let process = child.handle();
         let other = ProcessHandle {
@@ -725,5 +678,49 @@ mod tests {
             begun.elapsed() >= Duration::from_millis(300),
             "TERM has ended it"
         );
+    }
+
+    #[test]
+    fn abrt_then_term_then_kill_until_it_is_given_up() {
+        const GRACE: Duration = Duration::from_secs(5);
+        use Signal::{SIGABRT, SIGKILL, SIGTERM};
+        type Step = (u64, Option<Signal>);
+        let table: [(bool, Option<u64>, &[Step]); 4] = [
+            (
+                false,
+                None,
+                &[
+                    (0, Some(SIGTERM)),
+                    (4999, None),
+                    (5000, Some(SIGKILL)),
+                    (5100, Some(SIGKILL)),
+                ],
+            ),
+            (
+                true,
+                None,
+                &[
+                    (0, Some(SIGABRT)),
+                    (999, None),
+                    (1000, Some(SIGTERM)),
+                    (6000, Some(SIGKILL)),
+                ],
+            ),
+            (false, Some(20), &[(0, Some(SIGTERM)), (20, Some(SIGKILL))]),
+            (true, Some(0), &[(0, Some(SIGKILL))]),
+        ];
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        for (stacks, hurry, steps) in table {
+            let mut termination = Termination::begin(GRACE, stacks, begun);
+            for (ms, signal) in steps {
+                if hurry.is_some_and(|hurry| hurry <= *ms) {
+                    termination.hurry(at(*ms));
+                }
+                assert_eq!(termination.signal(at(*ms)), *signal, "{stacks} {ms}");
+            }
+        }
+        let termination = Termination::begin(GRACE, false, begun);
+        assert!(!termination.is_given_up(at(14_999)) && termination.is_given_up(at(15_000)));
     }
 }

@@ -11,7 +11,7 @@ mod topology;
 pub use host::{HostCounters, free_bytes, host_counters, memory_use};
 pub use process::{
     Environment, IoCounts, MappedFile, Mapping, Stat, command_line, environment, io, mapped_files,
-    mapped_ranges, mappings, pids, socket_inodes, stat, status,
+    mapped_ranges, mappings, pids, socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, switches, threads};

@@ -9,17 +9,19 @@ use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
+use wire::Text;
 
 const FOLDER: &str = "/dev/shm/";
 
 /// A file in /dev/shm.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShmFile {
     /// The name in /dev/shm.
-    pub name: OsString,
+    pub name: Text,
     /// The device; a job with a /dev/shm of its own maps files of the same names on another one.
     pub device: (u32, u32),
     /// The inode on that device.
@@ -53,7 +55,7 @@ fn shm_file(mapped: MappedFile) -> Option<ShmFile> {
     let name = mapped.path.strip_prefix(FOLDER.as_bytes())?.to_vec();
     let is_direct = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     is_direct.then(|| ShmFile {
-        name: OsString::from_vec(name),
+        name: name.into(),
         device: mapped.device,
         inode: mapped.inode,
     })
@@ -102,7 +104,7 @@ pub fn dgl_files() -> Vec<DglFile> {
     let look = |name: OsString| {
         let stat = folder.stat(&name).filter(is_regular)?;
         let file = ShmFile {
-            name,
+            name: name.into(),
             device: device_of(&stat),
             inode: stat.st_ino,
         };
@@ -165,13 +167,13 @@ impl Folder {
                 && stat.st_ino == file.inode
                 && (!self.is_mount || device_of(&stat) == file.device)
         };
-        self.stat(&file.name).is_some_and(same)
+        self.stat(&file.name.0).is_some_and(same)
     }
 
     fn remove(&self, file: &ShmFile) -> bool {
         unlinkat(
             &self.folder,
-            file.name.as_os_str(),
+            file.name.0.as_os_str(),
             UnlinkatFlags::NoRemoveDir,
         )
         .is_ok()
@@ -330,7 +332,7 @@ mod tests {
                 path: path.as_bytes().to_vec(),
             });
             assert_eq!(
-                file.map(|file| file.name),
+                file.map(|file| file.name.0),
                 name.map(OsString::from),
                 "{path}"
             );

@@ -536,7 +536,7 @@ fn what_dgl_reap_ends_is_told_as_that() {
         grace_ms: 2000,
     }));
     assert!(
-        matches!(&reaped[..], [Event::Reaped(reaped)] if reaped.left.is_empty()),
+        matches!(&reaped[..], [Event::Reaped(reaped)] if reaped.ok),
         "{reaped:?}"
     );
     for host in 0..2 {

@@ -14,7 +14,7 @@
 //! it to whoever attaches, and [`orders`] takes orders back to the keeper. [`servers`] handles
 //! graph servers that stay.
 
-mod folder;
+pub mod folder;
 pub mod follow;
 mod guests;
 mod journal;

@@ -2,7 +2,7 @@
 
 use super::{FORMAT, MAX_CARDS, bytes, number, rows};
 use crate::processes::JOB;
-use crate::{command, people, procfs};
+use crate::{command, describe, procfs};
 use record::{GpuCard, GpuUser};
 use std::collections::HashMap;
 use std::io;
@@ -136,8 +136,8 @@ fn user(pid: u32) -> GpuUser {
     };
     procfs::status(number).map_or(unseen, |status| GpuUser {
         pid,
-        user: Some(people::user_name(status.uid)),
-        command: people::command(number),
+        user: Some(describe::user_name(status.uid)),
+        command: describe::command(number),
         job: procfs::environment(number).and_then(|environment| environment.text(JOB)),
         mem_used_bytes: None,
     })

@@ -1,7 +1,7 @@
 //! Looks for files of DGL in /dev/shm, by their user and the process that has them mapped.
 
 use crate::command;
-use crate::people;
+use crate::describe;
 use crate::shm::{self, DglFile};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -45,8 +45,8 @@ pub fn check_private() -> Option<Finding> {
 }
 
 fn finding(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Finding {
-    let state = match (pid, people::other_user(uid)) {
-        (Some(pid), _) => SharedFiles::Used(people::owner(Some(pid), uid)),
+    let state = match (pid, describe::other_user(uid)) {
+        (Some(pid), _) => SharedFiles::Used(describe::owner(Some(pid), uid)),
         (None, Some(user)) => SharedFiles::Foreign(user),
         (None, None) => {
             let name = files
@@ -54,7 +54,9 @@ fn finding(uid: u32, pid: Option<i32>, files: &[DglFile]) -> Finding {
                 .map(|file| file.file.name.clone())
                 .unwrap_or_default();
             SharedFiles::Stale(Text(
-                std::path::Path::new("/dev/shm").join(name).into_os_string(),
+                std::path::Path::new("/dev/shm")
+                    .join(name.path())
+                    .into_os_string(),
             ))
         }
     };

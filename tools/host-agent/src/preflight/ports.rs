@@ -3,7 +3,7 @@
 //! Nothing listens here. A port is bound for a moment as DGL and torch bind it, with SO_REUSEADDR,
 //! which disturbs nobody. That happens only under the claim of the job that checks.
 
-use crate::people;
+use crate::describe;
 use crate::procfs::{self, TcpSocket};
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -104,7 +104,7 @@ fn on(port: Port, sockets: &[TcpSocket]) -> impl Iterator<Item = TcpSocket> {
 fn taken(port: u16, socket: &TcpSocket) -> Finding {
     Finding::PortTaken {
         port,
-        by: people::owner(holder(socket.inode), socket.uid),
+        by: describe::owner(holder(socket.inode), socket.uid),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The files of one process in /proc. They disappear with the process, so every reader may find
 //! nothing.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::ops::Range;
@@ -53,6 +54,12 @@ impl Stat {
 /// Reads /proc/PID/stat.
 pub fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(path(pid, "stat")).ok()?)
+}
+
+/// Reads /proc/PID/stat of all processes.
+pub fn stats() -> BTreeMap<i32, Stat> {
+    let stat = |pid| Some((pid, stat(pid)?));
+    pids().into_iter().filter_map(stat).collect()
 }
 
 /// `PID (NAME) STATE PPID …`. The name may hold anything, blanks and brackets too: what follows

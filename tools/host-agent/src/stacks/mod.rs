@@ -3,22 +3,21 @@
 //!
 //! [`reader`] reads one process. It may fail in every way, so it runs in a process of its own
 //! (`host-agent stack`). Where the kernel lets only ancestors read a process (Yama's ptrace_scope
-//! 1, or a container's seccomp filter for logins), [`desk`] does it: the supervisor of the job,
+//! 1, or a container's seccomp filter for logins), [`server`] does it: the supervisor of the job,
 //! which is the ancestor of all its processes, reads for others.
 
-pub mod desk;
 mod native;
 mod reader;
+pub mod server;
 
 use crate::command;
 use crate::output::Output;
 use crate::processes::ProcessHandle;
 use crate::procfs;
-use crate::reap::{self, Part};
-use desk::Asked;
+use crate::reap::{self, JobProcess};
 use job::Role;
+use parking_lot::Mutex;
 use std::process::{Command, ExitCode};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use wire::Event;
 use wire::stacks::{Reading, Stack, Take, Thread, Unreadable, Why};
@@ -33,15 +32,14 @@ const READING_BYTES: usize = 4 << 20;
 
 /// Reports where each selected process stands.
 pub fn take(wanted: &Take, output: &mut Output) {
-    let parts = reap::wanted_parts(&wanted.pick);
-    let mut stacks: Vec<Stack> = side_by_side(&parts, |part| Stack {
-        job: part.job.clone(),
-        pid: part.member.process.pid.cast_unsigned(),
-        parent: None,
-        role: part.role,
-        rank: part.rank,
-        command: procfs::command_line(part.member.process.pid).unwrap_or_default(),
-        reading: read(part, wanted.native),
+    let processes = reap::selected(&wanted.pick);
+    let mut stacks: Vec<Stack> = side_by_side(&processes, |one| {
+        let known = Known {
+            process: one.member.process,
+            role: one.role,
+            rank: one.rank,
+        };
+        stack(&one.job, &known, read(one, wanted.native))
     });
     name_all_parents(&mut stacks);
     for stack in stacks {
@@ -49,29 +47,30 @@ pub fn take(wanted: &Take, output: &mut Output) {
     }
 }
 
-/// A process whose place in its job is known.
+/// A process whose role in its job is known.
 pub struct Known {
-    /// The process.
     pub process: ProcessHandle,
-    /// The role, if the process has one.
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
     pub rank: Option<u32>,
 }
 
-/// Tells where each of these stands, one after the other; for the supervisor of their job, in a
-/// thread that may fail. Whose child each is, [`name_all_parents`] adds.
-pub fn read_all(job: &str, all: &[Known], tell: impl FnMut(Stack)) {
-    let stack = |known: &Known| Stack {
+/// Reads where a process stands; for the supervisor of its job, in a thread that may fail.
+pub fn read_known(job: &str, known: &Known) -> Stack {
+    stack(job, known, reader::read(known.process, false, |_| ()))
+}
+
+/// The parent is not known yet: see [`name_all_parents`].
+fn stack(job: &str, known: &Known, reading: Reading) -> Stack {
+    Stack {
         job: job.to_owned(),
         pid: known.process.pid.cast_unsigned(),
         parent: None,
         role: known.role,
         rank: known.rank,
         command: procfs::command_line(known.process.pid).unwrap_or_default(),
-        reading: reader::read(known.process, false, |_| ()),
-    };
-    all.iter().map(stack).for_each(tell);
+        reading,
+    }
 }
 
 /// Which of these has started which.
@@ -84,12 +83,10 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     let done = Mutex::new(Vec::with_capacity(items.len()));
     let worker = || {
         loop {
-            let item = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let item = next.lock().next();
             let Some((at, item)) = item else { return };
             let result = work(item);
-            done.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((at, result));
+            done.lock().push((at, result));
         }
     };
     std::thread::scope(|scope| {
@@ -97,7 +94,7 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
             scope.spawn(worker);
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = done.into_inner();
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, result)| result).collect()
 }
@@ -121,20 +118,16 @@ fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
 }
 
 /// Reads a process directly or, if that is not allowed, by the supervisor of the job.
-fn read(part: &Part, native: bool) -> Reading {
-    let process = part.member.process;
+fn read(one: &JobProcess, native: bool) -> Reading {
+    let process = one.member.process;
     let reading = read_apart(process, native);
-    let is_denied = reading
-        .error
-        .as_ref()
-        .is_some_and(|error| matches!(error.why, Why::Denied { .. }));
-    if !is_denied {
+    let is_denied = |error: &Unreadable| matches!(error.why, Why::Denied { .. });
+    if reading.error.as_ref().is_some_and(is_denied)
+        && let Some(reading) = server::read(&one.member.token, process, native)
+    {
         return reading;
     }
-    match desk::ask(&part.member.token, process, native) {
-        Asked::Answered(answer) => answer,
-        Asked::NoDesk => reading,
-    }
+    reading
 }
 
 /// Reads in a process of its own, because the memory of another process may make the reader fail.

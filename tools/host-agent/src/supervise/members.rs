@@ -5,8 +5,21 @@
 //! token.
 
 use crate::processes::{self, ProcessHandle};
-use crate::procfs;
-use std::collections::BTreeSet;
+use crate::procfs::{self, Stat};
+use job::Role;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A process that the supervisor has started and that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    /// The number of the process on its host.
+    pub index: u32,
+    pub pid: i32,
+    pub role: Role,
+    pub rank: u32,
+    /// Whether it is a server that listens.
+    pub listens: bool,
+}
 
 /// All processes of the job that are alive; never this process itself.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
@@ -16,24 +29,82 @@ pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
     below.chain(processes::find_by_token(token)).collect()
 }
 
-/// The process ids of a process and of all its descendants.
-pub fn family(pid: i32) -> Vec<i32> {
-    let below = processes::find_below(pid);
-    below
+/// Each of these processes, given by index and process id, with its descendants. A process that was
+/// started below another one of them counts with the closest.
+pub fn families(
+    stats: &BTreeMap<i32, Stat>,
+    roots: impl IntoIterator<Item = (u32, i32)>,
+) -> BTreeMap<u32, BTreeSet<i32>> {
+    let roots: BTreeMap<i32, u32> = roots.into_iter().map(|(index, pid)| (pid, index)).collect();
+    let mut families: BTreeMap<u32, BTreeSet<i32>> = roots
+        .values()
+        .map(|index| (*index, BTreeSet::new()))
+        .collect();
+    for pid in stats.keys() {
+        let index = processes::line_of(stats, *pid).find_map(|pid| roots.get(&pid));
+        if let Some(family) = index.and_then(|index| families.get_mut(index)) {
+            family.insert(*pid);
+        }
+    }
+    families
+}
+
+/// Whether the process or one of its descendants listens on a port: a server's socket must be its
+/// own, not just any on that port.
+pub fn listens(pid: i32, port: u16) -> bool {
+    let sockets = procfs::listening_sockets();
+    let wanted: Vec<u64> = sockets
         .into_iter()
-        .map(|process| process.pid)
-        .chain([pid])
-        .collect()
+        .filter(|(_, other)| *other == port)
+        .map(|(inode, _)| inode)
+        .collect();
+    let holds_one = |pid: i32| {
+        let inodes = procfs::socket_inodes(pid);
+        inodes.iter().any(|inode| wanted.contains(inode))
+    };
+    let below = || processes::find_below(pid);
+    !wanted.is_empty() && (holds_one(pid) || below().iter().any(|one| holds_one(one.pid)))
 }
 
-/// Children of this process that have ended and whose status nobody has asked for.
-pub fn dead_children() -> Vec<i32> {
+/// A child of this process that has ended and whose status nobody has asked for.
+pub fn dead_child() -> Option<i32> {
     let own = own_pid();
-    let is_dead_child =
-        |pid: &i32| procfs::stat(*pid).is_some_and(|stat| stat.has_ended() && stat.parent == own);
-    procfs::pids().into_iter().filter(is_dead_child).collect()
+    let is_dead_child = |stat: &Stat| stat.has_ended() && stat.parent == own;
+    let mut stats = procfs::stats().into_iter();
+    stats.find_map(|(pid, stat)| is_dead_child(&stat).then_some(pid))
 }
 
-fn own_pid() -> i32 {
+pub fn own_pid() -> i32 {
     std::process::id().cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_count_with_who_was_started() {
+        let stat = |parent| Stat {
+            state: 'S',
+            parent,
+            group: 0,
+            session: 0,
+            cpu_ticks: 0,
+            children_ticks: 0,
+            start_ticks: 0,
+        };
+        let parents = [
+            (1, 0),
+            (10, 1),
+            (11, 10),
+            (12, 11),
+            (20, 1),
+            (30, 1),
+            (31, 30),
+        ];
+        let stats = parents.map(|(pid, parent)| (pid, stat(parent))).into();
+        let found = families(&stats, [(0, 10), (1, 20), (2, 99)]);
+        let expected = [(0, [10, 11, 12].into()), (1, [20].into()), (2, [].into())];
+        assert_eq!(found, expected.into());
+    }
 }

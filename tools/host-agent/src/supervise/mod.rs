@@ -4,28 +4,26 @@
 //!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run,
 //!                                                               which becomes the process
 //!
-//! [`guardian`] is the process that was asked to start; [`watch`] is the supervisor's event loop;
-//! [`end`] decides how the job is ended; [`members`] finds the processes of the job and signals
-//! them; [`signs`] reports whether they give signs of life.
+//! [`guardian`] is the process that was asked to start; [`supervisor`] is an event loop;
+//! [`members`] finds the processes of the job; [`liveness`] reports whether they give signs of
+//! life.
 
-mod activity;
-mod end;
-mod exceptions;
-mod gpus;
+mod activity_watch;
+mod exception_watch;
+mod gpu_watch;
 mod guardian;
-mod listen;
+mod liveness;
 mod members;
-mod memory;
+mod oom_watch;
 mod outbox;
-pub mod private;
-mod shm;
+pub mod private_shm;
+mod shm_watch;
 mod signals;
-mod signs;
-mod standing;
+mod stack_jobs;
 pub mod start;
-mod usage;
-mod watch;
+mod supervisor;
+mod usage_watch;
 
 pub use guardian::guard;
 pub use signals::{asking_to_end, unblock_signals};
-pub use watch::supervise;
+pub use supervisor::supervise;

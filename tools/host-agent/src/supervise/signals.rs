@@ -1,6 +1,5 @@
 //! The signals that end processes, and those that ask this one to end.
 
-use super::end::Action;
 use nix::sys::signal::{SigSet, Signal};
 
 /// Blocks the signals that ask us to end, because they are meant for the processes, whose end we
@@ -19,13 +18,4 @@ pub fn asking_to_end() -> SigSet {
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
         .into_iter()
         .collect()
-}
-
-/// The signal that carries out an action.
-pub fn signal_of(action: Action) -> Signal {
-    match action {
-        Action::Abort => Signal::SIGABRT,
-        Action::Terminate => Signal::SIGTERM,
-        Action::Kill => Signal::SIGKILL,
-    }
 }

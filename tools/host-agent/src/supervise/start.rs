@@ -10,25 +10,23 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid, setsid};
 use record::cpus;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use wire::job::{Job, Process};
+use wire::supervise::Stream;
 
 /// Stands in place of a list of processors.
 const EVERYWHERE: &str = "-";
 
-/// A process that was started, and its pipes.
-pub struct Spawned {
-    pub child: Child,
-    pub stdout: PipeReader,
-    pub stderr: PipeReader,
-}
+/// The open streams of a process, which are read without blocking.
+pub type Pipes = BTreeMap<Stream, PipeReader>;
 
 /// Starts a process.
-pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
+pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
     let (stdout, stdout_writer) = io::pipe()?;
     let (stderr, stderr_writer) = io::pipe()?;
     let mut command = Command::new("/proc/self/exe");
@@ -50,11 +48,8 @@ pub fn start(job: &Job, process: &Process) -> io::Result<Spawned> {
         // only our end; writers wait as usual
         fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
-    Ok(Spawned {
-        child: command.spawn()?,
-        stdout,
-        stderr,
-    })
+    let pipes = Pipes::from([(Stream::Stdout, stdout), (Stream::Stderr, stderr)]);
+    Ok((command.spawn()?, pipes))
 }
 
 /// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for

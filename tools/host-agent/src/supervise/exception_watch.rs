@@ -5,6 +5,7 @@
 //! the main thread of a Python works or waits in its script, its stack has a `<module>`; after it
 //! has left the script and runs its exit handlers, it has none.
 
+use record::term::millis;
 use record::traceback::{Exceptions, Raiser};
 use record::{stacks, traceback};
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ const AFTERTHOUGHT: Duration = Duration::from_secs(2);
 /// How many bytes of a line are examined.
 const LINE_BYTES: usize = 4 << 10;
 /// How many characters of a line are reported.
-const TOLD_CHARS: usize = 500;
+const REPORTED_CHARS: usize = 500;
 
 /// The processes of a host.
 #[derive(Debug)]
@@ -53,16 +54,16 @@ struct Pending {
     /// Whether it had left its script when its stack was last read; `None` before that.
     left_script: Option<bool>,
     frames: Vec<String>,
-    told: bool,
+    is_reported: bool,
 }
 
 /// What is to be done about a process.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Its stacks are to be read; nothing more is due about it until [`ExceptionWatch::looked`].
-    Look(u32),
+    /// Its stacks are to be read; nothing more is due about it until [`ExceptionWatch::take_stacks`].
+    ReadStacks(u32),
     /// It is to be reported.
-    Tell(Raised),
+    Report(Raised),
 }
 
 impl ExceptionWatch {
@@ -113,7 +114,7 @@ impl ExceptionWatch {
                 is_being_read: false,
                 left_script: None,
                 frames: Vec::new(),
-                told: false,
+                is_reported: false,
             });
         }
     }
@@ -127,7 +128,8 @@ impl ExceptionWatch {
 
     /// The processes about which something is still to be found out.
     pub fn pending(&self) -> BTreeSet<u32> {
-        let is_open = |watched: &Watched| watched.pending.as_ref().is_some_and(|one| !one.told);
+        let is_open =
+            |watched: &Watched| watched.pending.as_ref().is_some_and(|one| !one.is_reported);
         let indices = (0..).zip(&self.processes);
         indices
             .filter(|(_, watched)| is_open(watched))
@@ -145,9 +147,9 @@ impl ExceptionWatch {
             .collect()
     }
 
-    /// The stacks of a process and its children were read, which answers a [`Step::Look`]; there
+    /// The stacks of a process and its children were read, which answers a [`Step::ReadStacks`]; there
     /// are none where they could not be.
-    pub fn looked(&mut self, index: u32, stacks: &[Stack]) {
+    pub fn take_stacks(&mut self, index: u32, stacks: &[Stack]) {
         let Some(pending) = self.watched(index).and_then(|one| one.pending.as_mut()) else {
             return;
         };
@@ -180,7 +182,7 @@ impl Watched {
             let line = line.trim_end_matches(['\n', '\r']);
             let named = self.exceptions.line(line);
             found.extend(named.map(|(raiser, text)| {
-                let short = text.trim_end().chars().take(TOLD_CHARS).collect();
+                let short = text.trim_end().chars().take(REPORTED_CHARS).collect();
                 (raiser, short)
             }));
         }
@@ -197,7 +199,7 @@ impl Pending {
         now: Instant,
     ) -> Option<Step> {
         let quiet = now.saturating_duration_since(self.wrote);
-        if self.told || self.is_being_read {
+        if self.is_reported || self.is_being_read {
             return None;
         }
         let is_main = self.raiser == Raiser::Main;
@@ -210,7 +212,7 @@ impl Pending {
                 (quiet * 2).min(after)
             };
             self.is_being_read = true;
-            return Some(Step::Look(index));
+            return Some(Step::ReadStacks(index));
         }
         // what a process did when it raised is seen a while later; one that has not left its script
         // may be computing silently
@@ -219,11 +221,11 @@ impl Pending {
         if !(is_certain || is_late && rests) {
             return None;
         }
-        self.told = true;
-        Some(Step::Tell(Raised {
+        self.is_reported = true;
+        Some(Step::Report(Raised {
             index,
             exception: self.exception.clone(),
-            silent_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
+            silent_ms: millis(quiet),
             left_script: self.left_script,
             frames: std::mem::take(&mut self.frames),
         }))
@@ -277,8 +279,8 @@ mod tests {
             let now = self.1 + Duration::from_secs(at);
             let idle = |_| Duration::from_secs(idle);
             let mut steps = self.0.steps(now, idle);
-            if steps == [Step::Look(0)] {
-                self.0.looked(0, &[stack(frames)]);
+            if steps == [Step::ReadStacks(0)] {
+                self.0.take_stacks(0, &[stack(frames)]);
                 steps = self.0.steps(now, idle);
             }
             steps
@@ -307,7 +309,7 @@ mod tests {
     const AT_WORK: &[&str] = &["all_reduce (c10d.py:9)", "<module> (train.py:131)"];
 
     fn steps_after_look(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<Step> {
-        vec![Step::Tell(Raised {
+        vec![Step::Report(Raised {
             index: 0,
             exception: "ValueError: no".to_owned(),
             silent_ms: silent_s * 1000,
@@ -405,10 +407,10 @@ mod tests {
             let now = begun + Duration::from_secs(at);
             trainer.0.steps(now, |_| Duration::from_secs(at))
         };
-        assert_eq!(steps(60), [Step::Look(0)]);
+        assert_eq!(steps(60), [Step::ReadStacks(0)]);
         assert_eq!(steps(61), []);
         assert_eq!(steps(130), []);
-        trainer.0.looked(0, &[stack(EXIT)]);
+        trainer.0.take_stacks(0, &[stack(EXIT)]);
         assert_eq!(
             trainer.steps(131, 130, &[]),
             steps_after_look(Some(true), 131, EXIT)

@@ -2,9 +2,10 @@
 //! by reading /proc at a slow pace. Children count with the process that was started, as samplers
 //! with their trainer.
 
-use super::gpus::GpuWatch;
-use crate::procfs::{self, HostCounters, Stat};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use super::gpu_watch::GpuWatch;
+use super::members::{Running, families};
+use crate::procfs::{self, HostCounters};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::supervise::{HostUsage, ProcessUsage, Usage};
 
@@ -37,20 +38,16 @@ impl UsageWatch {
         self.looked.elapsed() >= self.pace
     }
 
-    /// The resources used since the last look by the host and by each of the processes, which are
-    /// given by index and process id.
-    pub fn look(&mut self, processes: &[(u32, i32)]) -> Usage {
+    /// The resources used since the last look by the host and by each of the processes.
+    pub fn look(&mut self, running: &[Running]) -> Usage {
         let interval = self.looked.elapsed();
         self.looked = Instant::now();
         let host = procfs::host_counters();
         let before = std::mem::replace(&mut self.host, host);
-        let stats: BTreeMap<i32, Stat> = procfs::pids()
-            .into_iter()
-            .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
-            .collect();
-        let families = families(&stats, processes);
+        let stats = procfs::stats();
+        let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
         let mut seen = HashMap::new();
-        let mut told = Vec::with_capacity(families.len());
+        let mut processes = Vec::with_capacity(families.len());
         for (index, family) in families {
             let mut ticks = 0;
             for pid in &family {
@@ -67,7 +64,7 @@ impl UsageWatch {
                 // the members of a family share these pages
                 shm_bytes = status.shm_bytes.max(shm_bytes);
             }
-            told.push(ProcessUsage {
+            processes.push(ProcessUsage {
                 index,
                 cpu_ms: procfs::ticks_to_ms(ticks),
                 rss_bytes: own_bytes + shm_bytes,
@@ -78,7 +75,7 @@ impl UsageWatch {
         Usage {
             interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
             host: difference(&before, &self.host),
-            processes: told,
+            processes,
             gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::look),
         }
     }
@@ -99,74 +96,27 @@ fn difference(before: &HostCounters, now: &HostCounters) -> HostUsage {
     }
 }
 
-/// Each process with its descendants. A process that was started below another one of the job
-/// counts with the closest.
-pub fn families(
-    stats: &BTreeMap<i32, Stat>,
-    processes: &[(u32, i32)],
-) -> Vec<(u32, BTreeSet<i32>)> {
-    let roots: HashMap<i32, usize> = processes
-        .iter()
-        .enumerate()
-        .map(|(at, (_, pid))| (*pid, at))
-        .collect();
-    let mut families: Vec<(u32, BTreeSet<i32>)> = processes
-        .iter()
-        .map(|(index, _)| (*index, BTreeSet::new()))
-        .collect();
-    for pid in stats.keys() {
-        // process ids that are reused could close a circle
-        let ancestors = std::iter::successors(Some(*pid), |pid| Some(stats.get(pid)?.parent));
-        if let Some(at) = ancestors.take(64).find_map(|pid| roots.get(&pid)) {
-            families[*at].1.insert(*pid);
-        }
-    }
-    families
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn children_count_with_who_was_started() {
-        let stat = |parent| Stat {
-            state: 'S',
-            parent,
-            group: 0,
-            session: 0,
-            cpu_ticks: 0,
-            children_ticks: 0,
-            start_ticks: 0,
-        };
-        let parents = [
-            (1, 0),
-            (10, 1),
-            (11, 10),
-            (12, 11),
-            (20, 1),
-            (30, 1),
-            (31, 30),
-        ];
-        let stats = parents.map(|(pid, parent)| (pid, stat(parent))).into();
-        let found = families(&stats, &[(0, 10), (1, 20), (2, 99)]);
-        assert_eq!(
-            found,
-            [(0, [10, 11, 12].into()), (1, [20].into()), (2, [].into())]
-        );
-    }
-
-    #[test]
     fn a_process_that_computes_is_seen_to() {
         assert!(UsageWatch::begin(0, true).is_none());
         let mut watch = UsageWatch::begin(1, false).unwrap();
-        let own = std::process::id().cast_signed();
-        watch.look(&[(7, own)]);
+        let own = Running {
+            index: 7,
+            pid: std::process::id().cast_signed(),
+            role: job::Role::Worker,
+            rank: 0,
+            listens: false,
+        };
+        watch.look(&[own]);
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until {
             std::hint::black_box(procfs::pids());
         }
-        let usage = watch.look(&[(7, own)]);
+        let usage = watch.look(&[own]);
         let process = usage.processes[0];
         assert_eq!(process.index, 7);
         assert!(process.cpu_ms > 0 && process.rss_bytes > 0, "{process:?}");

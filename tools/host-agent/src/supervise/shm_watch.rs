@@ -14,7 +14,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
-use wire::Text;
 
 const FOLDER: &str = "/dev/shm";
 /// How long after the names changed the first look is: a file is mapped right after it was made.
@@ -36,7 +35,7 @@ pub struct ShmWatch {
     /// Tells of new names; `None` if there is no inotify to be had.
     events: Option<Inotify>,
     /// Whether it has told of one since the names were read.
-    is_told: bool,
+    has_new_name: bool,
     /// The names when they were last read, and since when they are the same.
     names: Vec<OsString>,
     changed: Instant,
@@ -54,7 +53,7 @@ impl ShmWatch {
             files: BTreeSet::new(),
             before: shm::stale_files(),
             events: events(),
-            is_told: false,
+            has_new_name: false,
             names: Vec::new(),
             changed: now,
             next_look: now + FIRST_LOOK,
@@ -64,19 +63,19 @@ impl ShmWatch {
 
     /// What is readable when there is a new name.
     pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
-        let events = self.events.as_ref().filter(|_| !self.is_told);
+        let events = self.events.as_ref().filter(|_| !self.has_new_name);
         events.map(AsFd::as_fd)
     }
 
     /// There is a new name.
-    pub fn told(&mut self) {
-        self.is_told = true;
+    pub fn note_new_name(&mut self) {
+        self.has_new_name = true;
         self.earliest = self.earliest.max(Instant::now() + FIRST_LOOK);
     }
 
     /// When [`ShmWatch::look_if_due`] has something to do.
     pub fn due(&self) -> Instant {
-        match self.is_told || self.events.is_none() {
+        match self.has_new_name || self.events.is_none() {
             true => self.earliest.min(self.next_look),
             false => self.next_look,
         }
@@ -117,7 +116,7 @@ impl ShmWatch {
 
     /// Reads the names; returns whether they have changed.
     fn read_names(&mut self, now: Instant) -> bool {
-        self.is_told = false;
+        self.has_new_name = false;
         match &self.events {
             // if there are more, we are told again
             Some(events) => drop(events.read_events()),
@@ -150,21 +149,6 @@ impl ShmWatch {
     }
 }
 
-/// A file as a line, by which one process tells another of it.
-pub fn note(file: &ShmFile) -> String {
-    serde_json::json!([Text::from(file.name.clone()), file.device, file.inode]).to_string()
-}
-
-/// Parses such a line.
-pub fn read_note(line: &str) -> Option<ShmFile> {
-    let (name, device, inode): (Text, (u32, u32), u64) = serde_json::from_str(line).ok()?;
-    Some(ShmFile {
-        name: name.0,
-        device,
-        inode,
-    })
-}
-
 /// The processor time that this thread has used.
 fn used_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
@@ -183,23 +167,4 @@ fn names() -> Vec<OsString> {
     let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
     names.sort_unstable();
     names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::ffi::OsStringExt;
-
-    #[test]
-    fn notes_are_read_as_they_were_written() {
-        for name in [b"g_node_meta".to_vec(), b"a b\n\xff".to_vec()] {
-            let file = ShmFile {
-                name: OsString::from_vec(name),
-                device: (0, 27),
-                inode: 12,
-            };
-            assert_eq!(read_note(&note(&file)), Some(file));
-        }
-        assert_eq!(read_note("x"), None);
-    }
 }

@@ -1,22 +1,21 @@
 //! The supervisor: one event loop, in which nothing blocks. Requests of the launcher come on stdin,
 //! events go to stdout, and a launcher that is gone or silent ends the job.
 
-use super::end::{self, State};
-use super::memory::OomWatch;
+use super::liveness::Liveness;
+use super::members::{self, Running};
+use super::oom_watch::OomWatch;
 use super::outbox::Outbox;
-use super::shm::{self, ShmWatch};
-use super::signals::{block_signals, signal_of};
-use super::signs::{Running, Signs};
-use super::standing::Root;
-use super::start::{self, Spawned};
-use super::usage::UsageWatch;
-use super::{listen, members, private};
-use crate::job::JobAssembly;
+use super::private_shm;
+use super::shm_watch::ShmWatch;
+use super::signals::block_signals;
+use super::start::{self, Pipes};
+use super::usage_watch::UsageWatch;
 use crate::keep::servers::Watched;
-use crate::processes::{END_NOTICE, REAP_NOTICE};
+use crate::processes::{END_NOTICE, REAP_NOTICE, Termination};
 use crate::shm::ShmFile;
-use crate::stacks::desk::Desk;
+use crate::stacks::server::StackServer;
 use job::{ExitStatus, heartbeat};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -25,8 +24,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
 use record::Sign;
-use std::fs::File;
-use std::io::{self, PipeReader, Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode};
@@ -70,10 +69,14 @@ const READ_AT_ONCE: usize = 64 << 10;
 /// that close every descriptor when they start slow down.
 const OPEN_FILES: u64 = 65_536;
 
-/// `host-agent supervise TOLD NOTES`: what the guardian starts. The two arguments are descriptors
-/// of the guardian's pipes.
-pub fn supervise(told: &str, notes: &str) -> ExitCode {
-    let supervisor = match Supervisor::begin(told, notes) {
+/// What the guardian hands down: the job, its processes, how they are started, and what had come to
+/// stdin behind that.
+pub type Description = (Job, Vec<Process>, Start, Vec<u8>);
+
+/// `host-agent supervise DESCRIPTION NOTES`: what the guardian starts. The two arguments are
+/// descriptors of the guardian's pipes.
+pub fn supervise(description: &str, notes: &str) -> ExitCode {
+    let supervisor = match Supervisor::begin(description, notes) {
         Ok(supervisor) => supervisor,
         Err(failure) => {
             let mut output = crate::output::Output::default();
@@ -94,26 +97,13 @@ pub fn supervise(told: &str, notes: &str) -> ExitCode {
 /// A process of the job.
 struct Supervised {
     process: Process,
-    /// The process; `None` after its status was reported.
+    /// `None` after its status was reported.
     child: Option<Child>,
     pid: u32,
-    stdout: Option<PipeReader>,
-    stderr: Option<PipeReader>,
+    /// Those of its streams that are open.
+    pipes: Pipes,
     /// The port on which it is to listen and does not yet.
     awaited: Option<u16>,
-}
-
-impl Supervised {
-    fn has_ended(&self) -> bool {
-        self.child.is_none()
-    }
-
-    fn pipe(&self, stream: Stream) -> Option<&PipeReader> {
-        match stream {
-            Stream::Stdout => self.stdout.as_ref(),
-            Stream::Stderr => self.stderr.as_ref(),
-        }
-    }
 }
 
 struct Supervisor {
@@ -126,10 +116,13 @@ struct Supervisor {
     /// A pipe to the guardian, for what it must know if we are killed.
     notes: File,
     guardian: Pid,
-    state: State,
+    /// The end of the job, once it has begun.
+    termination: Option<Termination>,
+    /// Whether no process is left, or KILL did not help.
+    is_over: bool,
     started: Instant,
-    /// An end that came too early, and when it is due.
-    postponed: Option<(end::Event, Instant)>,
+    /// The grace of an end that came too early, whether stacks are wanted, and when it is due.
+    postponed: Option<(Duration, bool, Instant)>,
     /// When dgl-reap announced that it acts on the job.
     reaped: Option<Instant>,
     /// When dgl-reap last ended the whole of it.
@@ -139,15 +132,14 @@ struct Supervisor {
     shm: ShmWatch,
     oom: OomWatch,
     /// When the launcher last sent something.
-    heard: Instant,
+    received: Instant,
     looked: Instant,
-    /// The usage watch, if the launcher wants to know.
     usage: Option<UsageWatch>,
-    /// Watches whether the job moves.
-    signs: Signs,
+    liveness: Liveness,
+    /// When the launcher was last told that we are alive.
     said_alive: Instant,
     /// Where others ask us to read the stacks of our processes.
-    desk: Option<Desk>,
+    stack_server: Option<StackServer>,
     /// The graph servers that the job uses, until their end was reported.
     used_servers: Option<Watched>,
     /// Whether the processes are graph servers that stay.
@@ -163,41 +155,41 @@ enum Ready {
     Stdin,
     Stdout,
     Shm,
-    Desk,
-    Stacks,
+    StackServer,
     Pipe(usize, Stream),
 }
 
 impl Supervisor {
     /// Reads the description of the job, and starts it.
-    fn begin(told: &str, notes: &str) -> Result<Supervisor, Failure> {
+    fn begin(description: &str, notes: &str) -> Result<Supervisor, Failure> {
         let fault =
             |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
         let guardian = getppid();
         block_signals().map_err(|error| fault("signals")(error.into()))?;
         let signals = signals().map_err(|error| fault("signals")(error.into()))?;
         set_child_subreaper(true).map_err(|error| fault("subreaper")(error.into()))?;
-        let notes = own(notes, false).map_err(fault("the guardian's pipe"))?;
-        let mut requests = Decoder::default();
-        let (job, processes, start) = read_job(told, &mut requests)?;
+        let notes = own(notes, File::options().write(true));
+        let notes = notes.map_err(fault("the guardian's pipe"))?;
+        let (job, processes, start, rest) = read(description).map_err(fault("the job"))?;
         if start.private_shm {
-            private::make_shm().map_err(|why| {
+            private_shm::make_shm().map_err(|why| {
                 Failure::new(format!("no /dev/shm of its own can be made: {why}"))
             })?;
         }
         raise_open_files();
         let now = Instant::now();
-        let desk = Desk::open(&job.token);
         let mut supervisor = Supervisor {
+            stack_server: StackServer::open(&job.token),
             job,
             processes: Vec::new(),
-            requests,
+            requests: Decoder::default(),
             stdin_is_open: true,
             outbox: Outbox::default(),
             signals,
             notes,
             guardian,
-            state: State::Running,
+            termination: None,
+            is_over: false,
             started: now,
             postponed: None,
             reaped: None,
@@ -205,92 +197,72 @@ impl Supervisor {
             has_killed: false,
             shm: ShmWatch::begin(),
             oom: OomWatch::default(),
-            heard: now,
+            received: now,
             looked: now,
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
-            signs: Signs::begin(&start, now),
+            liveness: Liveness::begin(&start, now),
             said_alive: now,
-            desk,
             used_servers: start.uses.as_ref().and_then(Watched::new),
             stays: start.stays,
             first_pipe: 0,
         };
-        processes
-            .into_iter()
-            .for_each(|process| supervisor.start(process));
+        for mut process in processes {
+            // its own variables take precedence
+            process.env.splice(0..0, start.env.iter().cloned());
+            supervisor.start(process);
+        }
+        supervisor.requests.push(&rest);
         Ok(supervisor)
     }
 
     fn start(&mut self, process: Process) {
         let index = process.index;
-        let awaited = process.port;
-        let supervised = match start::start(&self.job, &process) {
-            Ok(Spawned {
-                child,
-                stdout,
-                stderr,
-            }) => {
+        let mut supervised = Supervised {
+            awaited: process.port,
+            process,
+            child: None,
+            pid: 0,
+            pipes: Pipes::new(),
+        };
+        match start::start(&self.job, &supervised.process) {
+            Ok((child, pipes)) => {
                 let pid = child.id();
                 self.outbox.news(&Event::Started(Started { index, pid }));
-                self.signs.moved(index, Sign::Started);
-                self.desk.iter().for_each(|desk| desk.wrote(pid));
+                self.liveness.moved(index, Sign::Started);
+                self.stack_server
+                    .iter()
+                    .for_each(|server| server.wrote(pid));
                 self.oom.look(index, pid);
-                Supervised {
-                    process,
-                    child: Some(child),
-                    pid,
-                    stdout: Some(stdout),
-                    stderr: Some(stderr),
-                    awaited,
-                }
+                (supervised.child, supervised.pid, supervised.pipes) = (Some(child), pid, pipes);
             }
             Err(error) => {
-                let said = format!("host-agent: the process cannot be started: {error}\n");
-                self.outbox.output(
-                    &Event::Output(Output {
-                        index,
-                        stream: Stream::Stderr,
-                    }),
-                    said.as_bytes(),
-                );
-                for stream in [Stream::Stdout, Stream::Stderr] {
+                supervised.awaited = None;
+                let stream = Stream::Stderr;
+                let text = format!("host-agent: the process cannot be started: {error}\n");
+                let output = Event::Output(Output { index, stream });
+                self.outbox.output(&output, text.as_bytes());
+                for stream in [Stream::Stdout, stream] {
                     self.outbox
                         .output(&Event::Drained(Drained { index, stream }), &[]);
                 }
                 let status = ExitStatus::Code(126);
-                self.outbox.news(&Event::Exited(Exited {
-                    index,
-                    status,
-                    core: false,
-                    cpu_s: 0.0,
-                    max_rss_bytes: 0,
-                    oom: false,
-                    reaped: false,
-                    job_reaped: false,
-                }));
-                Supervised {
-                    process,
-                    child: None,
-                    pid: 0,
-                    stdout: None,
-                    stderr: None,
-                    awaited: None,
-                }
+                self.outbox.news(&Event::Exited(Exited::new(index, status)));
             }
-        };
+        }
         self.processes.push(supervised);
     }
 
     /// Runs to the end of the job.
     fn run(mut self) -> io::Result<()> {
-        while self.state != State::Ended {
+        self.take_requests();
+        while !self.is_over {
             let pace = self.pace();
             let mut until = self.looked + pace;
-            if self.state == State::Running {
+            if self.termination.is_none() {
                 until = until.min(self.shm.due());
             }
             self.turn(until)?;
-            if self.state == State::Running {
+            if self.termination.is_none() {
                 let token = &self.job.token;
                 let files = self.shm.look_if_due(|| members::of_job(token));
                 self.note(files);
@@ -301,15 +273,15 @@ impl Supervisor {
             }
         }
         self.drain()?;
-        self.tell_end()
+        self.finish()
     }
 
     fn pace(&self) -> Duration {
-        match self.state {
-            State::Running if self.postponed.is_some() => END_PACE,
-            State::Running if self.processes.iter().any(|one| one.awaited.is_some()) => QUICK_PACE,
-            State::Running => PACE,
-            _ => END_PACE,
+        let awaits_port = || self.processes.iter().any(|one| one.awaited.is_some());
+        match () {
+            () if self.termination.is_some() || self.postponed.is_some() => END_PACE,
+            () if awaits_port() || self.liveness.is_reading_stacks() => QUICK_PACE,
+            () => PACE,
         }
     }
 
@@ -320,13 +292,12 @@ impl Supervisor {
                 Ready::Signal => self.reap(),
                 Ready::Stdin => self.read_requests(),
                 Ready::Stdout => self.outbox.write_some(),
-                Ready::Shm => self.shm.told(),
-                Ready::Desk => self.desk.iter_mut().for_each(Desk::serve),
-                Ready::Stacks => self.take_stacks(),
+                Ready::Shm => self.shm.note_new_name(),
+                Ready::StackServer => self.stack_server.iter_mut().for_each(StackServer::serve),
                 Ready::Pipe(at, stream) => self.relay(at, stream),
             }
         }
-        if let Some(moves) = self.signs.move_again() {
+        if let Some(moves) = self.liveness.move_again() {
             self.outbox.news(&Event::Moves(moves));
         }
         self.keep_alive();
@@ -355,23 +326,17 @@ impl Supervisor {
             fds.push(PollFd::new(names, PollFlags::POLLIN));
             meaning.push(Ready::Shm);
         }
-        if let Some(desk) = self.desk.as_mut().and_then(Desk::listening) {
-            fds.push(PollFd::new(desk, PollFlags::POLLIN));
-            meaning.push(Ready::Desk);
-        }
-        if let Some(end) = self.signs.wait_for() {
-            fds.push(PollFd::new(end, PollFlags::POLLIN));
-            meaning.push(Ready::Stacks);
+        if let Some(socket) = self.stack_server.as_mut().and_then(StackServer::listening) {
+            fds.push(PollFd::new(socket, PollFlags::POLLIN));
+            meaning.push(Ready::StackServer);
         }
         if self.outbox.has_room() {
             let count = self.processes.len();
             self.first_pipe = (self.first_pipe + 1) % count.max(1);
             for at in (0..count).map(|offset| (self.first_pipe + offset) % count) {
-                for stream in [Stream::Stdout, Stream::Stderr] {
-                    if let Some(pipe) = self.processes[at].pipe(stream) {
-                        fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
-                        meaning.push(Ready::Pipe(at, stream));
-                    }
+                for (stream, pipe) in &self.processes[at].pipes {
+                    fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
+                    meaning.push(Ready::Pipe(at, *stream));
                 }
             }
         }
@@ -380,7 +345,7 @@ impl Supervisor {
             PollTimeout::try_from(left.as_millis().min(60_000) + 1).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, limit) {
             Ok(_) => {}
-            Err(nix::errno::Errno::EINTR) => return Ok(Vec::new()),
+            Err(Errno::EINTR) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         }
         let ready = fds
@@ -396,10 +361,8 @@ impl Supervisor {
             self.said_alive = Instant::now();
             self.outbox.alive();
         }
-        if self.heard.elapsed() >= patience && !self.outbox.is_closed() {
-            self.launcher_is_gone();
-        }
-        if self.outbox.is_closed() && !self.state.is_ending() {
+        let is_silent = self.received.elapsed() >= patience && !self.outbox.is_closed();
+        if is_silent || self.outbox.is_closed() && self.termination.is_none() {
             self.launcher_is_gone();
         }
     }
@@ -408,14 +371,7 @@ impl Supervisor {
     fn launcher_is_gone(&mut self) {
         self.stdin_is_open = false;
         self.outbox.close();
-        self.end(end::Event::End {
-            grace: self.grace(),
-            stacks: false,
-        });
-    }
-
-    fn grace(&self) -> Duration {
-        Duration::from_millis(self.job.grace_ms)
+        self.end(self.job.grace_ms, false);
     }
 
     fn read_requests(&mut self) {
@@ -423,7 +379,7 @@ impl Supervisor {
         match nix::unistd::read(io::stdin(), &mut buffer) {
             Ok(0) => return self.launcher_is_gone(),
             Ok(count) => self.requests.push(&buffer[..count]),
-            Err(nix::errno::Errno::EINTR | nix::errno::Errno::EAGAIN) => return,
+            Err(Errno::EINTR | Errno::EAGAIN) => return,
             Err(_) => return self.launcher_is_gone(),
         }
         self.take_requests();
@@ -434,7 +390,7 @@ impl Supervisor {
             match self.requests.next_message::<Request>() {
                 Ok(None) => return,
                 Ok(Some(message)) => {
-                    self.heard = Instant::now();
+                    self.received = Instant::now();
                     self.request(message.head);
                 }
                 // what is not a request does not come from anybody to be obeyed
@@ -445,14 +401,17 @@ impl Supervisor {
 
     fn request(&mut self, request: Request) {
         match request {
-            Request::End(End { grace_ms, stacks }) => self.end(end::Event::End {
-                grace: Duration::from_millis(grace_ms),
-                stacks,
-            }),
-            Request::Kill => self.end(end::Event::Kill),
+            Request::End(End { grace_ms, stacks }) => self.end(grace_ms, stacks),
+            Request::Kill => {
+                let now = Instant::now();
+                let begun = Termination::begin(Duration::ZERO, false, now);
+                let mut termination = self.termination.unwrap_or(begun);
+                termination.hurry(now);
+                self.end_now(termination);
+            }
             Request::Stand(stand) => {
-                self.signs.ask(stand);
-                self.look_at_signs();
+                self.liveness.ask(stand);
+                self.look_at_liveness();
             }
             // an Alive has served its purpose by coming; all others have no meaning while a job
             // runs
@@ -463,33 +422,29 @@ impl Supervisor {
     /// Checks what no event reports: time, sockets, shared memory, processes that are left.
     fn look(&mut self) {
         if getppid() != self.guardian {
-            self.end(end::Event::End {
-                grace: self.grace(),
-                stacks: false,
-            });
+            self.end(self.job.grace_ms, false);
         }
-        match self.state {
-            State::Running => {
-                if let Some((event, until)) = self.postponed
-                    && (Instant::now() >= until || self.processes.iter().all(Supervised::has_ended))
-                {
-                    return self.end_now(event);
-                }
-                self.look_at_ports();
-                self.look_at_used_servers();
-                for one in self.processes.iter().filter(|one| one.child.is_some()) {
-                    self.oom.look(one.process.index, one.pid);
-                }
-                self.oom.age(Instant::now());
-                self.look_at_usage();
-                match self.signs.are_stacks_overdue() {
-                    true => self.take_stacks(),
-                    false => self.look_at_signs(),
-                }
+        let now = Instant::now();
+        if let Some(termination) = self.termination {
+            self.is_over = !self.is_anybody_left() || termination.is_given_up(now);
+            if !self.is_over {
+                self.end_now(termination);
             }
-            _ if self.is_anybody_left() => self.end(end::Event::Tick),
-            _ => self.end(end::Event::NoneLeft),
+            return;
         }
+        if let Some((grace, stacks, until)) = self.postponed
+            && (now >= until || self.processes.iter().all(|one| one.child.is_none()))
+        {
+            return self.end_now(Termination::begin(grace, stacks, now));
+        }
+        self.look_at_ports();
+        self.look_at_used_servers();
+        for one in self.processes.iter().filter(|one| one.child.is_some()) {
+            self.oom.look(one.process.index, one.pid);
+        }
+        self.oom.age(now);
+        self.look_at_usage();
+        self.look_at_liveness();
     }
 
     /// Reports usage, unless the launcher reads slowly: output is worth more.
@@ -498,51 +453,25 @@ impl Supervisor {
             return;
         };
         if self.outbox.has_room() {
-            let running: Vec<(u32, i32)> = self
-                .processes
-                .iter()
-                .filter(|one| one.child.is_some())
-                .map(|one| (one.process.index, one.pid.cast_signed()))
-                .collect();
-            let usage = usage.look(&running);
+            let usage = usage.look(&running(&self.processes));
             self.outbox.output(&Event::Usage(usage), &[]);
         }
     }
 
-    /// The running processes, as they are watched for signs of life.
-    fn running(&self) -> Vec<Running> {
-        let running = |one: &Supervised| Running {
-            root: Root {
-                index: one.process.index,
-                pid: one.pid.cast_signed(),
-                role: one.process.role,
-                rank: one.process.rank,
-            },
-            listens: one.process.port.is_some() && one.awaited.is_none(),
-        };
-        let alive = self.processes.iter().filter(|one| one.child.is_some());
-        alive.map(running).collect()
-    }
-
-    fn look_at_signs(&mut self) {
-        if self.state != State::Running {
+    fn look_at_liveness(&mut self) {
+        if self.termination.is_some() {
             return;
         }
-        if !self.outbox.has_room() {
-            return self.signs.excuse();
-        }
-        let running = self.running();
-        for event in self.signs.look(&self.job, &running) {
-            self.outbox.news(&event);
-        }
-    }
-
-    fn take_stacks(&mut self) {
-        let running = self.running();
-        for event in self.signs.take_stacks(&running) {
+        let running = running(&self.processes);
+        for event in self.liveness.take_stacks(&running) {
             self.outbox.output(&event, &[]);
         }
-        self.look_at_signs();
+        if !self.outbox.has_room() {
+            return self.liveness.excuse();
+        }
+        for event in self.liveness.look(&self.job, &running) {
+            self.outbox.news(&event);
+        }
     }
 
     fn is_anybody_left(&self) -> bool {
@@ -563,15 +492,12 @@ impl Supervisor {
 
     fn look_at_ports(&mut self) {
         for one in &mut self.processes {
-            if one
-                .awaited
-                .is_some_and(|port| listen::listens(one.pid.cast_signed(), port))
-            {
+            let index = one.process.index;
+            let listens = |port| members::listens(one.pid.cast_signed(), port);
+            if one.awaited.is_some_and(listens) {
                 one.awaited = None;
-                self.signs.moved(one.process.index, Sign::Listening);
-                self.outbox.news(&Event::Listening(Listening {
-                    index: one.process.index,
-                }));
+                self.liveness.moved(index, Sign::Listening);
+                self.outbox.news(&Event::Listening(Listening { index }));
             }
         }
     }
@@ -579,42 +505,44 @@ impl Supervisor {
     /// Notes new files in /dev/shm also for the guardian.
     fn note(&mut self, files: Vec<ShmFile>) {
         for file in files {
-            let _ = writeln!(self.notes, "{}", shm::note(&file));
+            let note = serde_json::to_string(&file).unwrap_or_default();
+            let _ = writeln!(self.notes, "{note}");
         }
     }
 
-    /// Continues the end of the job, which waits for the last output of its processes.
-    fn end(&mut self, event: end::Event) {
-        let is_begin = matches!(event, end::Event::End { .. }) && self.state == State::Running;
-        if !is_begin {
-            return self.end_now(event);
+    /// Begins the end of the job, which waits for the last output of its processes.
+    fn end(&mut self, grace_ms: u64, stacks: bool) {
+        if self.termination.is_some() || self.postponed.is_some() {
+            return;
         }
         let now = Instant::now();
-        let reaped = self
-            .reaped
-            .filter(|at| at.elapsed() < REAP_LIMIT)
-            .map(|_| now + LAST_WORDS);
-        let until = reaped.unwrap_or(now).max(self.started + FIRST_WORDS);
-        if until > now {
-            self.postponed = self.postponed.or(Some((event, until)));
+        let is_reaped = self.reaped.is_some_and(|at| at.elapsed() < REAP_LIMIT);
+        let wait = if is_reaped {
+            LAST_WORDS
         } else {
-            self.end_now(event);
+            Duration::ZERO
+        };
+        let until = (now + wait).max(self.started + FIRST_WORDS);
+        let grace = Duration::from_millis(grace_ms);
+        if until > now {
+            self.postponed = Some((grace, stacks, until));
+        } else {
+            self.end_now(Termination::begin(grace, stacks, now));
         }
     }
 
-    fn end_now(&mut self, event: end::Event) {
-        let was_ending = self.state.is_ending();
-        let (state, action) = self.state.next(event, Instant::now());
-        self.state = state;
-        if !was_ending && state.is_ending() {
+    /// Begins or continues the end of the job: sends the signal that is due.
+    fn end_now(&mut self, mut termination: Termination) {
+        let signal = termination.signal(Instant::now());
+        if self.termination.replace(termination).is_none() {
             // while they live they can be asked for what they map
             let files = self.shm.look(&members::of_job(&self.job.token));
             self.note(files);
         }
-        if let Some(action) = action {
-            self.has_killed |= action == end::Action::Kill;
+        if let Some(signal) = signal {
+            self.has_killed |= signal == Signal::SIGKILL;
             for process in members::of_job(&self.job.token) {
-                process.signal(signal_of(action));
+                process.signal(signal);
             }
             // processes that obey at once are seen at once
             self.looked = Instant::now();
@@ -628,10 +556,10 @@ impl Supervisor {
         loop {
             let pid = match waitid(Id::All, peek) {
                 Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid,
-                Ok(_) | Err(nix::errno::Errno::ECHILD) => break,
+                Ok(_) | Err(Errno::ECHILD) => break,
                 // a signal for which nix has no name, a real-time one
-                Err(_) => match self.dead_child() {
-                    Some(pid) => pid,
+                Err(_) => match members::dead_child() {
+                    Some(pid) => Pid::from_raw(pid),
                     None => break,
                 },
             };
@@ -645,7 +573,7 @@ impl Supervisor {
                 None => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
             }
         }
-        if self.state.is_ending() {
+        if self.termination.is_some() {
             self.look();
         }
     }
@@ -674,13 +602,6 @@ impl Supervisor {
         noticed.is_some_and(|at| at.elapsed() < limit)
     }
 
-    fn dead_child(&self) -> Option<Pid> {
-        members::dead_children()
-            .into_iter()
-            .next()
-            .map(Pid::from_raw)
-    }
-
     /// A process has ended. What it wrote before is reported before, as far as it is at hand.
     fn exited(&mut self, at: usize) {
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -700,7 +621,7 @@ impl Supervisor {
         let was_killed = is_by_kill(status);
         let reaped = self.has_reaped(status);
         let is_now = |at: Instant| at.elapsed() < REAP_LIMIT;
-        self.signs.ended(index);
+        self.liveness.ended(index);
         self.outbox.news(&Event::Exited(Exited {
             index,
             status,
@@ -720,27 +641,24 @@ impl Supervisor {
         }
         let one = &mut self.processes[at];
         let index = one.process.index;
-        let pipe = match stream {
-            Stream::Stdout => &mut one.stdout,
-            Stream::Stderr => &mut one.stderr,
-        };
         // it may have ended since it was found readable
-        let Some(open) = pipe else { return };
+        let Some(pipe) = one.pipes.get_mut(&stream) else {
+            return;
+        };
         let mut buffer = vec![0; READ_AT_ONCE];
-        match open.read(&mut buffer) {
+        match pipe.read(&mut buffer) {
             Ok(count) if count > 0 => {
-                self.signs.wrote(index, stream, &buffer[..count]);
-                self.desk.iter().for_each(|desk| desk.wrote(one.pid));
+                self.liveness.wrote(index, stream, &buffer[..count]);
+                self.stack_server
+                    .iter()
+                    .for_each(|server| server.wrote(one.pid));
                 self.outbox
                     .output(&Event::Output(Output { index, stream }), &buffer[..count]);
             }
             Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
-                ) => {}
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             _ => {
-                *pipe = None;
+                one.pipes.remove(&stream);
                 self.outbox
                     .output(&Event::Drained(Drained { index, stream }), &[]);
             }
@@ -754,11 +672,7 @@ impl Supervisor {
             false => DRAIN_LIMIT_OF_SURVIVORS,
         };
         let mut until = Instant::now() + limit;
-        while self
-            .processes
-            .iter()
-            .any(|one| one.stdout.is_some() || one.stderr.is_some())
-        {
+        while self.processes.iter().any(|one| !one.pipes.is_empty()) {
             if !self.outbox.has_room() {
                 // the launcher is what we wait for
                 until = Instant::now() + limit;
@@ -771,7 +685,8 @@ impl Supervisor {
         Ok(())
     }
 
-    fn tell_end(mut self) -> io::Result<()> {
+    /// Removes what is left in /dev/shm and reports the end.
+    fn finish(mut self) -> io::Result<()> {
         if self.processes.iter().any(|one| one.process.port.is_some()) {
             self.shm.take_unseen();
         }
@@ -803,44 +718,30 @@ fn signals() -> nix::Result<SignalFd> {
 }
 
 /// A descriptor that the guardian has handed down, as one of our own that nobody else inherits.
-fn own(number: &str, reading: bool) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{number}");
-    let file = if reading {
-        File::open(path)?
-    } else {
-        File::options().write(true).open(path)?
-    };
+fn own(number: &str, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(format!("/proc/self/fd/{number}"))?;
     let number: i32 = number.parse().map_err(io::Error::other)?;
     nix::unistd::close(number)?;
     Ok(file)
 }
 
-/// Reads the job as the guardian describes it; what follows are requests that came to stdin
-/// already.
-fn read_job(told: &str, requests: &mut Decoder) -> Result<(Job, Vec<Process>, Start), Failure> {
+fn read(description: &str) -> io::Result<Description> {
     let mut text = Vec::new();
-    own(told, true)
-        .and_then(|mut told| told.read_to_end(&mut text))
-        .map_err(|error| Failure::new(format!("the job: {error}")))?;
-    requests.push(&text);
-    let mut told = JobAssembly::default();
-    loop {
-        match requests
-            .next_message::<Request>()
-            .map_err(|malformed| Failure::new(malformed.to_string()))?
-            .map(|message| message.head)
-        {
-            Some(Request::Job(job)) => told.begin(job),
-            Some(Request::Process(process)) => told.add(process)?,
-            Some(Request::Start(start)) => {
-                let (job, processes) = told
-                    .into_parts()
-                    .ok_or_else(|| Failure::new("there is no job to start"))?;
-                return Ok((job, processes, start));
-            }
-            _ => return Err(Failure::new("there is no job to start")),
-        }
-    }
+    own(description, File::options().read(true))?.read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// The running processes, as they are watched.
+fn running(processes: &[Supervised]) -> Vec<Running> {
+    let running = |one: &Supervised| Running {
+        index: one.process.index,
+        pid: one.pid.cast_signed(),
+        role: one.process.role,
+        rank: one.process.rank,
+        listens: one.process.port.is_some() && one.awaited.is_none(),
+    };
+    let alive = processes.iter().filter(|one| one.child.is_some());
+    alive.map(running).collect()
 }
 
 /// Raises the limit on open files to what servers need, as far as this host allows.

@@ -7,11 +7,11 @@
 //! computes are not examined, so that a busy job costs little. What other programs do on the host
 //! does not count.
 
-use super::usage::families;
+use super::members::{Running, families, own_pid};
 use crate::netlink;
 use crate::processes;
 use crate::procfs::{self, IoCounts, Stat};
-use job::SHORTEST_STALL;
+use job::{Role, SHORTEST_STALL};
 use record::Sign;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -39,18 +39,6 @@ const HOST_NET_RATE: u64 = 64 << 10;
 const LATE: u32 = 3;
 /// The index of processes that have left their parents and came to us.
 const STRAYS: u32 = u32::MAX;
-
-/// A process of the job that is watched.
-#[derive(Clone, Copy, Debug)]
-pub struct Watched {
-    /// The number of the process on its host.
-    pub index: u32,
-    /// The process id.
-    pub pid: i32,
-    /// Whether computing alone is a sign of life. Graph servers that listen work only when asked,
-    /// and a server of DGL whose client has died spins for ever.
-    pub computes: bool,
-}
 
 /// The windows over which signs are summed up, and the last sign of each process.
 #[derive(Debug)]
@@ -217,27 +205,21 @@ impl ActivityWatch {
     }
 
     /// Looks for signs of all processes together, and of each process in `wanted`.
-    pub fn look(&mut self, all: &[Watched], wanted: &BTreeSet<u32>, now: Instant) {
+    pub fn look(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
         let looked = std::mem::replace(&mut self.looked, now);
         let interval = now.saturating_duration_since(looked);
-        let own = std::process::id().cast_signed();
-        let stats: BTreeMap<i32, Stat> = procfs::pids()
-            .into_iter()
-            .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
-            .collect();
-        let mut roots: Vec<(u32, i32)> = all.iter().map(|one| (one.index, one.pid)).collect();
-        roots.push((STRAYS, own));
-        let mut families = families(&stats, &roots);
-        for (index, family) in &mut families {
-            family.remove(&own);
-            if *index == STRAYS {
-                // our own questions about the host
-                family.retain(|pid| !processes::is_outside(*pid));
-            }
+        let stats = procfs::stats();
+        let roots = running.iter().map(|one| (one.index, one.pid));
+        let mut families = families(&stats, roots.chain([(STRAYS, own_pid())]));
+        if let Some(strays) = families.get_mut(&STRAYS) {
+            // our own questions about the host
+            strays.retain(|pid| *pid != own_pid() && !processes::is_outside(*pid));
         }
+        // a graph server that listens works only for its clients, which would move too; one of DGL
+        // whose client has died spins for ever
         let computes = |index: u32| {
-            let watched = all.iter().find(|one| one.index == index);
-            watched.is_none_or(|one| one.computes)
+            let process = running.iter().find(|one| one.index == index);
+            process.is_none_or(|one| one.role != Role::Server || !one.listens)
         };
         let mut counted = Vec::new();
         for (index, family) in &families {
@@ -331,11 +313,13 @@ mod tests {
             Shell(command.stdout(Stdio::piped()).spawn().unwrap())
         }
 
-        fn watched(&self, computes: bool) -> Watched {
-            Watched {
+        fn watched(&self, computes: bool) -> Running {
+            Running {
                 index: 0,
                 pid: self.0.id().cast_signed(),
-                computes,
+                role: Role::Server,
+                rank: 0,
+                listens: !computes,
             }
         }
 
@@ -368,14 +352,14 @@ mod tests {
             Looks(ActivityWatch::begin(Duration::from_secs(1), now), now)
         }
 
-        fn look(&mut self, watched: Watched) -> bool {
+        fn look(&mut self, watched: Running) -> bool {
             self.1 += Duration::from_secs(1);
             self.0.look(&[watched], &[0].into(), self.1);
             self.0.idle_of(0, self.1).is_zero()
         }
 
         /// Until two looks have found nothing.
-        fn settle(&mut self, watched: Watched) {
+        fn settle(&mut self, watched: Running) {
             let begun = Instant::now();
             while self.look(watched) || self.look(watched) {
                 assert!(begun.elapsed().as_secs() < 30, "it never rests");

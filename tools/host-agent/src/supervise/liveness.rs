@@ -2,15 +2,13 @@
 //! have raised an exception, and where they stand. What that means for the job is decided by
 //! whoever sees all hosts ([`job::StallWatch`]).
 
-use super::activity::{ActivityWatch, Watched};
-use super::exceptions::{ExceptionWatch, Step};
-use super::standing::{Root, Standing, Subject};
-use super::usage::families;
-use crate::procfs::{self, Stat};
-use job::Role;
+use super::activity_watch::ActivityWatch;
+use super::exception_watch::{ExceptionWatch, Step};
+use super::members::{Running, families};
+use super::stack_jobs::{StackJobs, Subject};
+use crate::procfs;
 use record::Sign;
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
+use record::term::millis;
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::job::Job;
@@ -23,33 +21,25 @@ const SLOWEST: Duration = Duration::from_secs(10);
 
 /// The signs of life of all processes of the host.
 #[derive(Debug)]
-pub struct Signs {
+pub struct Liveness {
     /// The stall timeout; zero if nobody wants to know about stalls.
     stall: Duration,
     activity: ActivityWatch,
     exceptions: ExceptionWatch,
-    standing: Standing,
+    stack_jobs: StackJobs,
     /// Whether the launcher believes that everything is idle.
-    told_idle: bool,
+    reported_idle: bool,
 }
 
-/// A running process, as watchers need it.
-#[derive(Clone, Copy, Debug)]
-pub struct Running {
-    pub root: Root,
-    /// Whether it is a server that listens.
-    pub listens: bool,
-}
-
-impl Signs {
-    pub fn begin(start: &Start, now: Instant) -> Signs {
+impl Liveness {
+    pub fn begin(start: &Start, now: Instant) -> Liveness {
         let stall = Duration::from_millis(start.stall_ms);
-        Signs {
+        Liveness {
             stall,
             activity: ActivityWatch::begin((stall / 10).clamp(QUICKEST, SLOWEST), now),
             exceptions: ExceptionWatch::new(stall, start.fail_on_exception),
-            standing: Standing::default(),
-            told_idle: false,
+            stack_jobs: StackJobs::default(),
+            reported_idle: false,
         }
     }
 
@@ -79,7 +69,7 @@ impl Signs {
 
     /// Notes that the launcher wants to know where all processes stand.
     pub fn ask(&mut self, stand: Stand) {
-        self.standing.ask(Subject::All(stand.number));
+        self.stack_jobs.ask(Subject::All(stand.number));
     }
 
     /// Examines the running processes; returns the events to report.
@@ -90,105 +80,74 @@ impl Signs {
         let is_watched = !self.stall.is_zero() || !wanted.is_empty();
         let is_due = is_watched && self.activity.is_due(now);
         if is_due {
-            let watched: Vec<Watched> = running.iter().map(watched).collect();
-            self.activity.look(&watched, &wanted, now);
+            self.activity.look(running, &wanted, now);
         }
-        if !self.stall.is_zero() {
-            let idle = self.activity.idle(now);
-            let is_idle = idle >= self.stall;
-            if is_idle && is_due {
-                self.told_idle = true;
-                events.push(Event::Idle(Idle {
-                    for_ms: millis(idle),
-                }));
-            }
+        let idle = self.activity.idle(now);
+        if is_due && !self.stall.is_zero() && idle >= self.stall {
+            self.reported_idle = true;
+            let for_ms = millis(idle);
+            events.push(Event::Idle(Idle { for_ms }));
         }
         let steps = self
             .exceptions
             .steps(now, |index| self.activity.idle_of(index, now));
         for step in steps {
             match step {
-                Step::Look(index) => {
-                    if !self.standing.ask(Subject::One(index)) {
-                        self.exceptions.looked(index, &[]);
+                Step::ReadStacks(index) => {
+                    if !self.stack_jobs.ask(Subject::One(index)) {
+                        self.exceptions.take_stacks(index, &[]);
                     }
                 }
-                Step::Tell(raised) => events.push(Event::Raised(raised)),
+                Step::Report(raised) => events.push(Event::Raised(raised)),
             }
         }
-        let roots: Vec<Root> = running.iter().map(|one| one.root).collect();
-        self.standing.begin(&job.name, &job.token, &roots);
+        self.stack_jobs.begin(job, running);
         events
     }
 
     /// The process that moves again, if that is to be reported because the launcher believes that
     /// all are idle.
     pub fn move_again(&mut self) -> Option<Moves> {
-        let moves = self.told_idle && self.activity.idle(Instant::now()) < self.stall;
-        self.told_idle &= !moves;
+        let moves = self.reported_idle && self.activity.idle(Instant::now()) < self.stall;
+        self.reported_idle &= !moves;
         moves.then(|| {
             let (index, sign) = self.activity.last_by().unzip();
             Moves { index, sign }
         })
     }
 
-    /// The descriptor that tells that stacks have been read.
-    pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
-        self.standing.wait_for()
-    }
-
-    /// Whether stacks take so long to be read that what there is of them must do.
-    pub fn are_stacks_overdue(&self) -> bool {
-        self.standing.is_overdue()
+    /// Whether [`Liveness::take_stacks`] will soon have some.
+    pub fn is_reading_stacks(&self) -> bool {
+        self.stack_jobs.is_reading()
     }
 
     /// Takes the stacks that have been read; returns the events to report.
     pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
-        let Some((subject, stacks)) = self.standing.take() else {
+        let Some((subject, stacks)) = self.stack_jobs.take() else {
             return Vec::new();
         };
         let number = match subject {
             Subject::One(index) => {
-                self.exceptions.looked(index, &stacks);
+                self.exceptions.take_stacks(index, &stacks);
                 return Vec::new();
             }
             Subject::All(number) => number,
         };
-        let stats: BTreeMap<i32, Stat> = procfs::pids()
-            .into_iter()
-            .filter_map(|pid| Some((pid, procfs::stat(pid)?)))
-            .collect();
-        let roots = running.iter().map(|one| (one.root.index, one.root.pid));
-        let roots: Vec<(u32, i32)> = roots.collect();
+        let stats = procfs::stats();
+        let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
         // a shell may stand before the trainer
-        let is_stopped = |family: &BTreeSet<i32>| {
-            let mut states = family.iter().map(|pid| stats[pid].state);
-            states.any(|state| matches!(state, 'T' | 't'))
-        };
+        let is_stopped = |pid: &i32| matches!(stats[pid].state, 'T' | 't');
+        let stopped = families
+            .into_iter()
+            .filter(|(_, family)| family.iter().any(is_stopped))
+            .map(|(index, _)| index)
+            .collect();
         let stands = Stands {
             number,
             idle_ms: millis(self.activity.idle(Instant::now())),
-            stopped: families(&stats, &roots)
-                .into_iter()
-                .filter(|(_, family)| is_stopped(family))
-                .map(|(index, _)| index)
-                .collect(),
+            stopped,
         };
         let stacks = stacks.into_iter().map(Event::Stack);
         stacks.chain([Event::Stands(stands)]).collect()
     }
-}
-
-/// A running process as the activity watch needs it. A graph server that listens works only for its
-/// clients, which would move too.
-fn watched(running: &Running) -> Watched {
-    Watched {
-        index: running.root.index,
-        pid: running.root.pid,
-        computes: running.root.role != Role::Server || !running.listens,
-    }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,92 @@
+//! Asks whoever listens on an abstract Unix socket. Anybody may have taken its name, and need not
+//! accept us nor answer.
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, UnixCredentials, connect, getsockopt, setsockopt,
+    socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// What the holder of a socket has answered.
+pub struct Answer {
+    /// Who it is, by the kernel, so that nobody can forge it.
+    pub peer: UnixCredentials,
+    pub bytes: Vec<u8>,
+    /// Whether the time was over before the end of the answer.
+    pub is_late: bool,
+}
+
+/// Sends a question to the holder of this name, and reads at most `most` bytes of the answer, all
+/// within the limit; `None` if the holder accepts nobody, so that there is no room for us.
+pub fn ask(
+    name: &str,
+    question: &[u8],
+    limit: Duration,
+    most: usize,
+) -> io::Result<Option<Answer>> {
+    let until = Instant::now() + limit;
+    let Some(stream) = connect_until(name, until)? else {
+        return Ok(None);
+    };
+    let peer = getsockopt(&stream, sockopt::PeerCredentials)?;
+    let mut stream = UnixStream::from(stream);
+    // who answers without waiting for a question may have gone already
+    let _ = stream.write_all(question);
+    let _ = stream.shutdown(Shutdown::Write);
+    let (mut bytes, mut buffer, mut is_late) = (Vec::new(), [0; 4096], false);
+    while bytes.len() < most {
+        let left = until.saturating_duration_since(Instant::now());
+        is_late = left.is_zero();
+        if is_late {
+            break;
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                _ => break,
+            },
+        }
+    }
+    Ok(Some(Answer {
+        peer,
+        bytes,
+        is_late,
+    }))
+}
+
+fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
+    let address = UnixAddr::new_abstract(name.as_bytes())?;
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let own = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        // none at all would be no limit
+        let micros = i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1);
+        setsockopt(&own, sockopt::SendTimeout, &TimeVal::microseconds(micros))?;
+        match connect(own.as_raw_fd(), &address) {
+            Ok(()) => return Ok(Some(own)),
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(Errno::EINTR) if !left.is_zero() => {}
+            Err(Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A public id that only who knows the token can make, for one purpose.
+pub fn id_of(purpose: &str, token: &str) -> String {
+    let key = blake3::derive_key(purpose, token.as_bytes());
+    key.iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

@@ -1,0 +1,171 @@
+//! Reads stacks in the supervisor of a job, for others.
+//!
+//! A kernel with Yama's ptrace_scope 1 lets only ancestors read a process: the supervisor of the
+//! job is one, the agent of a new login is not. So the supervisor listens on an abstract Unix
+//! socket, whose name is made of the job's token and its own process id, and reads for its own user
+//! the processes that it has started. A thread does that, while the supervisor itself goes on. The
+//! supervisor also tells there since when a process has written nothing, which only it knows.
+
+use super::reader;
+use crate::abstract_socket;
+use crate::processes::{self, ProcessHandle};
+use crate::procfs;
+use nix::sys::signal::SigSet;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use parking_lot::Mutex;
+use record::term::millis;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use wire::stacks::Reading;
+
+/// How long to wait for the question of a connection.
+const QUESTION_LIMIT: Duration = Duration::from_secs(2);
+/// How long to wait for an answer: as long as a reading may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// The same for since when a process is silent, which the supervisor knows without reading.
+const SILENCE_LIMIT: Duration = Duration::from_millis(500);
+/// More bytes than a question or an answer has.
+const MAX_BYTES: usize = 4 << 20;
+/// How many readings run at once. Others wait in the queue of the socket.
+const AT_ONCE: usize = 2;
+
+/// What somebody wants to know of a process.
+#[derive(Serialize, Deserialize)]
+enum Question {
+    /// Its [`Reading`].
+    Stacks { native: bool },
+    /// For how many milliseconds it has written nothing; nothing if the supervisor has not started
+    /// that process itself.
+    Silence,
+}
+
+/// When each process last wrote something, by process id.
+type Written = Arc<Mutex<HashMap<i32, Instant>>>;
+
+/// The supervisor's side.
+#[derive(Debug)]
+pub struct StackServer {
+    socket: UnixListener,
+    busy: Vec<JoinHandle<()>>,
+    written: Written,
+}
+
+impl StackServer {
+    /// Listens for the job with this token. `None` if that fails, because the job can run without
+    /// it.
+    pub fn open(token: &str) -> Option<StackServer> {
+        let name = name_of(token, std::process::id().cast_signed());
+        let address = SocketAddr::from_abstract_name(name).ok()?;
+        let socket = UnixListener::bind_addr(&address).ok()?;
+        socket.set_nonblocking(true).ok()?;
+        Some(StackServer {
+            socket,
+            busy: Vec::new(),
+            written: Written::default(),
+        })
+    }
+
+    /// Notes that a process was started, or has written something.
+    pub fn wrote(&self, pid: u32) {
+        self.written
+            .lock()
+            .insert(pid.cast_signed(), Instant::now());
+    }
+
+    /// The socket to wait for, if one more question can be served.
+    pub fn listening(&mut self) -> Option<BorrowedFd<'_>> {
+        self.busy.retain(|thread| !thread.is_finished());
+        (self.busy.len() < AT_ONCE).then(|| self.socket.as_fd())
+    }
+
+    /// Serves one connection; never waits.
+    pub fn serve(&mut self) {
+        let Ok((stream, _)) = self.socket.accept() else {
+            return;
+        };
+        let written = Arc::clone(&self.written);
+        let thread = std::thread::Builder::new()
+            .name(THREAD.to_owned())
+            .spawn(move || {
+                // another thread handles signals
+                let _ = SigSet::all().thread_block();
+                let _ = answer(stream, &written);
+            });
+        self.busy.extend(thread);
+    }
+}
+
+/// The name of the threads in which a panic ends only the thread.
+pub const THREAD: &str = "stacks";
+
+fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
+    let peer = getsockopt(&stream, PeerCredentials)?;
+    if peer.uid() != nix::unistd::geteuid().as_raw() {
+        return Ok(());
+    }
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(QUESTION_LIMIT))?;
+    stream.set_write_timeout(Some(QUESTION_LIMIT))?;
+    let mut text = Vec::new();
+    (&stream).take(MAX_BYTES as u64).read_to_end(&mut text)?;
+    let (process, question): (ProcessHandle, Question) = serde_json::from_slice(&text)?;
+    // nobody may read processes through us that are not ours
+    if !processes::find_below(std::process::id().cast_signed()).contains(&process) {
+        return Ok(());
+    }
+    let answer = match question {
+        Question::Stacks { native } => serde_json::to_vec(&reader::read(process, native, |_| ()))?,
+        Question::Silence => {
+            let silence = written.lock().get(&process.pid).map(Instant::elapsed);
+            serde_json::to_vec(&silence.map(millis))?
+        }
+    };
+    stream.write_all(&answer)
+}
+
+/// What the supervisor of this process reads of it; `None` if no supervisor reads for us.
+pub fn read(token: &str, process: ProcessHandle, native: bool) -> Option<Reading> {
+    ask(token, process, &Question::Stacks { native }, ANSWER_LIMIT)
+}
+
+/// For how long a process has written nothing, as its supervisor tells. `None` if no supervisor
+/// knows.
+pub fn silence(token: &str, process: ProcessHandle) -> Option<Duration> {
+    let silent_ms: Option<u64> = ask(token, process, &Question::Silence, SILENCE_LIMIT)?;
+    silent_ms.map(Duration::from_millis)
+}
+
+/// Asks the ancestors of a process for one that serves its job.
+fn ask<T: DeserializeOwned>(
+    token: &str,
+    process: ProcessHandle,
+    question: &Question,
+    limit: Duration,
+) -> Option<T> {
+    let question = serde_json::to_vec(&(process, question)).ok()?;
+    let stats = procfs::stats();
+    let ask_one = |supervisor| {
+        let name = name_of(token, supervisor);
+        let answer = abstract_socket::ask(&name, &question, limit, MAX_BYTES).ok()??;
+        // a stranger who took the name beforehand is not believed
+        let is_ours = answer.peer.uid() == nix::unistd::geteuid().as_raw();
+        is_ours.then(|| serde_json::from_slice(&answer.bytes).ok())?
+    };
+    processes::line_of(&stats, process.pid)
+        .skip(1)
+        .find_map(ask_one)
+}
+
+/// The name of the socket. The token cannot be derived from it.
+fn name_of(token: &str, supervisor: i32) -> String {
+    let id = abstract_socket::id_of("dgl-tools 2026 stacks of a job", token);
+    format!("dgl-tools/stacks/{id}/{supervisor}")
+}

@@ -1,0 +1,205 @@
+//! Reads where the job's processes stand. Their supervisor may do so because it is their ancestor
+//! (see [`crate::stacks::server`]). A thread reads, because that takes about 25 ms for each Python,
+//! while the supervisor goes on.
+
+use super::members::{self, Running};
+use crate::processes;
+use crate::procfs;
+use crate::stacks::{self, Known, server};
+use nix::sys::signal::SigSet;
+use std::collections::VecDeque;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use wire::job::Job;
+use wire::stacks::Stack;
+
+/// How many questions about one process may wait; further ones are dropped.
+const MAX_WAITING: usize = 16;
+/// All of a host are read in less, also where it has much else to do.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All processes, for the question of this number.
+    All(u32),
+    /// One process and its children.
+    One(u32),
+}
+
+/// Reads for one subject at a time; others wait.
+#[derive(Debug, Default)]
+pub struct StackJobs {
+    current: Option<StackJob>,
+    waiting: VecDeque<Subject>,
+    /// One that took too long. While it hangs nothing is read: another one would hang too.
+    stuck: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct StackJob {
+    subject: Subject,
+    begun: Instant,
+    /// `None` where there could be none.
+    thread: Option<JoinHandle<()>>,
+    stacks: Receiver<Stack>,
+}
+
+impl StackJobs {
+    /// Asks for a reading as soon as possible; whether there will be one. Too many others may wait.
+    /// The question about all processes always has its turn, because whoever asks it waits for an
+    /// answer; it takes the place of an earlier one, whose number counts no longer.
+    pub fn ask(&mut self, subject: Subject) -> bool {
+        if self.waiting.contains(&subject) {
+            return true;
+        }
+        if let Subject::All(_) = subject {
+            self.waiting.retain(|one| matches!(one, Subject::One(_)));
+            self.waiting.push_front(subject);
+            return true;
+        }
+        let has_room = self.waiting.len() < MAX_WAITING;
+        if has_room {
+            self.waiting.push_back(subject);
+        }
+        has_room
+    }
+
+    /// Begins with the next subject, unless there is none or one is being read.
+    pub fn begin(&mut self, job: &Job, running: &[Running]) {
+        if self.current.is_some() {
+            return;
+        }
+        let Some(subject) = self.waiting.pop_front() else {
+            return;
+        };
+        self.stuck.take_if(|thread| thread.is_finished());
+        let (sender, stacks) = mpsc::channel();
+        let thread = match self.stuck {
+            Some(_) => None,
+            None => spawn(job, running, subject, sender),
+        };
+        self.current = Some(StackJob {
+            subject,
+            begun: Instant::now(),
+            thread,
+            stacks,
+        });
+    }
+
+    pub fn is_reading(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// What was read, once that is all, or takes so long that what there is of it must do. Nothing
+    /// where reading has failed.
+    pub fn take(&mut self) -> Option<(Subject, Vec<Stack>)> {
+        let reads = |job: &StackJob| job.thread.as_ref().is_some_and(|one| !one.is_finished());
+        let job = self
+            .current
+            .take_if(|job| !reads(job) || job.begun.elapsed() >= LIMIT)?;
+        self.stuck = self.stuck.take().or(job.thread);
+        let mut stacks: Vec<Stack> = job.stacks.try_iter().collect();
+        stacks::name_all_parents(&mut stacks);
+        Some((job.subject, stacks))
+    }
+}
+
+/// Reads in a thread; `None` where there can be no more.
+fn spawn(
+    job: &Job,
+    running: &[Running],
+    subject: Subject,
+    stacks: Sender<Stack>,
+) -> Option<JoinHandle<()>> {
+    let (job, running) = (job.clone(), running.to_vec());
+    let work = move || {
+        // signals are for the thread that deals with them
+        let _ = SigSet::all().thread_block();
+        for known in known_processes(&job.token, &running, subject) {
+            let _ = stacks.send(stacks::read_known(&job.name, &known));
+        }
+    };
+    let name = server::THREAD.to_owned();
+    thread::Builder::new().name(name).spawn(work).ok()
+}
+
+/// The processes to read, each with its role in the job.
+fn known_processes(token: &str, running: &[Running], subject: Subject) -> Vec<Known> {
+    let stats = procfs::stats();
+    let root_of = |pid| {
+        let mut line = processes::line_of(&stats, pid);
+        line.find_map(|pid| running.iter().find(|one| one.pid == pid))
+    };
+    let known = |process: processes::ProcessHandle| {
+        let root = root_of(process.pid);
+        let is_meant = match subject {
+            Subject::All(_) => true,
+            Subject::One(index) => root.is_some_and(|root| root.index == index),
+        };
+        is_meant.then(|| Known {
+            process,
+            role: root.map(|root| root.role),
+            rank: root.map(|root| root.rank),
+        })
+    };
+    let members = members::of_job(token).into_iter();
+    members.filter_map(known).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_about_all_always_has_its_turn() {
+        let mut jobs = StackJobs::default();
+        let one = (0..20).map(|index| jobs.ask(Subject::One(index)));
+        assert_eq!(one.filter(|has_turn| *has_turn).count(), MAX_WAITING);
+        assert!(jobs.ask(Subject::All(1)) && jobs.ask(Subject::All(2)));
+        let all: Vec<Subject> = jobs.waiting.iter().copied().take(2).collect();
+        assert_eq!(all, [Subject::All(2), Subject::One(0)]);
+    }
+
+    #[test]
+    fn one_that_hangs_is_given_up_and_nothing_is_read_beside_it() {
+        let mut jobs = StackJobs::default();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (sender, stacks) = mpsc::channel();
+        sender.send(Stack::default()).unwrap();
+        jobs.current = Some(StackJob {
+            subject: Subject::All(1),
+            begun: Instant::now().checked_sub(LIMIT).unwrap(),
+            thread: Some(thread::spawn(move || {
+                let _ = wait.recv();
+            })),
+            stacks,
+        });
+        let (subject, read) = jobs.take().unwrap();
+        assert_eq!((subject, read.len()), (Subject::All(1), 1));
+
+        let job = Job {
+            name: "try7".to_owned(),
+            token: "0".repeat(32),
+            host: 0,
+            address: std::net::Ipv4Addr::LOCALHOST,
+            hosts: 1,
+            grace_ms: 0,
+            host_timeout_ms: 0,
+        };
+        let ask = |jobs: &mut StackJobs, number| {
+            jobs.ask(Subject::All(number));
+            jobs.begin(&job, &[]);
+            let reads = jobs.current.as_ref().unwrap().thread.is_some();
+            let taken = std::iter::repeat_with(|| jobs.take()).find_map(|taken| taken);
+            (reads, taken.unwrap().0)
+        };
+        assert_eq!(ask(&mut jobs, 2), (false, Subject::All(2)));
+        drop(go_on);
+        while jobs.stuck.as_ref().is_some_and(|one| !one.is_finished()) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(ask(&mut jobs, 3), (true, Subject::All(3)));
+    }
+}
