@@ -6,46 +6,30 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use rustix::process::{PidfdFlags, pidfd_open};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// What KILL has not ended after this time hangs in the kernel, and is left to it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
-/// How often a program is looked at on Linux before 5.3, which has no pidfd.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How often to check whether a program has ended that writes nothing.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at once: what a pipe holds.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// The process groups of the programs that run now, which have not been waited for.
 static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-fn running() -> MutexGuard<'static, BTreeSet<u32>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Kills all programs that run, because this process is about to end. No other begins before that.
 pub fn kill_all() {
-    let until = Instant::now() + KILL_LIMIT;
-    loop {
-        let groups = match RUNNING.try_lock() {
-            Ok(groups) => groups,
-            Err(TryLockError::Poisoned(groups)) => groups.into_inner(),
-            // one is just being started, which may hang in its folder
-            Err(TryLockError::WouldBlock) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(10));
-                continue;
-            }
-            Err(TryLockError::WouldBlock) => return,
-        };
+    // otherwise one is just being started, which may hang in its folder
+    if let Some(groups) = RUNNING.try_lock_for(KILL_LIMIT) {
         groups.iter().for_each(|group| kill_group(*group));
         std::mem::forget(groups);
-        return;
     }
 }
 
@@ -83,7 +67,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
         .stderr(writer)
         .process_group(0);
     let mut child = {
-        let mut running = running();
+        let mut running = RUNNING.lock();
         let child = command.spawn()?;
         running.insert(child.id());
         child
@@ -95,7 +79,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
     if !matches!(heard, Ok(true)) {
         kill_group(child.id());
     }
-    running().remove(&child.id());
+    RUNNING.lock().remove(&child.id());
     let status = match heard? {
         true => Some(child.wait()?),
         false => {
@@ -116,8 +100,6 @@ fn listen(
 ) -> io::Result<bool> {
     let until = Instant::now() + limit;
     let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-    let ending = rustix::process::Pid::from_raw(pid.as_raw())
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut is_open = true;
     loop {
         // in this order, so that all that it has written before its end is read
@@ -129,14 +111,9 @@ fn listen(
         }
         let mut fds = Vec::new();
         fds.extend(is_open.then(|| PollFd::new(reader.as_fd(), PollFlags::POLLIN)));
-        let own = ending.as_ref().map(|ending| ending.as_fd());
-        fds.extend(own.map(|own| PollFd::new(own, PollFlags::POLLIN)));
-        let pause = own.map_or(PAUSE, |_| Duration::from_secs(60));
-        // rounded up, so that the last wait is not a busy one
-        let wait = left.min(pause).as_millis() + 1;
         match poll(
             &mut fds,
-            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX),
+            PollTimeout::try_from(left.min(PAUSE)).unwrap_or(PollTimeout::MAX),
         ) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),

@@ -10,8 +10,8 @@ mod topology;
 
 pub use host::{HostCounters, free_bytes, host_counters, memory_use};
 pub use process::{
-    Environment, IoCounts, MappedFile, Mapping, Stat, command_line, environment, io, mapped_files,
-    mapped_ranges, mappings, pids, socket_inodes, stat, stats, status,
+    Environment, IoCounts, Mapping, Stat, command_line, environment, io, mappings, pids,
+    socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, switches, threads};
@@ -66,18 +66,18 @@ fn ticks_per_second() -> u64 {
 
 /// Main memory in bytes.
 pub fn memory_bytes() -> Option<u64> {
-    total_memory(&fs::read_to_string("/proc/meminfo").ok()?)
+    kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-fn total_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
+/// The number behind a key at the beginning of a line.
+pub fn number_of(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The same for a number of KiB, in bytes.
+fn kib_of(text: &str, key: &str) -> Option<u64> {
+    number_of(text, key)?.checked_mul(1024)
 }
 
 /// How many TCP segments were sent again in this network namespace since it was made.
@@ -145,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_meminfo() {
-        assert_eq!(
-            total_memory("MemTotal:       16318412 kB\nMemFree:  1 kB\n"),
-            Some(16_318_412 * 1024)
-        );
-        assert_eq!(total_memory("MemFree: 1 kB\n"), None);
+    fn numbers_behind_keys() {
+        let text = "MemTotal:       16318412 kB\nUid:\t7\t8\nMemFree:\n";
+        assert_eq!(kib_of(text, "MemTotal:"), Some(16_318_412 * 1024));
+        assert_eq!(number_of(text, "Uid:"), Some(7));
+        assert_eq!(number_of(text, "MemFree:"), None);
+        assert_eq!(number_of(text, "Total:"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Only files that lie directly in /dev/shm, are regular files of this user, and are the very files
 //! that were mapped or listed (by device and inode, not by name) are ever removed.
 
-use crate::procfs::{self, MappedFile};
+use crate::procfs::{self, Mapping};
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
@@ -44,16 +44,17 @@ pub struct DglFile {
 /// The files in /dev/shm that these processes map.
 pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
     pids.into_iter()
-        .flat_map(|pid| procfs::mapped_files(pid, FOLDER))
+        .flat_map(|pid| procfs::mappings(pid, FOLDER))
         .filter_map(shm_file)
         .collect()
 }
 
 /// A mapped file in /dev/shm itself. Files in folders below do not count, because another user may
 /// have made the folder.
-fn shm_file(mapped: MappedFile) -> Option<ShmFile> {
-    let name = mapped.path.strip_prefix(FOLDER.as_bytes())?.to_vec();
-    let is_direct = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
+fn shm_file(mapped: Mapping) -> Option<ShmFile> {
+    let name = mapped.path.strip_prefix(FOLDER).ok()?;
+    // a path of one word has no file name if that is `..`
+    let is_direct = name.file_name() == Some(name.as_os_str());
     is_direct.then(|| ShmFile {
         name: name.into(),
         device: mapped.device,
@@ -203,7 +204,7 @@ fn device_of(stat: &FileStat) -> (u32, u32) {
 fn mapped_by_anyone() -> BTreeMap<Key, i32> {
     let mut mapped = BTreeMap::new();
     for pid in procfs::pids() {
-        for file in procfs::mapped_files(pid, FOLDER) {
+        for file in procfs::mappings(pid, FOLDER) {
             for device in [Some(file.device), None] {
                 mapped.entry((device, file.inode)).or_insert(pid);
             }
@@ -326,10 +327,14 @@ mod tests {
             ("/dev/shm/..", None),
         ];
         for (path, name) in table {
-            let file = shm_file(MappedFile {
+            let file = shm_file(Mapping {
+                range: 0..1,
+                offset: 0,
+                is_code: false,
                 device: (0, 1),
                 inode: 7,
-                path: path.as_bytes().to_vec(),
+                path: path.into(),
+                is_deleted: false,
             });
             assert_eq!(
                 file.map(|file| file.name.0),

@@ -1,6 +1,7 @@
 //! What the kernel counts for the whole host.
 
 use nix::sys::statvfs::statvfs;
+use super::kib_of;
 use std::fs;
 use std::path::Path;
 
@@ -127,17 +128,9 @@ fn disk_bytes(stats: &str, disks: &[String]) -> (u64, u64) {
 
 /// Memory that a program could not get, and all memory.
 fn memory(meminfo: &str) -> (u64, u64) {
-    let bytes = |key: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim()
-            .strip_suffix(" kB")?
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(1024)
-    };
-    let all = bytes("MemTotal:").unwrap_or(0);
+    let all = kib_of(meminfo, "MemTotal:").unwrap_or(0);
     // Linux before 3.14 does not tell what is available
-    let available = bytes("MemAvailable:").or_else(|| bytes("MemFree:"));
+    let available = kib_of(meminfo, "MemAvailable:").or_else(|| kib_of(meminfo, "MemFree:"));
     (all.saturating_sub(available.unwrap_or(0)), all)
 }
 

@@ -1,10 +1,13 @@
 //! The files of one process in /proc. They disappear with the process, so every reader may find
 //! nothing.
 
+use super::{kib_of, number_of};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read as _;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// How much of a command line is read.
@@ -101,11 +104,7 @@ pub fn io(pid: i32) -> Option<IoCounts> {
 }
 
 fn parse_io(text: &str) -> Option<IoCounts> {
-    let count = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().parse::<u64>().ok()
-    };
-    let sum = |one: &str, other: &str| count(one)?.checked_add(count(other)?);
+    let sum = |one, other| number_of(text, one)?.checked_add(number_of(text, other)?);
     Some(IoCounts {
         disk_bytes: sum("read_bytes:", "write_bytes:")?,
         file_bytes: sum("rchar:", "wchar:")?,
@@ -132,20 +131,11 @@ pub fn status(pid: i32) -> Option<Status> {
 }
 
 fn parse_status(text: &str) -> Option<Status> {
-    let word = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.split_ascii_whitespace().next()
-    };
-    // a zombie has none
-    let bytes = |key: &str| {
-        word(key)
-            .and_then(|kib| kib.parse::<u64>().ok()?.checked_mul(1024))
-            .unwrap_or(0)
-    };
     Some(Status {
-        uid: word("Uid:")?.parse().ok()?,
-        rss_bytes: bytes("VmRSS:"),
-        shm_bytes: bytes("RssShmem:"),
+        uid: u32::try_from(number_of(text, "Uid:")?).ok()?,
+        // a zombie has none
+        rss_bytes: kib_of(text, "VmRSS:").unwrap_or(0),
+        shm_bytes: kib_of(text, "RssShmem:").unwrap_or(0),
     })
 }
 
@@ -191,90 +181,56 @@ pub fn command_line(pid: i32) -> Option<String> {
     Some(words.trim_end().to_owned())
 }
 
-/// A file that a process maps: /proc/PID/maps.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MappedFile {
-    /// The device: major and minor number.
-    pub device: (u32, u32),
-    /// The inode on that device.
-    pub inode: u64,
-    /// The path at the time of mapping.
-    pub path: Vec<u8>,
-}
-
-/// Reads /proc/PID/maps for the files whose path begins with `prefix`.
-pub fn mapped_files(pid: i32, prefix: &str) -> Vec<MappedFile> {
-    let text = fs::read(path(pid, "maps")).unwrap_or_default();
-    parse_maps(&text, prefix).collect()
-}
-
-/// `ADDRESSES RIGHTS OFFSET MAJOR:MINOR INODE   PATH`.
-fn parse_maps<'a>(text: &'a [u8], prefix: &'a str) -> impl Iterator<Item = MappedFile> + 'a {
-    text.split(|byte| *byte == b'\n').filter_map(move |line| {
-        let at_path = line.iter().position(|byte| *byte == b'/')?;
-        let (head, path) = line.split_at(at_path);
-        // most lines are skipped after this
-        let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-        path.strip_prefix(prefix.as_bytes())?;
-        let mut words = std::str::from_utf8(head)
-            .ok()?
-            .split_ascii_whitespace()
-            .skip(3);
-        let (major, minor) = words.next()?.split_once(':')?;
-        let device = (
-            u32::from_str_radix(major, 16).ok()?,
-            u32::from_str_radix(minor, 16).ok()?,
-        );
-        Some(MappedFile {
-            device,
-            inode: words.next()?.parse().ok()?,
-            path: path.to_owned(),
-        })
-    })
-}
-
-/// A part of a file that a process maps.
+/// A part of the memory of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it is in the process's memory.
     pub range: Range<u64>,
     /// Where it begins in the file.
     pub offset: u64,
     /// What is there can be run.
     pub is_code: bool,
-    /// The file. One that was deleted has none that could be read, and is left out.
-    pub path: String,
+    /// The device of the file: major and minor number.
+    pub device: (u32, u32),
+    /// The inode on that device.
+    pub inode: u64,
+    /// The path of the file at the time of mapping; empty for memory that is no file's.
+    pub path: PathBuf,
+    /// Whether the file has no name any more.
+    pub is_deleted: bool,
 }
 
-/// Reads /proc/PID/maps for what files hold.
-pub fn mappings(pid: i32) -> Vec<Mapping> {
+/// Reads /proc/PID/maps for the files whose path begins with `prefix`; with an empty one for all
+/// memory.
+pub fn mappings(pid: i32, prefix: &str) -> Vec<Mapping> {
     let text = fs::read(path(pid, "maps")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    text.lines().filter_map(parse_mapping).collect()
+    let lines = text.split(|byte| *byte == b'\n');
+    lines
+        .filter_map(|line| parse_mapping(line, prefix))
+        .collect()
 }
 
-/// The same for all of its memory: where each part is.
-pub fn mapped_ranges(pid: i32) -> Vec<Range<u64>> {
-    let text = fs::read(path(pid, "maps")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    text.lines().filter_map(parse_range).collect()
-}
-
-fn parse_range(line: &str) -> Option<Range<u64>> {
-    let (begin, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+/// `BEGIN-END RIGHTS OFFSET MAJOR:MINOR INODE   PATH`.
+fn parse_mapping(line: &[u8], prefix: &str) -> Option<Mapping> {
+    let at_path = line.iter().position(|byte| *byte == b'/');
+    let (head, path) = line.split_at(at_path.unwrap_or(line.len()));
+    // most lines are skipped after this
+    path.strip_prefix(prefix.as_bytes())?;
+    let whole = path.strip_suffix(b" (deleted)");
+    let mut words = std::str::from_utf8(head).ok()?.split_ascii_whitespace();
     let number = |text| u64::from_str_radix(text, 16).ok();
-    Some(number(begin)?..number(end)?)
-}
-
-fn parse_mapping(line: &str) -> Option<Mapping> {
-    let (head, path) = line.split_at(line.find('/')?);
-    let mut words = head.split_ascii_whitespace().skip(1);
-    let rights = words.next()?;
-    (!path.ends_with(" (deleted)")).then_some(Mapping {
-        range: parse_range(head)?,
-        offset: u64::from_str_radix(words.next()?, 16).ok()?,
-        is_code: rights.contains('x'),
-        path: path.to_owned(),
+    let part = |text| u32::from_str_radix(text, 16).ok();
+    let (begin, end) = words.next()?.split_once('-')?;
+    let is_code = words.next()?.contains('x');
+    let offset = number(words.next()?)?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    Some(Mapping {
+        range: number(begin)?..number(end)?,
+        offset,
+        is_code,
+        device: (part(major)?, part(minor)?),
+        inode: words.next()?.parse().ok()?,
+        path: OsStr::from_bytes(whole.unwrap_or(path)).into(),
+        is_deleted: whole.is_some(),
     })
 }
 
@@ -300,30 +256,6 @@ fn socket_inode(link: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_of_which_file_is_where_in_memory() {
-        let library = "7f00-7fc0 r-xp 00001000 08:01 42   /usr/lib/lib x.so";
-        let mapping = parse_mapping(library).unwrap();
-        assert_eq!((mapping.range, mapping.offset), (0x7f00..0x7fc0, 0x1000));
-        assert_eq!(
-            (mapping.is_code, &*mapping.path),
-            (true, "/usr/lib/lib x.so")
-        );
-        let table = [
-            ("7f00-7fc0 rw-p 00000000 00:00 0", Some(0x7f00..0x7fc0)),
-            (
-                "7f00-7fc0 r-xp 00000000 08:01 42 /a (deleted)",
-                Some(0x7f00..0x7fc0),
-            ),
-            ("wrong", None),
-            ("", None),
-        ];
-        for (line, range) in table {
-            assert_eq!(parse_mapping(line), None, "{line}");
-            assert_eq!(parse_range(line), range, "{line}");
-        }
-    }
 
     #[test]
     fn a_stat_whatever_the_process_calls_itself() {
@@ -411,23 +343,51 @@ mod tests {
     }
 
     #[test]
-    fn mapped_files_by_device_and_number() {
-        let text = b"7f00-7f01 rw-s 00000000 00:1a 42                         /dev/shm/a b \
-            (deleted)\n\
-            7f01-7f02 r-xp 00000000 fd:01 9    /usr/lib/dev/shm/libc.so\n\
-            7f02-7f03 rw-s 00000000 0:1a 43 /dev/shm/folder/c\n\
-            7f03-7f04 rw-p 00000000 00:00 0\n7ffc-7ffd rw-p 00000000 00:00 0 [stack]\nbroken \
-            /dev/shm/x\n";
-        let found: Vec<_> = parse_maps(text, "/dev/shm/")
-            .map(|file| (file.device, file.inode, file.path))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ((0, 26), 42, b"/dev/shm/a b".to_vec()),
-                ((0, 26), 43, b"/dev/shm/folder/c".to_vec())
-            ]
+    fn parts_of_memory() {
+        let mapping = |range, offset, is_code, device, inode, path: &str, is_deleted| Mapping {
+            range,
+            offset,
+            is_code,
+            device,
+            inode,
+            path: path.into(),
+            is_deleted,
+        };
+        let library = mapping(
+            0x7f00..0x7fc0,
+            0x1000,
+            true,
+            (8, 1),
+            42,
+            "/usr/lib x.so",
+            false,
         );
+        let deleted = mapping(0x7f00..0x7f01, 0, false, (0, 26), 42, "/dev/shm/a b", true);
+        let stack = mapping(0x7ffc..0x7ffd, 0, false, (0, 0), 0, "", false);
+        let table = [
+            (
+                "7f00-7fc0 r-xp 00001000 08:01 42   /usr/lib x.so",
+                "",
+                Some(library),
+            ),
+            (
+                "7f01-7f02 r-xp 0 fd:01 9    /usr/lib/dev/shm/libc.so",
+                "/dev/shm/",
+                None,
+            ),
+            (
+                "7f00-7f01 rw-s 0 00:1a 42  /dev/shm/a b (deleted)",
+                "/dev/shm/",
+                Some(deleted),
+            ),
+            ("7ffc-7ffd rw-p 0 00:00 0 [stack]", "", Some(stack)),
+            ("7ffc-7ffd rw-p 0 00:00 0 [stack]", "/", None),
+            ("broken /dev/shm/x", "/dev/shm/", None),
+            ("", "", None),
+        ];
+        for (line, prefix, expected) in table {
+            assert_eq!(parse_mapping(line.as_bytes(), prefix), expected, "{line}");
+        }
     }
 
     #[test]

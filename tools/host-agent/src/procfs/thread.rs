@@ -1,5 +1,6 @@
 //! The files of one thread in /proc. What has ended has none.
 
+use super::number_of;
 use std::fs;
 
 /// The threads of a process.
@@ -24,11 +25,8 @@ pub fn switches(pid: i32, tid: u32) -> Option<u64> {
 }
 
 fn parse_switches(text: &str) -> Option<u64> {
-    let count = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.trim().parse::<u64>().ok()
-    };
-    count("voluntary_ctxt_switches:")?.checked_add(count("nonvoluntary_ctxt_switches:")?)
+    let voluntary = number_of(text, "voluntary_ctxt_switches:")?;
+    voluntary.checked_add(number_of(text, "nonvoluntary_ctxt_switches:")?)
 }
 
 #[cfg(test)]

@@ -9,8 +9,10 @@ use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
+use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Thread, Why};
 
@@ -67,13 +69,10 @@ pub fn read(
 /// Whether the program itself or one of its libraries is a Python interpreter. Other programs, such
 /// as a shell, need not be searched.
 fn has_python(pid: i32) -> bool {
-    let is_python = |path: &[u8]| {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        name.windows(6).any(|part| part == b"python")
-    };
-    procfs::mapped_files(pid, "/")
+    let is_python = |name: &OsStr| name.as_bytes().windows(6).any(|part| part == b"python");
+    procfs::mappings(pid, "/")
         .iter()
-        .any(|file| is_python(&file.path))
+        .any(|mapping| mapping.path.file_name().is_some_and(is_python))
 }
 
 enum Problem {
@@ -148,7 +147,8 @@ fn thread(pid: i32, trace: &StackTrace) -> Thread {
 fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
     if threads.iter().any(|thread| thread.tid.is_none()) {
         let stacks = native::stack_pointers(pid);
-        let ranges = procfs::mapped_ranges(pid);
+        let all = procfs::mappings(pid, "").into_iter();
+        let ranges: Vec<Range<u64>> = all.map(|mapping| mapping.range).collect();
         for (thread, trace) in threads.iter_mut().zip(traces) {
             let tid = || by_stack(trace.thread_id, &stacks, &ranges);
             thread.tid = thread.tid.or_else(tid);

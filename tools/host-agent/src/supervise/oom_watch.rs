@@ -1,7 +1,7 @@
 //! Finds out whether the kernel killed a process because memory ran out, by the kernel's own
 //! counter, that of the process' cgroup if there is one.
 
-use crate::procfs::cgroup::memory_groups;
+use crate::procfs::{self, cgroup::memory_groups};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,15 +78,7 @@ fn counter_of(pid: u32) -> PathBuf {
 }
 
 fn read(path: &Path) -> Option<u64> {
-    count(&fs::read_to_string(path).ok()?)
-}
-
-fn count(text: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))?
-        .trim()
-        .parse()
-        .ok()
+    procfs::number_of(&fs::read_to_string(path).ok()?, "oom_kill ")
 }
 
 /// The files with counters that may count for a process, the closest first.
@@ -157,18 +149,5 @@ mod tests {
         watch.age(after(9));
         assert!(!watch.killed(1), "that was long ago");
         fs::remove_file(&file).unwrap();
-    }
-
-    #[test]
-    fn the_count_in_each_file() {
-        assert_eq!(
-            count("low 0\noom 3\noom_kill 2\noom_group_kill 0\n"),
-            Some(2)
-        );
-        assert_eq!(
-            count("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"),
-            Some(7)
-        );
-        assert_eq!(count("nr_free_pages 3\n"), None);
     }
 }

@@ -14,6 +14,7 @@ use object::{Endianness, SymbolIndex};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::Path;
 
 /// Tables of so many bytes belong to no library that anybody has.
 const MAX_TABLE: u64 = 256 << 20;
@@ -27,14 +28,17 @@ pub struct Files<'m> {
     pid: i32,
     mappings: Vec<&'m Mapping>,
     /// Of each path once.
-    opened: Vec<(&'m str, OnceCell<Option<ReadCache<File>>>)>,
+    opened: Vec<(&'m Path, OnceCell<Option<ReadCache<File>>>)>,
 }
 
 impl<'m> Files<'m> {
     /// None is opened yet.
     pub fn of(pid: i32, all: &'m [Mapping]) -> Files<'m> {
-        let mappings: Vec<&Mapping> = all.iter().filter(|one| one.is_code).collect();
-        let mut opened: Vec<(&str, OnceCell<_>)> = Vec::new();
+        let mappings: Vec<&Mapping> = all
+            .iter()
+            .filter(|one| one.is_code && !one.is_deleted)
+            .collect();
+        let mut opened: Vec<(&Path, OnceCell<_>)> = Vec::new();
         for mapping in &mappings {
             if !opened.iter().any(|(path, _)| *path == mapping.path) {
                 opened.push((&mapping.path, OnceCell::new()));
@@ -51,7 +55,8 @@ impl<'m> Files<'m> {
         let (path, cell) = self.opened.get(at)?;
         // as the process sees it, in a container say; another file may have the name now
         let open = || {
-            let file = File::open(format!("/proc/{}/root{path}", self.pid)).ok()?;
+            let root = format!("/proc/{}/root", self.pid);
+            let file = File::open(Path::new(&root).join(path.strip_prefix("/").ok()?)).ok()?;
             Some(ReadCache::new(file))
         };
         cell.get_or_init(open).as_ref()
@@ -85,7 +90,7 @@ impl<'f> Images<'f> {
     fn find(&self, address: u64) -> Option<(usize, u64)> {
         let holds = |one: &&&Mapping| one.range.contains(&address);
         let mapping = self.files.mappings.iter().find(holds)?;
-        let is_its = |(path, _): &(&str, _)| *path == mapping.path;
+        let is_its = |(path, _): &(&Path, _)| *path == mapping.path;
         let at = self.files.opened.iter().position(is_its)?;
         Some((at, address - mapping.range.start + mapping.offset))
     }
@@ -113,8 +118,8 @@ impl<'f> Images<'f> {
         let Some((at, offset)) = self.find(place) else {
             return "? (no file)".to_owned();
         };
-        let path = self.files.opened[at].0;
-        let file = path.rsplit('/').next().unwrap_or(path);
+        let file = self.files.opened[at].0.file_name();
+        let file = file.unwrap_or_default().to_string_lossy();
         let Some((image, address)) = self
             .image(at)
             .and_then(|one| Some((one, one.address(offset)?)))

@@ -35,7 +35,7 @@ pub struct Native {
 /// What holds each of these threads of a process, by their numbers in the kernel; nothing of one
 /// that computes. The frames end at the Python function that called them.
 pub fn read(pid: i32, threads: &[Option<u32>]) -> Vec<Native> {
-    let maps = procfs::mappings(pid);
+    let maps = procfs::mappings(pid, "/");
     let files = Files::of(pid, &maps);
     let images = Images::of(&files);
     let held = |(at, tid): (usize, &Option<u32>)| {
