@@ -137,7 +137,7 @@ pub struct Unreadable {
 }
 
 /// A reason not to read a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The kernel does not let us read its memory.

@@ -1,6 +1,8 @@
 //! The stacks for people: threads that stand at the same place are shown once, with their
 //! processes.
 
+use indexmap::IndexMap;
+use record::cpus;
 use record::stacks::{self, Comparison, Member};
 use record::term;
 use record::{Role, Stack, Thread};
@@ -12,22 +14,34 @@ const OTHER_FRAMES: usize = 6;
 /// How many processes without a rank are named one by one.
 const NAMED: usize = 8;
 
-/// Threads that stand at the same place.
-#[derive(Debug, PartialEq)]
-struct Group<'a> {
+/// Where threads stand.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place<'a> {
     kind: Kind,
     /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
     /// What the innermost frame has called, where that was asked for.
-    native: (Option<&'a str>, &'a [String]),
-    /// Its processes: host, rank and process id.
-    holders: Vec<(u32, Option<u32>, u32)>,
+    system_call: Option<&'a str>,
+    native: &'a [String],
+}
+
+/// The threads that stand at one place.
+#[derive(Debug, Default)]
+struct Threads {
+    holders: Vec<Holder>,
     active: usize,
 }
 
+/// A process: host, rank and process id.
+type Holder = (u32, Option<u32>, u32);
+
+fn holder(stack: &Stack) -> Holder {
+    (stack.host, stack.rank, stack.pid)
+}
+
 /// Processes of the same kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     role: Option<Role>,
     is_child: bool,
@@ -42,62 +56,46 @@ impl Kind {
     }
 
     /// The order on the screen: a job is about its trainers, and servers mostly wait for them.
-    fn place(self) -> (usize, bool) {
-        let place = match self.role {
+    fn order(self) -> (usize, bool) {
+        let order = match self.role {
             Some(Role::Trainer | Role::Worker) => 0,
             Some(Role::Server) => 1,
             None => 2,
         };
-        (place, self.is_child)
+        (order, self.is_child)
     }
 }
 
 /// All groups, the most telling first: main threads before others, trainers before servers, those
 /// that stand elsewhere than the others before these, and of several places where the same
 /// processes stand the one with the fewest.
-fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> Vec<Group<'a>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Place<'a>, Threads> {
+    let mut groups: IndexMap<Place<'_>, Threads> = IndexMap::new();
     for stack in stacks {
         for thread in &stack.threads {
-            let (kind, name) = (Kind::of(stack), name(thread));
-            let holder = (stack.host, stack.rank, stack.pid);
-            let active = usize::from(thread.active);
-            let native = (thread.system_call.as_deref(), &thread.native[..]);
-            let place = (name, &thread.frames[..], native);
-            match groups
-                .iter_mut()
-                .find(|one| one.kind == kind && (one.name, one.frames, one.native) == place)
-            {
-                Some(group) => {
-                    group.holders.push(holder);
-                    group.active += active;
-                }
-                None => groups.push(Group {
-                    kind,
-                    name,
-                    frames: &thread.frames,
-                    native,
-                    holders: vec![holder],
-                    active,
-                }),
-            }
+            let place = Place {
+                kind: Kind::of(stack),
+                name: name(thread),
+                frames: &thread.frames,
+                system_call: thread.system_call.as_deref(),
+                native: &thread.native,
+            };
+            let threads = groups.entry(place).or_default();
+            threads.holders.push(holder(stack));
+            threads.active += usize::from(thread.active);
         }
     }
     let outliers = comparison.outliers().iter().flat_map(|one| &one.members);
     let outliers: Vec<Member> = outliers.copied().collect();
-    let is_outlier = |group: &Group| {
-        let members = group
-            .holders
-            .iter()
-            .map(|(_, rank, _)| group.kind.role.zip(*rank));
-        members.flatten().any(|member| outliers.contains(&member))
-    };
-    groups.sort_by_cached_key(|one| {
+    groups.sort_by_cached_key(|place, threads| {
+        let holders = threads.holders.iter();
+        let mut members = holders.filter_map(|(_, rank, _)| place.kind.role.zip(*rank));
+        let is_outlier = members.any(|member| outliers.contains(&member));
         (
-            one.name.is_some(),
-            one.kind.place(),
-            !is_outlier(one),
-            one.holders.len(),
+            place.name.is_some(),
+            place.kind.order(),
+            !is_outlier,
+            threads.holders.len(),
         )
     });
     groups
@@ -127,57 +125,55 @@ pub fn text(stacks: &[Stack]) -> String {
         text.push(format!("{}.\n", term::plain(&sentence)));
     }
     let groups = groups(stacks, &comparison);
-    text.extend(groups.iter().map(|group| group_text(group, stacks)));
+    text.extend(
+        groups
+            .iter()
+            .map(|(place, threads)| group_text(place, threads, stacks)),
+    );
     text.extend(unread(stacks));
     text.join("\n")
 }
 
-fn group_text(group: &Group<'_>, stacks: &[Stack]) -> String {
+fn group_text(place: &Place<'_>, threads: &Threads, stacks: &[Stack]) -> String {
     let all = stacks
         .iter()
-        .filter(|one| Kind::of(one) == group.kind && !one.threads.is_empty())
+        .filter(|one| Kind::of(one) == place.kind && !one.threads.is_empty())
         .count();
-    let who = who(group.kind, &group.holders);
-    let processes: BTreeSet<_> = group
-        .holders
-        .iter()
-        .map(|(host, _, pid)| (host, pid))
-        .collect();
-    let mut head = match group.name {
-        Some(name) => format!("thread {} of {who}", term::plain(name)),
-        None => who,
+    let who = who(place.kind, &threads.holders);
+    let processes: BTreeSet<&Holder> = threads.holders.iter().collect();
+    let (mut head, shown) = match place.name {
+        Some(name) => (
+            format!("thread {} of {who}", term::plain(name)),
+            OTHER_FRAMES,
+        ),
+        None => (who, MAIN_FRAMES),
     };
     if processes.len() < all {
         head += &format!(" ({} of {all})", processes.len());
     }
-    head += match group.active {
+    head += match threads.active {
         0 => ", waiting",
-        active if active == group.holders.len() => ", computing",
+        active if active == threads.holders.len() => ", computing",
         _ => "",
     };
-    let shown = match group.name {
-        None => MAIN_FRAMES,
-        Some(_) => OTHER_FRAMES,
-    };
     let mut text = format!("{head}:\n");
-    let (call, native) = group.native;
-    if let Some(call) = call {
+    if let Some(call) = place.system_call {
         text += &format!("    in the system call {}\n", term::plain(call));
     }
-    for frame in native.iter().chain(group.frames.iter().take(shown)) {
+    for frame in place.native.iter().chain(place.frames.iter().take(shown)) {
         text += &format!("    {}\n", term::plain(frame));
     }
-    if group.frames.is_empty() {
+    if place.frames.is_empty() {
         text += "    in no Python function\n";
     }
-    if group.frames.len() > shown {
-        text += &format!("    … called by {} more\n", group.frames.len() - shown);
+    if place.frames.len() > shown {
+        text += &format!("    … called by {} more\n", place.frames.len() - shown);
     }
     text
 }
 
 /// The processes of a group: `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
-fn who(kind: Kind, holders: &[(u32, Option<u32>, u32)]) -> String {
+fn who(kind: Kind, holders: &[Holder]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
         let named: Vec<String> = holders
@@ -191,8 +187,9 @@ fn who(kind: Kind, holders: &[(u32, Option<u32>, u32)]) -> String {
             _ => format!("{} and {more} more", named.join(", ")),
         };
     };
-    let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let role = format!("{}{} {}", role.name(), plural(ranks.len()), spans(&ranks));
+    let plural = if ranks.len() == 1 { "" } else { "s" };
+    let spans = cpus::list(ranks).replace(',', ", ");
+    let role = format!("{}{plural} {spans}", role.name());
     match (kind.is_child, holders.len()) {
         (false, _) => role,
         (true, 1) => format!("a child of {role}"),
@@ -200,40 +197,16 @@ fn who(kind: Kind, holders: &[(u32, Option<u32>, u32)]) -> String {
     }
 }
 
-/// Numbers with ranges: `0-3, 5`.
-fn spans(numbers: &BTreeSet<u32>) -> String {
-    let mut spans: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match spans.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => spans.push((*number, *number)),
-        }
-    }
-    let text = spans.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    text.collect::<Vec<_>>().join(", ")
-}
-
 /// Processes that could not be read, a line for each reason and command.
 fn unread(stacks: &[Stack]) -> Option<String> {
-    let mut lines: Vec<(&str, &str, Kind, Vec<(u32, Option<u32>, u32)>)> = Vec::new();
+    let mut groups: IndexMap<(&str, &str, Kind), Vec<Holder>> = IndexMap::new();
     for stack in stacks {
-        let Some(error) = stack.error.as_deref() else {
-            continue;
-        };
-        let (command, kind) = (stack.command.as_str(), Kind::of(stack));
-        let holder = (stack.host, stack.rank, stack.pid);
-        match lines
-            .iter_mut()
-            .find(|one| (one.0, one.1, one.2) == (error, command, kind))
-        {
-            Some((.., holders)) => holders.push(holder),
-            None => lines.push((error, command, kind, vec![holder])),
+        if let Some(error) = stack.error.as_deref() {
+            let group = groups.entry((error, &stack.command, Kind::of(stack)));
+            group.or_default().push(holder(stack));
         }
     }
-    let line = |(error, command, kind, holders): &(&str, &str, Kind, Vec<_>)| {
+    let lines = groups.iter().map(|((error, command, kind), holders)| {
         let short: String = command.chars().take(60).collect();
         format!(
             "{} ({}): {}\n",
@@ -241,8 +214,8 @@ fn unread(stacks: &[Stack]) -> Option<String> {
             term::plain(&short),
             term::plain(error)
         )
-    };
-    (!lines.is_empty()).then(|| lines.iter().map(line).collect())
+    });
+    (!groups.is_empty()).then(|| lines.collect())
 }
 
 #[cfg(test)]

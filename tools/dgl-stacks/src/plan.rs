@@ -1,6 +1,7 @@
 //! Turns the answers of hosts into records and faults.
 
 use crate::native;
+use indexmap::IndexMap;
 use record::error::Fault;
 use record::{Host, Process, Stack};
 use wire::Event;
@@ -36,28 +37,17 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not
 /// Python, or that have ended meanwhile, are not faults.
 pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
-    let mut faults: Vec<(u32, Why, String, Vec<u32>)> = Vec::new();
-    for answer in answers {
-        let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) =
-            (answer.why, &answer.stack.error)
-        else {
-            continue;
-        };
-        let host = answer.stack.host;
-        match faults
-            .iter_mut()
-            .find(|one| (one.0, one.1, &one.2) == (host, why, problem))
+    let mut faults: IndexMap<(u32, Why, &str), Vec<String>> = IndexMap::new();
+    for Answer { stack, why } in answers {
+        if let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) = (why, &stack.error)
         {
-            Some((.., pids)) => pids.push(answer.stack.pid),
-            None => faults.push((host, why, problem.clone(), vec![answer.stack.pid])),
+            let pids = faults.entry((stack.host, *why, problem)).or_default();
+            pids.push(stack.pid.to_string());
         }
     }
-    let fault = |(host, why, problem, pids): (u32, Why, String, Vec<u32>)| {
-        let place = hosts
-            .iter()
-            .find(|one| one.id == host)
-            .map_or_else(String::new, Host::place);
-        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let fault = |((host, why, problem), pids): ((u32, Why, &str), Vec<String>)| {
+        let host = hosts.iter().find(|one| one.id == host);
+        let place = host.map_or_else(String::new, Host::place);
         let fault = Fault::item(place, format!("process {}: {problem}", pids.join(", ")));
         match why {
             Why::Denied { ptrace_scope } => fault.fix(cure(ptrace_scope)),

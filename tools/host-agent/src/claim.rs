@@ -201,33 +201,24 @@ fn ask(name: &str) -> io::Result<Option<Holder>> {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         reply => reply?,
     };
-    let Some(abstract_socket::Answer {
-        peer,
-        bytes,
-        is_late,
-    }) = reply
-    else {
-        let claimant = Claimant {
-            job: None,
-            user: None,
-            pid: None,
-            age_ms: 0,
-            confirmed: true,
-        };
-        return Ok(Some(Holder { claimant, id: None }));
-    };
     // the holder has given its claim back before it reached our connection
-    if bytes.is_empty() && !is_late {
+    if reply
+        .as_ref()
+        .is_some_and(|reply| reply.bytes.is_empty() && !reply.is_late)
+    {
         return Ok(None);
     }
-    let answer = serde_json::from_slice::<Answer>(&bytes)
-        .ok()
-        .filter(|answer| is_job_name(&answer.job));
-    let user = describe::other_user(peer.uid());
+    let answer = |reply: &abstract_socket::Answer| serde_json::from_slice(&reply.bytes).ok();
+    let answer: Option<Answer> = reply.as_ref().and_then(answer);
+    let answer = answer.filter(|answer| is_job_name(&answer.job));
+    let peer = reply.map(|reply| reply.peer);
+    let user = peer.and_then(|peer| describe::other_user(peer.uid()));
     let claimant = Claimant {
         job: answer.as_ref().map(|answer| answer.job.clone()),
         user: user.clone(),
-        pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0),
+        pid: peer
+            .and_then(|peer| u32::try_from(peer.pid()).ok())
+            .filter(|pid| *pid != 0),
         age_ms: answer.as_ref().map_or(0, |answer| answer.age_ms),
         // a holder that does not answer will not give up either
         confirmed: answer.as_ref().is_none_or(|answer| answer.confirmed),

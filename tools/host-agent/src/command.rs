@@ -19,7 +19,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(1);
 /// How often to check whether a program has ended that writes nothing.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at once: what a pipe holds.
-const PIPE_BYTES: usize = 64 << 10;
+const PIPE_BYTES: u64 = 64 << 10;
 
 /// The process groups of the programs that run now, which have not been waited for.
 static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -43,7 +43,7 @@ fn kill_group(group: u32) {
 /// The output of a program, stdout and stderr together, and how it ended.
 pub struct Answer {
     /// The output, cut at the limit that was given.
-    pub said: Vec<u8>,
+    pub output: Vec<u8>,
     /// The exit status; `None` if the program did not end in time and was killed.
     pub status: Option<ExitStatus>,
 }
@@ -51,7 +51,7 @@ pub struct Answer {
 impl Answer {
     /// The output as text; bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.said).into_owned()
+        String::from_utf8_lossy(&self.output).into_owned()
     }
 }
 
@@ -74,29 +74,29 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
     };
     // the command holds the ends of the pipe that the child writes to
     drop(command);
-    let mut said = Vec::new();
-    let heard = listen(&mut reader, &child, limit, most, &mut said);
-    if !matches!(heard, Ok(true)) {
+    let mut output = Vec::new();
+    let has_ended = read_until_end(&mut reader, &child, limit, most, &mut output);
+    if !matches!(has_ended, Ok(true)) {
         kill_group(child.id());
     }
     RUNNING.lock().remove(&child.id());
-    let status = match heard? {
+    let status = match has_ended? {
         true => Some(child.wait()?),
         false => {
             reap(&mut child)?;
             None
         }
     };
-    Ok(Answer { said, status })
+    Ok(Answer { output, status })
 }
 
 /// Reads the output until the program has ended or the time is over; returns whether it has ended.
-fn listen(
+fn read_until_end(
     reader: &mut PipeReader,
     child: &Child,
     limit: Duration,
     most: usize,
-    said: &mut Vec<u8>,
+    output: &mut Vec<u8>,
 ) -> io::Result<bool> {
     let until = Instant::now() + limit;
     let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
@@ -104,7 +104,7 @@ fn listen(
     loop {
         // in this order, so that all that it has written before its end is read
         let has_ended = has_ended(pid)?;
-        is_open = is_open && read(reader, most, said)?;
+        is_open = is_open && read(reader, most, output)?;
         let left = until.saturating_duration_since(Instant::now());
         if has_ended || left.is_zero() {
             return Ok(has_ended);
@@ -129,20 +129,16 @@ fn has_ended(pid: Pid) -> nix::Result<bool> {
 
 /// Reads what is there, at most as much as a pipe holds, because others may go on writing; returns
 /// whether more may come.
-fn read(reader: &mut PipeReader, most: usize, said: &mut Vec<u8>) -> io::Result<bool> {
-    let mut buffer = [0; 4096];
-    for _ in 0..PIPE_BYTES / buffer.len() {
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok(false),
-            Ok(count) => {
-                said.extend_from_slice(&buffer[..count.min(most.saturating_sub(said.len()))]);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+fn read(reader: &mut PipeReader, most: usize, output: &mut Vec<u8>) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    let result = reader.by_ref().take(PIPE_BYTES).read_to_end(&mut bytes);
+    bytes.truncate(most.saturating_sub(output.len()));
+    output.append(&mut bytes);
+    match result {
+        Ok(count) => Ok(count as u64 == PIPE_BYTES),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+        Err(error) => Err(error),
     }
-    Ok(true)
 }
 
 /// Waits for a child that was killed.

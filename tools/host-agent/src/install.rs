@@ -1,7 +1,5 @@
 //! The agent's own file: checks whether it arrived completely, and removes old ones beside it.
 
-use nix::sys::stat::{UtimensatFlags, utimensat};
-use nix::sys::time::TimeSpec;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -45,18 +43,7 @@ pub fn tidy() {
     if age(&own).is_none_or(|age| age < NOTED) {
         return;
     }
-    let now = TimeSpec::from_duration(
-        SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default(),
-    );
-    let _ = utimensat(
-        nix::fcntl::AT_FDCWD,
-        &own,
-        &now,
-        &now,
-        UtimensatFlags::NoFollowSymlink,
-    );
+    let _ = fs::File::open(&own).and_then(|own| own.set_modified(SystemTime::now()));
     for path in fs::read_dir(folder)
         .into_iter()
         .flatten()

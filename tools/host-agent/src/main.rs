@@ -76,8 +76,8 @@ fn main() -> ExitCode {
         ["keep", "on"] => keep::keep(),
         ["supervise", description, notes] => supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
-        ["stack", pid, start_ticks] => stacks::tell(pid, start_ticks, false),
-        ["stack", pid, start_ticks, "native"] => stacks::tell(pid, start_ticks, true),
+        ["stack", pid, start_ticks] => stacks::print(pid, start_ticks, false),
+        ["stack", pid, start_ticks, "native"] => stacks::print(pid, start_ticks, true),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print_line(USAGE),
@@ -199,9 +199,9 @@ fn handed_over(status: Result<ExitCode, Failure>, mut output: Output) -> ExitCod
 fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result<(), Failure> {
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
-        Request::Job(told) => {
+        Request::Job(job) => {
             state.preflight = Preflight::default();
-            state.job.begin(told);
+            state.job.begin(job);
         }
         Request::Process(process) => state.job.add(process)?,
         Request::Follow(wanted) => keep::follow::follow(&wanted)?

@@ -50,12 +50,16 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// The process that has this process id now.
-    pub fn of(pid: i32) -> Option<ProcessHandle> {
-        procfs::stat(pid).map(|stat| ProcessHandle {
+    fn new(pid: i32, stat: &Stat) -> ProcessHandle {
+        ProcessHandle {
             pid,
             start_ticks: stat.start_ticks,
-        })
+        }
+    }
+
+    /// The process that has this process id now.
+    pub fn of(pid: i32) -> Option<ProcessHandle> {
+        Some(ProcessHandle::new(pid, &procfs::stat(pid)?))
     }
 
     /// The facts in /proc, as long as the process exists.
@@ -101,7 +105,6 @@ pub struct Member {
 /// A process as the search sees it.
 #[derive(Clone, Debug)]
 struct ProcessFacts {
-    pid: i32,
     stat: Stat,
     marks: Marks,
 }
@@ -154,17 +157,12 @@ pub fn line_of(stats: &BTreeMap<i32, Stat>, pid: i32) -> impl Iterator<Item = i3
 pub fn find_below(pid: i32) -> Vec<ProcessHandle> {
     let stats = procfs::stats();
     let is_below = |(child, stat): &(&i32, &Stat)| {
-        !stat.has_ended()
-            && line_of(&stats, **child)
-                .skip(1)
-                .any(|ancestor| ancestor == pid)
+        let mut ancestors = line_of(&stats, **child).skip(1);
+        !stat.has_ended() && ancestors.any(|ancestor| ancestor == pid)
     };
     let below = stats.iter().filter(is_below);
     below
-        .map(|(pid, stat)| ProcessHandle {
-            pid: *pid,
-            start_ticks: stat.start_ticks,
-        })
+        .map(|(pid, stat)| ProcessHandle::new(*pid, stat))
         .collect()
 }
 
@@ -180,48 +178,40 @@ pub fn is_outside(pid: i32) -> bool {
 /// after those by which it was found have ended.
 #[derive(Debug, Default)]
 pub struct Finder {
-    known: HashMap<ProcessHandle, (String, i32)>,
+    known: HashMap<ProcessHandle, Member>,
 }
 
 impl Finder {
     /// These were found to belong to jobs.
-    pub fn remember<'m>(&mut self, members: impl Iterator<Item = &'m Member>) {
-        let known = members.map(|one| (one.process, (one.token.clone(), one.carrier)));
+    pub fn remember(&mut self, members: &[Member]) {
+        let known = members.iter().map(|one| (one.process, one.clone()));
         self.known.extend(known);
     }
 
     /// The running processes that belong to jobs whose token is wanted; never this process.
     pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<Member> {
-        let known = |process: &ProcessHandle| self.known.get(process).cloned();
-        let members = members(&look(), std::process::id().cast_signed(), known, is_wanted);
-        self.known = members
-            .iter()
-            .map(|member| (member.process, (member.token.clone(), member.carrier)))
-            .collect();
+        let own = std::process::id().cast_signed();
+        let mut members = members(&all_processes(), &self.known);
+        members.retain(|one| one.process.pid != own && is_wanted(&one.token));
+        self.known.clear();
+        self.remember(&members);
         members
     }
 }
 
 /// All processes. For those of this user, what they carry; for others, only that they exist.
-fn look() -> Vec<ProcessFacts> {
+fn all_processes() -> BTreeMap<i32, ProcessFacts> {
     let me = nix::unistd::geteuid().as_raw();
-    let seen = |pid: i32| {
+    let facts = |pid: i32| {
         let stat = procfs::stat(pid)?;
         let is_mine = procfs::status(pid).is_some_and(|status| status.uid == me);
-        let environment = if is_mine && !stat.has_ended() {
-            procfs::environment(pid)
-        } else {
-            None
-        };
+        let environment = (is_mine && !stat.has_ended()).then(|| procfs::environment(pid));
         // read after the environment, so that both are about the same process
         let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
-        Some(ProcessFacts {
-            pid,
-            stat,
-            marks: environment.as_ref().map_or(Marks::None, marks),
-        })
+        let marks = environment.flatten().map_or(Marks::None, |one| marks(&one));
+        Some((pid, ProcessFacts { stat, marks }))
     };
-    procfs::pids().into_iter().filter_map(seen).collect()
+    procfs::pids().into_iter().filter_map(facts).collect()
 }
 
 fn marks(environment: &Environment) -> Marks {
@@ -243,106 +233,75 @@ fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// The processes that belong to jobs, ordered by process id.
+/// The processes that belong to jobs and run, ordered by process id.
 fn members(
-    seen: &[ProcessFacts],
-    own_pid: i32,
-    known: impl Fn(&ProcessHandle) -> Option<(String, i32)>,
-    is_wanted: impl Fn(&str) -> bool,
+    all: &BTreeMap<i32, ProcessFacts>,
+    known: &HashMap<ProcessHandle, Member>,
 ) -> Vec<Member> {
-    let by_pid: BTreeMap<i32, &ProcessFacts> = seen.iter().map(|one| (one.pid, one)).collect();
-    let handle = |one: &ProcessFacts| ProcessHandle {
-        pid: one.pid,
-        start_ticks: one.stat.start_ticks,
-    };
-    // by pid: the token, the carrier, and whether others are known by it; descendants of a job's
-    // watch do not belong to the job
-    let mut owned: BTreeMap<i32, (String, i32, bool)> = BTreeMap::new();
-    for one in by_pid.values() {
-        match (&one.marks, known(&handle(one))) {
-            (Marks::Token { token, named }, _) => {
-                owned.insert(one.pid, (token.clone(), one.pid, *named))
-            }
-            (_, Some((token, carrier))) => owned.insert(one.pid, (token, carrier, true)),
-            _ => None,
+    let mut members = BTreeMap::new();
+    for (pid, one) in all {
+        let process = ProcessHandle::new(*pid, &one.stat);
+        let member = match &one.marks {
+            Marks::Token { token, .. } => Some(Member {
+                process,
+                token: token.clone(),
+                carrier: *pid,
+            }),
+            _ => known.get(&process).cloned(),
         };
+        members.extend(member.map(|member| (*pid, member)));
     }
     loop {
-        let adopted: Vec<_> = by_pid
-            .values()
-            .filter(|one| one.marks == Marks::Unmarked && !owned.contains_key(&one.pid))
-            .filter_map(|one| Some((one.pid, kin(one, &by_pid, &owned)?)))
-            .collect();
+        let is_open =
+            |pid: &i32, marks: &Marks| *marks == Marks::Unmarked && !members.contains_key(pid);
+        let open = all.iter().filter(|(pid, one)| is_open(pid, &one.marks));
+        let adopted = open.filter_map(|(pid, one)| {
+            let member = Member {
+                process: ProcessHandle::new(*pid, &one.stat),
+                ..relative(&one.stat, all, &members)?.clone()
+            };
+            Some((*pid, member))
+        });
+        let adopted: Vec<(i32, Member)> = adopted.collect();
         if adopted.is_empty() {
             break;
         }
-        owned.extend(
-            adopted
-                .into_iter()
-                .map(|(pid, (token, carrier))| (pid, (token, carrier, true))),
-        );
+        members.extend(adopted);
     }
-    let alive = by_pid
-        .values()
-        .filter(|one| one.pid != own_pid && !one.stat.has_ended());
-    let member = |one: &&ProcessFacts| {
-        let (token, carrier, _) = owned.get(&one.pid)?.clone();
-        Some(Member {
-            process: handle(one),
-            token,
-            carrier,
-        })
-    };
-    alive
-        .filter_map(member)
-        .filter(|member| is_wanted(&member.token))
-        .collect()
+    let is_alive = |pid: &i32| !all[pid].stat.has_ended();
+    let alive = members.into_iter().filter(|(pid, _)| is_alive(pid));
+    alive.map(|(_, member)| member).collect()
 }
 
-/// The job of an unmarked process, by its place.
-fn kin(
-    one: &ProcessFacts,
-    by_pid: &BTreeMap<i32, &ProcessFacts>,
-    owned: &BTreeMap<i32, (String, i32, bool)>,
-) -> Option<(String, i32)> {
-    let owner = |pid: i32| {
-        owned
-            .get(&pid)
-            .filter(|(_, _, founds)| *founds)
-            .map(|(token, carrier, _)| (token.clone(), *carrier))
+/// A process of a job to which an unmarked process belongs by its place.
+fn relative<'m>(
+    stat: &Stat,
+    all: &BTreeMap<i32, ProcessFacts>,
+    members: &'m BTreeMap<i32, Member>,
+) -> Option<&'m Member> {
+    let member = |pid: i32| {
+        let other = all.get(&pid)?;
+        // descendants of a job's watch do not belong to the job
+        let is_watch = matches!(other.marks, Marks::Token { named: false, .. });
+        // a process is never older than its ancestors
+        let is_older = other.stat.start_ticks <= stat.start_ticks;
+        members.get(&pid).filter(|_| is_older && !is_watch)
     };
-    // a process is never older than its ancestors
-    let not_older = |pid: i32| {
-        by_pid
-            .get(&pid)
-            .is_some_and(|other| other.stat.start_ticks <= one.stat.start_ticks)
-    };
-    let Stat {
-        parent,
-        session,
-        group,
-        ..
-    } = one.stat;
-    for ancestor in [parent, session, group] {
-        if not_older(ancestor)
-            && let Some(found) = owner(ancestor)
-        {
-            return Some(found);
-        }
+    let ancestors = [stat.parent, stat.session, stat.group];
+    if let Some(found) = ancestors.into_iter().find_map(member) {
+        return Some(found);
     }
     // A session whose leader has ended belongs to a job if one of its processes does, because a job
     // starts sessions of its own. While the leader lives, only the leader decides, because a
     // login's session has other processes too.
-    let leader_is_there = by_pid
-        .get(&session)
-        .is_some_and(|leader| !leader.stat.has_ended());
-    if leader_is_there || session == 0 {
+    let leader = all.get(&stat.session);
+    if leader.is_some_and(|leader| !leader.stat.has_ended()) || stat.session == 0 {
         return None;
     }
-    let mut others = by_pid
-        .values()
-        .filter(|other| other.stat.session == session && not_older(other.pid));
-    others.find_map(|other| owner(other.pid))
+    let mut others = all
+        .iter()
+        .filter(|(_, other)| other.stat.session == stat.session);
+    others.find_map(|(pid, _)| member(*pid))
 }
 
 /// The end of processes: ABRT if their stacks are wanted, then TERM, and after the grace KILL. It has
@@ -426,9 +385,8 @@ mod tests {
         session: i32,
         start_ticks: u64,
         marks: Marks,
-    ) -> ProcessFacts {
-        ProcessFacts {
-            pid,
+    ) -> (i32, ProcessFacts) {
+        let facts = ProcessFacts {
             stat: Stat {
                 state: 'S',
                 parent,
@@ -439,7 +397,8 @@ mod tests {
                 start_ticks,
             },
             marks,
-        }
+        };
+        (pid, facts)
     }
 
     fn of(token: &str) -> Marks {
@@ -449,10 +408,11 @@ mod tests {
         }
     }
 
-    fn found(seen: &[ProcessFacts]) -> Vec<(i32, i32)> {
-        let members = members(seen, 1000, |_| None, |token| token == A);
-        members
-            .into_iter()
+    fn found(seen: &[(i32, ProcessFacts)]) -> Vec<(i32, i32)> {
+        let all = seen.iter().cloned().collect();
+        let members = members(&all, &HashMap::new()).into_iter();
+        let of_job = members.filter(|member| member.token == A);
+        of_job
             .map(|member| (member.process.pid, member.carrier))
             .collect()
     }
@@ -485,10 +445,9 @@ mod tests {
                 false,
             ),
             ("elsewhere", seen(11, 1, 11, 11, 50, Unmarked), false),
-            ("this process", seen(1000, 10, 10, 10, 50, of(A)), false),
         ];
         for (what, other, is_found) in table {
-            let pid = other.pid;
+            let pid = other.0;
             let all = [
                 seen(1, 0, 1, 1, 1, None),
                 seen(9, 1, 9, 9, 5, Unmarked),
@@ -535,29 +494,23 @@ mod tests {
             seen(12, 1, 12, 12, 42, Marks::Unmarked),
             seen(13, 12, 13, 13, 43, Marks::Unmarked),
         ];
-        let known = |process: &ProcessHandle| {
-            (*process
-                == ProcessHandle {
-                    pid: 12,
-                    start_ticks: 42,
-                })
-            .then(|| (A.to_owned(), 10))
+        let all = all.into_iter().collect();
+        let found = |start_ticks| {
+            let pid = 12;
+            let member = Member {
+                process: ProcessHandle { pid, start_ticks },
+                token: A.to_owned(),
+                carrier: 10,
+            };
+            let members = members(&all, &HashMap::from([(member.process, member)]));
+            members
+                .iter()
+                .map(|one| one.process.pid)
+                .collect::<Vec<_>>()
         };
-        let pids: Vec<i32> = members(&all, 1000, known, |_| true)
-            .iter()
-            .map(|member| member.process.pid)
-            .collect();
-        assert_eq!(pids, [12, 13]);
+        assert_eq!(found(42), [12, 13]);
         // the same number, another process
-        let other = |process: &ProcessHandle| {
-            (*process
-                == ProcessHandle {
-                    pid: 12,
-                    start_ticks: 41,
-                })
-            .then(|| (A.to_owned(), 10))
-        };
-        assert_eq!(members(&all, 1000, other, |_| true), []);
+        assert!(found(41).is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod tcp;
 mod thread;
 mod topology;
 
-pub use host::{HostCounters, free_bytes, host_counters, memory_use};
+pub use host::{free_bytes, host_usage};
 pub use process::{
     Environment, IoCounts, Mapping, Stat, command_line, environment, io, mappings, pids,
     socket_inodes, stat, stats, status,

@@ -184,7 +184,7 @@ impl Picked {
         }
         let mut finder = Finder::default();
         let mut found: Vec<Member> = picked.into_iter().map(|one| one.member).collect();
-        finder.remember(found.iter());
+        finder.remember(&found);
         let mut are_picked = true;
         let find = || {
             // again and again: KILL may come long after TERM

@@ -68,26 +68,22 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
     let Some(folder) = (!files.is_empty()).then(Folder::open).flatten() else {
         return 0;
     };
-    let me = nix::unistd::geteuid().as_raw();
-    let there: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file, me)).collect();
+    let there: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file)).collect();
     if there.is_empty() {
         return 0;
     }
-    let mapped = mapped_by_anyone();
+    let mapped = folder.mapped_by_anyone();
     let unused = there
         .into_iter()
-        .filter(|file| !mapped.contains_key(&folder.key(file)));
+        .filter(|file| !mapped.contains_key(&folder.key(file.device, file.inode)));
     // checked again, because it may be another file by now
-    let removed = unused
-        .filter(|file| folder.holds(file, me) && folder.remove(file))
-        .count();
-    u32::try_from(removed).unwrap_or(u32::MAX)
+    let removed = unused.filter(|file| folder.holds(file) && folder.remove(file));
+    u32::try_from(removed.count()).unwrap_or(u32::MAX)
 }
 
 /// Whether any of the files still exists.
 pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
-    let me = nix::unistd::geteuid().as_raw();
-    let holds = |folder: Folder| files.iter().any(|file| folder.holds(file, me));
+    let holds = |folder: Folder| files.iter().any(|file| folder.holds(file));
     !files.is_empty() && Folder::open().is_some_and(holds)
 }
 
@@ -101,7 +97,7 @@ pub fn dgl_files() -> Vec<DglFile> {
     if of_dgl.is_empty() {
         return Vec::new();
     }
-    let mapped = mapped_by_anyone();
+    let mapped = folder.mapped_by_anyone();
     let look = |name: OsString| {
         let stat = folder.stat(&name).filter(is_regular)?;
         let file = ShmFile {
@@ -109,7 +105,7 @@ pub fn dgl_files() -> Vec<DglFile> {
             device: device_of(&stat),
             inode: stat.st_ino,
         };
-        let mapped_by = mapped.get(&folder.key(&file)).copied();
+        let mapped_by = mapped.get(&folder.key(file.device, file.inode)).copied();
         Some(DglFile {
             file,
             uid: stat.st_uid,
@@ -152,8 +148,8 @@ impl Folder {
         Some(Folder { folder, is_mount })
     }
 
-    fn key(&self, file: &ShmFile) -> Key {
-        (self.is_mount.then_some(file.device), file.inode)
+    fn key(&self, device: (u32, u32), inode: u64) -> Key {
+        (self.is_mount.then_some(device), inode)
     }
 
     fn stat(&self, name: &OsStr) -> Option<FileStat> {
@@ -161,14 +157,22 @@ impl Folder {
     }
 
     /// Whether the name still stands for that file, and it is a regular file of this user.
-    fn holds(&self, file: &ShmFile, uid: u32) -> bool {
-        let same = |stat: FileStat| {
+    fn holds(&self, file: &ShmFile) -> bool {
+        self.stat(&file.name.0).is_some_and(|stat| {
             is_regular(&stat)
-                && stat.st_uid == uid
+                && stat.st_uid == nix::unistd::geteuid().as_raw()
                 && stat.st_ino == file.inode
                 && (!self.is_mount || device_of(&stat) == file.device)
+        })
+    }
+
+    /// The files that visible processes map, and a process for each.
+    fn mapped_by_anyone(&self) -> BTreeMap<Key, i32> {
+        let of_process = |pid| {
+            let files = procfs::mappings(pid, FOLDER).into_iter();
+            files.map(move |file| (self.key(file.device, file.inode), pid))
         };
-        self.stat(&file.name.0).is_some_and(same)
+        procfs::pids().into_iter().flat_map(of_process).collect()
     }
 
     fn remove(&self, file: &ShmFile) -> bool {
@@ -198,19 +202,6 @@ fn device_of(stat: &FileStat) -> (u32, u32) {
         number(nix::sys::stat::major(stat.st_dev)),
         number(nix::sys::stat::minor(stat.st_dev)),
     )
-}
-
-/// The files of /dev/shm that visible processes map, and a process for each.
-fn mapped_by_anyone() -> BTreeMap<Key, i32> {
-    let mut mapped = BTreeMap::new();
-    for pid in procfs::pids() {
-        for file in procfs::mappings(pid, FOLDER) {
-            for device in [Some(file.device), None] {
-                mapped.entry((device, file.inode)).or_insert(pid);
-            }
-        }
-    }
-    mapped
 }
 
 /// Suffixes of names that only a graph of DGL has.

@@ -1,68 +1,35 @@
 //! What the kernel counts for the whole host.
 
+use super::{kib_of, ticks_to_ms};
 use nix::sys::statvfs::statvfs;
-use super::kib_of;
 use std::fs;
 use std::path::Path;
+use wire::supervise::HostUsage;
 
-/// Counts since the start of the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostCounters {
-    /// The number of processors.
-    pub cpus: u32,
-    /// Processor time of all processors that was not idle, in clock ticks.
-    pub cpu_ticks: u64,
-    /// Bytes received over network interfaces.
-    pub net_rx_bytes: u64,
-    /// Bytes sent over network interfaces.
-    pub net_tx_bytes: u64,
-    /// Bytes read from disks.
-    pub disk_read_bytes: u64,
-    /// Bytes written to disks.
-    pub disk_write_bytes: u64,
-}
-
-/// The memory that is in use now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Memory that a program could not get.
-    pub used_bytes: u64,
-    /// Main memory in bytes.
-    pub bytes: u64,
-    /// Bytes in /dev/shm, as this process sees it.
-    pub shm_used_bytes: u64,
-}
-
-/// Reads the counters; one that cannot be read is 0.
-pub fn host_counters() -> HostCounters {
+/// What the host uses now, and has used since the start of the machine; what cannot be read is 0.
+pub fn host_usage() -> HostUsage {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let (cpus, cpu_ticks) = processors(&text("/proc/stat"));
+    let (mem_used_bytes, mem_bytes) = memory(&text("/proc/meminfo"));
+    let shm_used_bytes = statvfs("/dev/shm").map_or(0, |shm| {
+        (shm.blocks().saturating_sub(shm.blocks_free())).saturating_mul(shm.fragment_size())
+    });
     let (net_rx_bytes, net_tx_bytes) = network(&text("/proc/net/dev"));
     let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let disks: Vec<String> = disks
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     let (disk_read_bytes, disk_write_bytes) = disk_bytes(&text("/proc/diskstats"), &disks);
-    HostCounters {
+    HostUsage {
+        cpu_ms: ticks_to_ms(cpu_ticks),
         cpus,
-        cpu_ticks,
+        mem_used_bytes,
+        mem_bytes,
+        shm_used_bytes,
         net_rx_bytes,
         net_tx_bytes,
         disk_read_bytes,
         disk_write_bytes,
-    }
-}
-
-/// Reads the memory in use; what cannot be read is 0.
-pub fn memory_use() -> MemoryUse {
-    let (used_bytes, bytes) = memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
-    let shm = statvfs("/dev/shm").map_or(0, |shm| {
-        (shm.blocks().saturating_sub(shm.blocks_free())).saturating_mul(shm.fragment_size())
-    });
-    MemoryUse {
-        used_bytes,
-        bytes,
-        shm_used_bytes: shm,
     }
 }
 

@@ -90,9 +90,11 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(items.len()) {
-            scope.spawn(worker);
+        for _ in 1..AT_ONCE.min(items.len()) {
+            // without another thread this one does all
+            let _ = std::thread::Builder::new().spawn_scoped(scope, worker);
         }
+        worker();
     });
     let mut done = done.into_inner();
     done.sort_by_key(|(at, _)| *at);
@@ -156,18 +158,18 @@ fn read_apart(process: ProcessHandle, native: bool) -> Reading {
     })
 }
 
-/// `host-agent stack PID START_TICKS [native]`: one process is read and told as JSON; with native
+/// `host-agent stack PID START_TICKS [native]`: one process is read and printed as JSON; with native
 /// frames once before they are read too.
-pub fn tell(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
+pub fn print(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);
     };
-    let tell = |reading: &Reading| {
+    let print = |reading: &Reading| {
         println!("{}", serde_json::to_string(reading).unwrap_or_default());
     };
     // libraries that lie far away may take longer than the time there is
     let without_native = |threads: &[Thread]| {
-        tell(&Reading {
+        print(&Reading {
             threads: threads.to_vec(),
             error: Some(Unreadable {
                 why: Why::Other,
@@ -176,7 +178,7 @@ pub fn tell(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
         });
     };
     let process = ProcessHandle { pid, start_ticks };
-    tell(&reader::read(process, native, without_native));
+    print(&reader::read(process, native, without_native));
     ExitCode::SUCCESS
 }
 

@@ -64,41 +64,36 @@ struct Window {
     net: Option<NetCounts>,
 }
 
-/// Counters of each process of a family, by process id and start time.
+/// The processor time in clock ticks and the file counters of each process of a family, by process
+/// id and start time.
 #[derive(Debug, Default)]
-struct Counts {
-    cpu_ticks: HashMap<(i32, u64), u64>,
-    io: HashMap<(i32, u64), IoCounts>,
-}
+struct Counts(HashMap<(i32, u64), (u64, Option<IoCounts>)>);
 
 impl Counts {
     fn now(stats: &BTreeMap<i32, Stat>, family: &BTreeSet<i32>) -> Counts {
-        let mut counts = Counts::default();
-        for pid in family {
+        let count = |pid: &i32| {
             let stat = &stats[pid];
-            let key = (*pid, stat.start_ticks);
             // the time of children that have ended is counted with their parent
             let ticks = stat.cpu_ticks.saturating_add(stat.children_ticks);
-            counts.cpu_ticks.insert(key, ticks);
-            // the kernel refuses them for a moment to a process that takes other rights
-            counts.io.extend(procfs::io(*pid).map(|io| (key, io)));
-        }
-        counts
+            // the kernel refuses the other to a process that takes other rights, for a moment
+            ((*pid, stat.start_ticks), (ticks, procfs::io(*pid)))
+        };
+        Counts(family.iter().map(count).collect())
     }
 
     /// The sign that has been given from `before` until now, if any.
     fn sign_since(&self, before: &Counts, window: Duration, computes: bool) -> Option<Sign> {
-        let taken = self.cpu_ticks.iter().map(|(key, ticks)| {
-            ticks.saturating_sub(before.cpu_ticks.get(key).copied().unwrap_or(0))
-        });
-        let cpu_ms = procfs::ticks_to_ms(taken.max().unwrap_or(0));
-        let moved = |count: fn(&IoCounts) -> u64| -> u64 {
-            let each = self.io.iter();
-            each.map(|(key, io)| count(io).saturating_sub(before.io.get(key).map_or(0, count)))
-                .sum()
-        };
-        let moves_files = is_above(moved(|io| io.disk_bytes), DISK_RATE, window)
-            || is_above(moved(|io| io.file_bytes), FILE_RATE, window);
+        let (mut ticks, mut disk_bytes, mut file_bytes) = (0, 0, 0);
+        for (process, (now_ticks, io)) in &self.0 {
+            let (then_ticks, then) = before.0.get(process).copied().unwrap_or_default();
+            ticks = now_ticks.saturating_sub(then_ticks).max(ticks);
+            let (io, then) = (io.unwrap_or_default(), then.unwrap_or_default());
+            disk_bytes += io.disk_bytes.saturating_sub(then.disk_bytes);
+            file_bytes += io.file_bytes.saturating_sub(then.file_bytes);
+        }
+        let cpu_ms = procfs::ticks_to_ms(ticks);
+        let moves_files =
+            is_above(disk_bytes, DISK_RATE, window) || is_above(file_bytes, FILE_RATE, window);
         match () {
             () if computes && is_above(cpu_ms, CPU_RATE, window) => Some(Sign::Processor),
             () if moves_files => Some(Sign::Files),
@@ -107,53 +102,53 @@ impl Counts {
     }
 }
 
-/// Bytes moved over the network until a look.
-#[derive(Debug)]
-enum NetCounts {
-    /// By the inode of each socket.
-    Sockets(HashMap<u64, u64>),
-    /// By the interfaces of the host.
-    Host(u64),
+/// Bytes moved over the network until a look, by the inode of each socket; or of the whole host,
+/// where the kernel does not tell which process moved them.
+#[derive(Clone, Debug)]
+struct NetCounts {
+    bytes: HashMap<u64, u64>,
+    is_host: bool,
 }
 
 impl NetCounts {
     fn of_host() -> NetCounts {
-        netlink::tcp_bytes().map_or_else(
-            || {
-                let host = procfs::host_counters();
-                NetCounts::Host(host.net_rx_bytes.saturating_add(host.net_tx_bytes))
-            },
-            NetCounts::Sockets,
-        )
+        let sockets = netlink::tcp_bytes();
+        NetCounts {
+            is_host: sockets.is_none(),
+            bytes: sockets.unwrap_or_else(|| {
+                let host = procfs::host_usage();
+                let bytes = host.net_rx_bytes.saturating_add(host.net_tx_bytes);
+                HashMap::from([(0, bytes)])
+            }),
+        }
     }
 
     /// Those of the sockets of these processes, which may share some.
     fn of(&self, family: &BTreeSet<i32>) -> NetCounts {
-        match self {
-            NetCounts::Host(bytes) => NetCounts::Host(*bytes),
-            NetCounts::Sockets(all) => {
-                let inodes = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
-                let counts = inodes.filter_map(|inode| Some((inode, *all.get(&inode)?)));
-                NetCounts::Sockets(counts.collect())
-            }
+        let mut counts = self.clone();
+        if !self.is_host {
+            let held = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
+            let held: BTreeSet<u64> = held.collect();
+            counts.bytes.retain(|inode, _| held.contains(inode));
         }
+        counts
     }
 
     /// Whether enough has been moved since then to be a sign. Sockets that were not examined then
     /// count as moving, because nothing is known about them.
     fn is_sign(&self, before: Option<&NetCounts>, window: Duration) -> bool {
-        match (before, self) {
-            (Some(NetCounts::Sockets(before)), NetCounts::Sockets(now)) => {
-                let moved = now.iter().map(|(inode, bytes)| {
-                    bytes.saturating_sub(before.get(inode).copied().unwrap_or(0))
-                });
-                is_above(moved.sum(), NET_RATE, window)
-            }
-            (Some(NetCounts::Host(before)), NetCounts::Host(now)) => {
-                is_above(now.saturating_sub(*before), HOST_NET_RATE, window)
-            }
-            _ => true,
-        }
+        let Some(before) = before.filter(|before| before.is_host == self.is_host) else {
+            return true;
+        };
+        let moved = self.bytes.iter().map(|(inode, bytes)| {
+            bytes.saturating_sub(before.bytes.get(inode).copied().unwrap_or(0))
+        });
+        let rate = if self.is_host {
+            HOST_NET_RATE
+        } else {
+            NET_RATE
+        };
+        is_above(moved.sum(), rate, window)
     }
 }
 
@@ -270,10 +265,9 @@ impl ActivityWatch {
             return;
         };
         if is_sign || now.saturating_duration_since(window.begun) >= LONGEST_WINDOW {
-            for (key, io) in window.counts.io.drain() {
-                if counts.cpu_ticks.contains_key(&key) {
-                    counts.io.entry(key).or_insert(io);
-                }
+            for (process, (_, io)) in &mut counts.0 {
+                let before = window.counts.0.get(process);
+                *io = io.or_else(|| before?.1);
             }
             let begun = now;
             *window = Window { begun, counts, net };

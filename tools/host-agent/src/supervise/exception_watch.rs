@@ -8,7 +8,7 @@
 use record::term::millis;
 use record::traceback::{Exceptions, Raiser};
 use record::{stacks, traceback};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use wire::stacks::Stack;
 use wire::supervise::{Raised, Stream};
@@ -28,7 +28,8 @@ pub struct ExceptionWatch {
     after: Duration,
     /// Whether a process that has left its script is reported at once.
     early: bool,
-    processes: Vec<Watched>,
+    /// By their numbers on the host.
+    processes: BTreeMap<u32, Watched>,
 }
 
 #[derive(Debug, Default)]
@@ -78,24 +79,14 @@ impl ExceptionWatch {
                 stall.min(minute)
             },
             early,
-            processes: Vec::new(),
+            processes: BTreeMap::new(),
         }
-    }
-
-    fn watched(&mut self, index: u32) -> Option<&mut Watched> {
-        let at = usize::try_from(index).ok()?;
-        if self.processes.len() <= at {
-            self.processes.resize_with(at + 1, Watched::default);
-        }
-        self.processes.get_mut(at)
     }
 
     /// A process has written something.
     pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8], now: Instant) {
         let look_after = if self.early { AFTERTHOUGHT } else { self.after };
-        let Some(watched) = self.watched(index) else {
-            return;
-        };
+        let watched = self.processes.entry(index).or_default();
         match &mut watched.pending {
             Some(pending) if now > pending.raised + AFTERTHOUGHT => watched.pending = None,
             Some(pending) => pending.wrote = now,
@@ -121,27 +112,21 @@ impl ExceptionWatch {
 
     /// A process has ended.
     pub fn ended(&mut self, index: u32) {
-        if let Some(watched) = self.watched(index) {
-            watched.pending = None;
-        }
+        self.processes.remove(&index);
     }
 
     /// The processes about which something is still to be found out.
     pub fn pending(&self) -> BTreeSet<u32> {
-        let is_open =
-            |watched: &Watched| watched.pending.as_ref().is_some_and(|one| !one.is_reported);
-        let indices = (0..).zip(&self.processes);
-        indices
-            .filter(|(_, watched)| is_open(watched))
-            .map(|(index, _)| index)
-            .collect()
+        let is_open = |one: &Watched| one.pending.as_ref().is_some_and(|one| !one.is_reported);
+        let open = self.processes.iter().filter(|(_, one)| is_open(one));
+        open.map(|(index, _)| *index).collect()
     }
 
     /// The steps that are due now. `idle` tells for how long a process has given no sign of life.
     pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<Step> {
         let (after, early) = (self.after, self.early);
-        let all = (0..).zip(&mut self.processes);
-        let pending = all.filter_map(|(index, one)| Some((index, one.pending.as_mut()?)));
+        let all = self.processes.iter_mut();
+        let pending = all.filter_map(|(index, one)| Some((*index, one.pending.as_mut()?)));
         pending
             .filter_map(|(index, one)| one.step(index, (after, early), idle(index), now))
             .collect()
@@ -150,7 +135,8 @@ impl ExceptionWatch {
     /// The stacks of a process and its children were read, which answers a [`Step::ReadStacks`]; there
     /// are none where they could not be.
     pub fn take_stacks(&mut self, index: u32, stacks: &[Stack]) {
-        let Some(pending) = self.watched(index).and_then(|one| one.pending.as_mut()) else {
+        let watched = self.processes.get_mut(&index);
+        let Some(pending) = watched.and_then(|one| one.pending.as_mut()) else {
             return;
         };
         pending.is_being_read = false;

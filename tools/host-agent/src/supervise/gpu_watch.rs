@@ -1,13 +1,12 @@
-//! What NVIDIA's cards do, by nvidia-smi where that is there. It runs beside us, what it says is
-//! taken when it has ended, and one that takes too long is ended itself.
+//! What NVIDIA's GPUs do, by nvidia-smi where that is there. It runs beside us, its output is read
+//! when it has ended, and one that takes too long is ended itself.
 
 use crate::nvidia::{self, FORMAT, MAX_CARDS};
 use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
-use std::ffi::OsStr;
 use std::io::{self, PipeReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::supervise::Gpu;
@@ -18,70 +17,56 @@ const ARGUMENTS: [&str; 2] = [
 ];
 /// If it takes longer, a GPU or its driver hangs.
 const LIMIT: Duration = Duration::from_secs(20);
-const MAX_BYTES: usize = 64 << 10;
 
 /// Asks nvidia-smi repeatedly.
 #[derive(Debug)]
 pub struct GpuWatch {
     program: PathBuf,
-    asking: Option<Asking>,
-    /// One that took too long and was ended. Where a driver hangs even KILL does not end it, and
-    /// more of them would only pile up.
-    stuck: Option<ProcessHandle>,
+    query: Option<Query>,
 }
 
-/// A running nvidia-smi.
+/// An nvidia-smi that was started.
 #[derive(Debug)]
-struct Asking {
-    process: Option<ProcessHandle>,
+struct Query {
+    process: ProcessHandle,
     stdout: PipeReader,
-    said: Vec<u8>,
     begun: Instant,
 }
 
 impl GpuWatch {
     /// Asks for the first time; `None` if there is no nvidia-smi.
     pub fn begin() -> Option<GpuWatch> {
-        let mut watch = GpuWatch {
-            program: nvidia::program()?,
-            asking: None,
-            stuck: None,
-        };
-        watch.ask();
-        Some(watch)
+        let program = nvidia::program()?;
+        let query = Query::begin(&program).ok();
+        Some(GpuWatch { program, query })
     }
 
     /// The result since the last look, empty if it takes longer; then asks again.
     pub fn look(&mut self) -> Vec<Gpu> {
-        let Some(asking) = &mut self.asking else {
-            self.ask();
-            return Vec::new();
-        };
-        if !asking.read() {
-            if asking.begun.elapsed() >= LIMIT {
-                self.stuck = self.asking.take().and_then(|asking| asking.process);
+        let mut gpus = Vec::new();
+        if let Some(query) = &mut self.query {
+            if query.process.is_alive() {
+                // where a driver hangs even KILL does not end it, and more would only pile up
+                if query.begun.elapsed() >= LIMIT {
+                    query.process.signal(Signal::SIGKILL);
+                }
+                return gpus;
             }
-            return Vec::new();
+            // another process that holds the pipe is not waited for
+            let mut text = Vec::new();
+            let _ = query.stdout.read_to_end(&mut text);
+            gpus = cards(&String::from_utf8_lossy(&text));
         }
-        let cards = cards(&String::from_utf8_lossy(&asking.said));
-        self.asking = None;
-        self.ask();
-        cards
-    }
-
-    /// Starts nvidia-smi. It is not a process of the job, and has nothing of the job in its
-    /// environment. Its exit status is collected with that of all children.
-    fn ask(&mut self) {
-        if self.stuck.is_some_and(|process| process.is_alive()) {
-            return;
-        }
-        self.stuck = None;
-        self.asking = Asking::begin(self.program.as_os_str()).ok();
+        self.query = Query::begin(&self.program).ok();
+        gpus
     }
 }
 
-impl Asking {
-    fn begin(program: &OsStr) -> io::Result<Asking> {
+impl Query {
+    /// Starts nvidia-smi. It is not a process of the job, and has nothing of the job in its
+    /// environment. Its exit status is collected with that of all children. It writes less than a
+    /// pipe holds.
+    fn begin(program: &Path) -> io::Result<Query> {
         let (stdout, writer) = io::pipe()?;
         fcntl(&stdout, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let mut command = Command::new(program);
@@ -91,36 +76,18 @@ impl Asking {
             .stdout(writer)
             .stderr(Stdio::null());
         let child = command.spawn()?;
-        Ok(Asking {
-            process: ProcessHandle::of(child.id().cast_signed()),
+        let process = ProcessHandle::of(child.id().cast_signed()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Query {
+            process,
             stdout,
-            said: Vec::new(),
             begun: Instant::now(),
         })
     }
-
-    /// Reads its output; returns whether that is complete.
-    fn read(&mut self) -> bool {
-        let mut buffer = [0; 4096];
-        loop {
-            match self.stdout.read(&mut buffer) {
-                Ok(0) => return true,
-                Ok(count) if self.said.len() < MAX_BYTES => {
-                    self.said.extend_from_slice(&buffer[..count]);
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
-            }
-        }
-    }
 }
 
-impl Drop for Asking {
+impl Drop for Query {
     fn drop(&mut self) {
-        if let Some(process) = self.process {
-            process.signal(Signal::SIGKILL);
-        }
+        self.process.signal(Signal::SIGKILL);
     }
 }
 
@@ -168,20 +135,24 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_while_one_hangs() {
+    fn one_that_hangs_is_killed_before_another_is_asked() {
         let mut hangs = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = ProcessHandle::of(hangs.id().cast_signed()).unwrap();
         let mut watch = GpuWatch {
             program: PathBuf::from("true"),
-            asking: None,
-            stuck: ProcessHandle::of(hangs.id().cast_signed()),
+            query: Some(Query {
+                process,
+                stdout: io::pipe().unwrap().0,
+                begun: Instant::now().checked_sub(LIMIT).unwrap(),
+            }),
         };
-        assert!(watch.look().is_empty() && watch.asking.is_none());
-        let _ = hangs.kill();
+        assert!(watch.look().is_empty());
+        assert_eq!(watch.query.as_ref().unwrap().process, process);
         let _ = hangs.wait();
-        assert!(watch.look().is_empty() && watch.asking.is_some());
-        let asked = watch.asking.as_ref().and_then(|asking| asking.process);
+        assert!(watch.look().is_empty());
+        let asked = watch.query.as_ref().unwrap().process;
+        assert_ne!(asked, process);
         // nobody else waits for it here
-        let pid = nix::unistd::Pid::from_raw(asked.unwrap().pid);
-        let _ = nix::sys::wait::waitpid(pid, None);
+        let _ = nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(asked.pid), None);
     }
 }

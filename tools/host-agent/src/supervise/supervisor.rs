@@ -137,7 +137,7 @@ struct Supervisor {
     usage: Option<UsageWatch>,
     liveness: Liveness,
     /// When the launcher was last told that we are alive.
-    said_alive: Instant,
+    reported_alive: Instant,
     /// Where others ask us to read the stacks of our processes.
     stack_server: Option<StackServer>,
     /// The graph servers that the job uses, until their end was reported.
@@ -201,7 +201,7 @@ impl Supervisor {
             looked: now,
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
             liveness: Liveness::begin(&start, now),
-            said_alive: now,
+            reported_alive: now,
             used_servers: start.uses.as_ref().and_then(Watched::new),
             stays: start.stays,
             first_pipe: 0,
@@ -305,41 +305,38 @@ impl Supervisor {
     }
 
     fn wait(&mut self, until: Instant) -> io::Result<Vec<Ready>> {
+        const READABLE: PollFlags = PollFlags::POLLIN;
         let (stdin, stdout) = (io::stdin(), io::stdout());
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let mut meaning = vec![Ready::Signal];
+        let mut wanted = vec![(Ready::Signal, self.signals.as_fd(), READABLE)];
         if self.stdin_is_open {
-            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
-            meaning.push(Ready::Stdin);
+            wanted.push((Ready::Stdin, stdin.as_fd(), READABLE));
         }
         if !self.outbox.is_closed() {
             // even with nothing to write, poll(2) tells when nobody reads any longer
-            let wish = if self.outbox.is_empty() {
-                PollFlags::empty()
-            } else {
-                PollFlags::POLLOUT
+            let flags = match self.outbox.is_empty() {
+                true => PollFlags::empty(),
+                false => PollFlags::POLLOUT,
             };
-            fds.push(PollFd::new(stdout.as_fd(), wish));
-            meaning.push(Ready::Stdout);
+            wanted.push((Ready::Stdout, stdout.as_fd(), flags));
         }
         if let Some(names) = self.shm.wait_for() {
-            fds.push(PollFd::new(names, PollFlags::POLLIN));
-            meaning.push(Ready::Shm);
+            wanted.push((Ready::Shm, names, READABLE));
         }
         if let Some(socket) = self.stack_server.as_mut().and_then(StackServer::listening) {
-            fds.push(PollFd::new(socket, PollFlags::POLLIN));
-            meaning.push(Ready::StackServer);
+            wanted.push((Ready::StackServer, socket, READABLE));
         }
         if self.outbox.has_room() {
             let count = self.processes.len();
             self.first_pipe = (self.first_pipe + 1) % count.max(1);
             for at in (0..count).map(|offset| (self.first_pipe + offset) % count) {
-                for (stream, pipe) in &self.processes[at].pipes {
-                    fds.push(PollFd::new(pipe.as_fd(), PollFlags::POLLIN));
-                    meaning.push(Ready::Pipe(at, *stream));
-                }
+                let pipes = self.processes[at].pipes.iter();
+                wanted.extend(
+                    pipes.map(|(stream, pipe)| (Ready::Pipe(at, *stream), pipe.as_fd(), READABLE)),
+                );
             }
         }
+        let fds = wanted.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
         let left = until.saturating_duration_since(Instant::now());
         let limit =
             PollTimeout::try_from(left.as_millis().min(60_000) + 1).unwrap_or(PollTimeout::MAX);
@@ -348,17 +345,15 @@ impl Supervisor {
             Err(Errno::EINTR) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         }
-        let ready = fds
-            .iter()
-            .zip(meaning)
-            .filter(|(fd, _)| fd.any().unwrap_or(false));
-        Ok(ready.map(|(_, meaning)| meaning).collect())
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        let ready = wanted.iter().zip(&fds).filter(|(_, fd)| is_ready(fd));
+        Ok(ready.map(|((ready, ..), _)| *ready).collect())
     }
 
     fn keep_alive(&mut self) {
         let patience = Duration::from_millis(self.job.host_timeout_ms);
-        if self.said_alive.elapsed() >= heartbeat(patience) {
-            self.said_alive = Instant::now();
+        if self.reported_alive.elapsed() >= heartbeat(patience) {
+            self.reported_alive = Instant::now();
             self.outbox.alive();
         }
         let is_silent = self.received.elapsed() >= patience && !self.outbox.is_closed();

@@ -4,7 +4,8 @@
 
 use super::gpu_watch::GpuWatch;
 use super::members::{Running, families};
-use crate::procfs::{self, HostCounters};
+use crate::procfs;
+use record::term::millis;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::supervise::{HostUsage, ProcessUsage, Usage};
@@ -14,7 +15,7 @@ use wire::supervise::{HostUsage, ProcessUsage, Usage};
 pub struct UsageWatch {
     pace: Duration,
     looked: Instant,
-    host: HostCounters,
+    host: HostUsage,
     /// The processor time of each process of the job, by process id and start time.
     cpu_ticks: HashMap<(i32, u64), u64>,
     /// The GPU watch, if GPUs are wanted and there are any.
@@ -28,7 +29,7 @@ impl UsageWatch {
             gpus: gpus.then(GpuWatch::begin).flatten(),
             pace: Duration::from_millis(pace_ms),
             looked: Instant::now(),
-            host: procfs::host_counters(),
+            host: procfs::host_usage(),
             cpu_ticks: HashMap::new(),
         })
     }
@@ -42,7 +43,7 @@ impl UsageWatch {
     pub fn look(&mut self, running: &[Running]) -> Usage {
         let interval = self.looked.elapsed();
         self.looked = Instant::now();
-        let host = procfs::host_counters();
+        let host = procfs::host_usage();
         let before = std::mem::replace(&mut self.host, host);
         let stats = procfs::stats();
         let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
@@ -73,7 +74,7 @@ impl UsageWatch {
         }
         self.cpu_ticks = seen;
         Usage {
-            interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
+            interval_ms: millis(interval),
             host: difference(&before, &self.host),
             processes,
             gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::look),
@@ -81,18 +82,14 @@ impl UsageWatch {
     }
 }
 
-fn difference(before: &HostCounters, now: &HostCounters) -> HostUsage {
-    let memory = procfs::memory_use();
+fn difference(before: &HostUsage, now: &HostUsage) -> HostUsage {
     HostUsage {
-        cpu_ms: procfs::ticks_to_ms(now.cpu_ticks.saturating_sub(before.cpu_ticks)),
-        cpus: now.cpus,
-        mem_used_bytes: memory.used_bytes,
-        mem_bytes: memory.bytes,
-        shm_used_bytes: memory.shm_used_bytes,
+        cpu_ms: now.cpu_ms.saturating_sub(before.cpu_ms),
         net_rx_bytes: now.net_rx_bytes.saturating_sub(before.net_rx_bytes),
         net_tx_bytes: now.net_tx_bytes.saturating_sub(before.net_tx_bytes),
         disk_read_bytes: now.disk_read_bytes.saturating_sub(before.disk_read_bytes),
         disk_write_bytes: now.disk_write_bytes.saturating_sub(before.disk_write_bytes),
+        ..*now
     }
 }
 
