@@ -139,6 +139,10 @@ fn what_hosts_say_is_shown_as_text() {
     }
 }
 
+/// What host-agent says of files that it has removed.
+const REAPED: &str =
+    r#"{"event":"reaped","host":0,"job":"","ok":true,"processes":0,"shm_files":1}"#;
+
 /// A host that was taken over speaks in host-agent's place.
 #[test]
 fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
@@ -172,7 +176,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
             "it told what was not asked",
         ),
         (
-            "echo '{\"event\":\"reaped\",\"host\":0,\"job\":\"\",\"ok\":true,\"processes\":0,\"shm_files\":1}'; exec sleep 9".to_owned(),
+            format!("echo '{REAPED}'; exec sleep 9"),
             "--list",
             "it told what was not asked",
         ),
@@ -253,7 +257,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
         ),
         (
             "",
-            "{\"event\":\"reaped\",\"host\":0,\"job\":\"\",\"ok\":true,\"processes\":0,\"shm_files\":1}".to_owned(),
+            REAPED.to_owned(),
             "host-probe <hosts",
             "more than 8 MiB",
         ),

@@ -304,8 +304,8 @@ fn relative<'m>(
     others.find_map(|(pid, _)| member(*pid))
 }
 
-/// The end of processes: ABRT if their stacks are wanted, then TERM, and after the grace KILL. It has
-/// no clock and no processes of its own.
+/// The end of processes: ABRT if their stacks are wanted, then TERM, and after the grace KILL. It
+/// has no clock and no processes of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Termination {
     term_at: Instant,

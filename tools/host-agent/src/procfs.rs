@@ -2,12 +2,14 @@
 //! functions that open files are thin.
 
 pub mod cgroup;
+mod field;
 mod host;
 mod process;
 mod tcp;
 mod thread;
 mod topology;
 
+pub use field::{number_of, ticks_to_ms};
 pub use host::{free_bytes, host_usage};
 pub use process::{
     Environment, IoCounts, Mapping, Stat, command_line, environment, io, mappings, pids,
@@ -17,6 +19,7 @@ pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, switches, threads};
 pub use topology::{cores_by_node, usable_cpus};
 
+use field::{kib_of, ticks_per_second};
 use record::term::{self, millis};
 use std::fs;
 
@@ -55,29 +58,9 @@ pub fn boot_id() -> String {
     text.trim_end().to_owned()
 }
 
-/// Clock ticks in milliseconds.
-pub fn ticks_to_ms(ticks: u64) -> u64 {
-    ticks.saturating_mul(1000) / ticks_per_second()
-}
-
-fn ticks_per_second() -> u64 {
-    rustix::param::clock_ticks_per_second().max(1)
-}
-
 /// Main memory in bytes.
 pub fn memory_bytes() -> Option<u64> {
     kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
-}
-
-/// The number behind a key at the beginning of a line.
-pub fn number_of(text: &str, key: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
-    rest.split_ascii_whitespace().next()?.parse().ok()
-}
-
-/// The same for a number of KiB, in bytes.
-fn kib_of(text: &str, key: &str) -> Option<u64> {
-    number_of(text, key)?.checked_mul(1024)
 }
 
 /// How many TCP segments were sent again in this network namespace since it was made.
@@ -142,15 +125,6 @@ mod tests {
         assert_eq!(retransmits_of(text), Some(21));
         assert_eq!(retransmits_of("Tcp: InSegs\nTcp: 7\n"), None);
         assert_eq!(retransmits_of(""), None);
-    }
-
-    #[test]
-    fn numbers_behind_keys() {
-        let text = "MemTotal:       16318412 kB\nUid:\t7\t8\nMemFree:\n";
-        assert_eq!(kib_of(text, "MemTotal:"), Some(16_318_412 * 1024));
-        assert_eq!(number_of(text, "Uid:"), Some(7));
-        assert_eq!(number_of(text, "MemFree:"), None);
-        assert_eq!(number_of(text, "Total:"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the kernel counts for the whole host.
 
-use super::{kib_of, ticks_to_ms};
+use super::field::{kib_of, ticks_to_ms};
 use nix::sys::statvfs::statvfs;
 use std::fs;
 use std::path::Path;

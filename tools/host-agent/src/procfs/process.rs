@@ -1,7 +1,7 @@
 //! The files of one process in /proc. They disappear with the process, so every reader may find
 //! nothing.
 
-use super::{kib_of, number_of};
+use super::field::{kib_of, number_of};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The files of one thread in /proc. What has ended has none.
 
-use super::number_of;
+use super::field::number_of;
 use std::fs;
 
 /// The threads of a process.

@@ -158,8 +158,8 @@ fn read_apart(process: ProcessHandle, native: bool) -> Reading {
     })
 }
 
-/// `host-agent stack PID START_TICKS [native]`: one process is read and printed as JSON; with native
-/// frames once before they are read too.
+/// `host-agent stack PID START_TICKS [native]`: one process is read and printed as JSON; with
+/// native frames once before they are read too.
 pub fn print(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);

@@ -61,7 +61,8 @@ struct Pending {
 /// What is to be done about a process.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Its stacks are to be read; nothing more is due about it until [`ExceptionWatch::take_stacks`].
+    /// Its stacks are to be read; nothing more is due about it until
+    /// [`ExceptionWatch::take_stacks`].
     ReadStacks(u32),
     /// It is to be reported.
     Report(Raised),
@@ -132,8 +133,8 @@ impl ExceptionWatch {
             .collect()
     }
 
-    /// The stacks of a process and its children were read, which answers a [`Step::ReadStacks`]; there
-    /// are none where they could not be.
+    /// The stacks of a process and its children were read, which answers a [`Step::ReadStacks`];
+    /// there are none where they could not be.
     pub fn take_stacks(&mut self, index: u32, stacks: &[Stack]) {
         let watched = self.processes.get_mut(&index);
         let Some(pending) = watched.and_then(|one| one.pending.as_mut()) else {
