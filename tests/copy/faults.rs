@@ -7,8 +7,8 @@
 //!
 //!                        push: ssh, direct, chain      pull: ssh, direct
 //!     during the copy    the tool or the agent is killed, the power or the cable of a host goes,
-//!                        the source changes; push: no byte more can be written
-//!     before it          no room, a folder that is read-only
+//!                        the source changes; push: a signal, no byte more can be written
+//!     before it          no room, a folder that is read-only; push: a host is down
 //!
 //! Ports that accept and say nothing, that reset, that answer with another key, and firewalls are
 //! in direct.rs; what goes wrong between the hosts of a chain in chains.rs; names, links and hosts
@@ -25,9 +25,11 @@ const LARGE: usize = 24 << 20;
 const SLOWLY: &str = "--limit 2MB/s --connect-timeout 30s";
 /// So that not all that a host of a pull has read waits in the kernel here.
 const SLOW_LINK: &str = "60mbit";
-/// A host of which nothing is heard is given up after 60 s, and where that ends one way, the next
-/// one may take as long; the rest is for a machine that is busy.
-const TO_THE_END: Duration = Duration::from_secs(60 + 60 + 30);
+/// Of seconds, after which a host of which nothing is heard is given up.
+const SILENCE: u64 = 20;
+/// Where a silence ends one way, the next one may take as long; the rest is for a machine that is
+/// busy.
+const TO_THE_END: Duration = Duration::from_secs(SILENCE + SILENCE + 30);
 /// The host on which things go wrong; of a chain it is the one in the middle.
 const VICTIM: u32 = 3;
 
@@ -78,7 +80,7 @@ struct Lab {
 impl Lab {
     fn up(hosts: u32, rate: &str, wires: &'static [Wire]) -> Lab {
         let folder = scratch();
-        let cluster = Cluster::up_shaped(hosts, rate);
+        let cluster = Cluster::up_impatient(hosts, rate, SILENCE);
         for wire in wires {
             let address = |host: &u32| format!("10.77.0.{host}\n");
             let text: String = wire.hosts.iter().map(address).collect();
@@ -140,11 +142,11 @@ impl Lab {
         })
     }
 
-    fn kill_tools(&self) {
+    fn signal_tools(&self, signal: &str) {
         for wire in self.wires {
             let pid = fs::read_to_string(self.folder.join(format!("{}.pid", wire.name))).unwrap();
             self.cluster
-                .call(&["exec", "1", "kill", "-KILL", pid.trim()])
+                .call(&["exec", "1", "kill", "-s", signal, pid.trim()])
                 .ends(0);
         }
     }
@@ -304,11 +306,40 @@ impl Push {
                     ran.err
                 );
             }
-            for (host, ok, _) in records(&ran.out) {
+            match fault {
+                "INT" => _ = ran.ends(130),
+                "TERM" => _ = ran.ends(143),
+                "no room in the middle" => _ = ran.ends(1).err_has("ulimit -f"),
+                "power" | "cable" | "a host that is down" => _ = ran.ends(74),
+                _ => {}
+            }
+            let records = records(&ran.out);
+            // with a record of each, but where nobody was left to write it
+            let is_complete = records.len() == wire.hosts.len();
+            assert!(is_complete || fault == "KILL", "{what}: {}", ran.out);
+            for (host, ok, sent) in records {
                 let host = wire.hosts[host];
+                if fault == "kill of the agent" && host > VICTIM {
+                    assert_eq!(sent, 0, "{what}: the last one has it from the first");
+                }
                 let is_right = ok == (others_have_it && host != VICTIM);
                 assert!(is_right, "{what}: the record of host {host}: {}", ran.out);
             }
+        }
+    }
+
+    /// It is compared before anything is put behind it.
+    fn change_what_is_kept(&self) {
+        soon("the hosts have put away what they have", || self.is_tidy());
+        for wire in self.0.wires {
+            let kept = fs::read_dir(self.0.srv(VICTIM, wire.name).join(".part-push.kept")).unwrap();
+            let mut kept = kept.map(|entry| entry.unwrap().path());
+            let kept = kept
+                .find(|path| path.extension().is_none_or(|end| end != "good"))
+                .unwrap();
+            let mut content = fs::read(&kept).unwrap();
+            content[1000] ^= 1;
+            fs::write(&kept, content).unwrap();
         }
     }
 
@@ -393,8 +424,10 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
     let full = to_receivers("prlimit --fsize=10000000 --pid");
     let kill = to_receivers("kill -9");
     // what happens | whether the other hosts of a chain have the file all the same
-    let table: [(&str, &dyn Fn(), bool); 5] = [
-        ("kill of the tool", &|| lab.kill_tools(), false),
+    let table: [(&str, &dyn Fn(), bool); 7] = [
+        ("INT", &|| lab.signal_tools("INT"), false),
+        ("TERM", &|| lab.signal_tools("TERM"), false),
+        ("KILL", &|| lab.signal_tools("KILL"), false),
         ("kill of the agent", &|| lab.on(VICTIM, &kill), true),
         ("no room in the middle", &|| lab.on(VICTIM, &full), true),
         ("power", &|| lab.cut_power(), true),
@@ -404,8 +437,19 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
         let ran = push.disturb(fault, disturbance);
         push.check(fault, &ran, others);
         lab.mend(fault);
+        if fault == "KILL" {
+            push.change_what_is_kept();
+        }
         push.complete(fault, true);
     }
+
+    push.forget();
+    lab.cut_power();
+    let down = |wire: &Wire| push.push(wire, "--connect-timeout 5s");
+    let ran: Vec<Ran> = lab.wires.iter().map(down).collect();
+    push.check("a host that is down", &ran, true);
+    lab.mend("power");
+    push.complete("a host that is down", false);
 
     let source = lab.folder.join("src/large");
     // made before, because on a busy machine the copies would be over before it is
@@ -520,7 +564,7 @@ fn real_hosts_give_no_half_file_whatever_happens_over_any_wire() {
     let lab = &pull.0;
     let kill = to_agents("kill -9");
     let table: [(&str, &dyn Fn()); 4] = [
-        ("kill of the tool", &|| lab.kill_tools()),
+        ("kill of the tool", &|| lab.signal_tools("KILL")),
         ("kill of the agent", &|| lab.on(VICTIM, &kill)),
         ("power", &|| lab.cut_power()),
         ("cable", &|| lab.cut_cable()),

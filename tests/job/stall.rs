@@ -24,9 +24,14 @@ fn job(folder: &Path, scripts: &[&str]) {
     std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
 }
 
+/// The job's name: jobs of tests that run at the same time have names of their own.
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap().display().to_string()
+}
+
 /// Runs the job; `script` runs beside it, in which `$p` is dgl-spawn.
 fn spawn(folder: &Path, options: &str, script: &str) -> Ran {
-    let job = folder.file_name().unwrap().display();
+    let job = name(folder);
     let run = format!(
         "dgl-spawn --connect local --no-preflight --job {job} {options} <job.jsonl >run.jsonl \
          2>run.txt & p=$!
@@ -90,13 +95,13 @@ fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
     let at = |part: &str| lines.iter().position(|line| line.contains(part));
     let odd = at("dgl-spawn: trainer 2, unlike the others, is in loads (trainer2.py:");
     let rest = at("dgl-spawn: trainers 0 and 1 wait in a collective operation for all others");
-    let stalls = at("dgl-spawn: job stall-notice stalls: for ");
+    let stalls = at(&format!("dgl-spawn: job {} stalls: for ", name(&folder)));
     assert!(
         stalls.is_some() && stalls < odd && odd < rest,
         "{}",
         ran.err
     );
-    let again = at("job stall-notice moves again, after ");
+    let again = at(&format!("job {} moves again, after ", name(&folder)));
     assert!(rest < again, "{}", ran.err);
     let what = lines[again.unwrap()];
     assert!(
@@ -125,12 +130,8 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
         (&json!("stalled"), &json!(124)),
         "{summary}"
     );
-    assert!(
-        ran.err
-            .contains("job stall-end was ended: it had stalled for 5.0 s"),
-        "{}",
-        ran.err
-    );
+    let ended = format!("job {} was ended: it had stalled for 5.0 s", name(&folder));
+    ran.err_has(&ended);
     let why = sh(&folder, "dgl-why --brief run.jsonl");
     assert!(
         why.out.starts_with(
@@ -182,12 +183,12 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
         ),
     )
     .ends(0);
-    let ran = spawn(
-        &folder,
-        "--stall-timeout 8s --wait 2m",
+    let name = name(&folder);
+    let stacks = format!(
         "has 'type\":\"stalled\"'; sleep 12
-         dgl-stacks --connect local --format human --job stall-ddp <job.jsonl >stacks.txt; kill $p",
+         dgl-stacks --connect local --format human --job {name} <job.jsonl >stacks.txt; kill $p"
     );
+    let ran = spawn(&folder, "--stall-timeout 8s --wait 2m", &stacks);
     let stalled = records(&ran.out, "stalled");
     assert_eq!(stalled.len(), 1, "once: {}{}", ran.out, ran.err);
     assert!(records(&ran.out, "resumed").len() <= 1, "{}", ran.out);
@@ -420,7 +421,7 @@ fn how_long_each_process_has_been_silent_is_listed() {
     let found = records(&text("list.jsonl"), "found");
     let own = |script: &str| {
         let mut own = found.iter().filter(|one| {
-            one["job"] == "stall-silent" && one["command"].as_str().unwrap().contains(script)
+            one["job"] == name(&folder) && one["command"].as_str().unwrap().contains(script)
         });
         own.next().unwrap()["silent_s"].as_f64().unwrap()
     };

@@ -50,11 +50,15 @@ fn job(folder: &Path, file: &str, port: u16) {
     std::fs::write(folder.join(file), records.join("\n")).unwrap();
 }
 
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap().display().to_string()
+}
+
 /// Two launchers, the second some seconds behind the first; their statuses are in `out`, what they
 /// said in a.err and b.err. The jobs' names are a and b and that of the test: tests run side by
 /// side.
 fn both(folder: &Path, apart: &str, options: &str, second: &str) -> (Ran, String, String) {
-    let name = folder.file_name().unwrap().display();
+    let name = name(folder);
     let script = format!(
         "dgl-spawn --connect local --job a-{name} {options} <job.jsonl >a.out 2>a.err & a=$!
          sleep {apart}
@@ -73,6 +77,7 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
     }
     let folder = scratch();
     job(&folder, "job.jsonl", 30750);
+    let name = name(&folder);
     for apart in ["0", "0", "0.05", "0.5", "3"] {
         let (ran, a, b) = both(&folder, apart, "", "<job.jsonl");
         let (winner, loser, told) = if ran.out == "a 0\nb 74\n" {
@@ -91,12 +96,12 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
             ran.out
         );
         assert!(
-            told.contains(&format!("taken by job {winner}-two"))
+            told.contains(&format!("taken by job {winner}-{name}"))
                 && told.contains("nothing was started"),
             "{apart}: {told}"
         );
         assert!(
-            told.contains(&format!("dgl-reap --job {winner}-two")) && told.contains("--wait"),
+            told.contains(&format!("dgl-reap --job {winner}-{name}")) && told.contains("--wait"),
             "{apart}: {told}"
         );
         let out = std::fs::read_to_string(folder.join(format!("{winner}.out"))).unwrap();
@@ -127,7 +132,10 @@ fn one_that_waits_starts_when_the_other_has_ended() {
     // not for ever
     let (ran, _, b) = both(&folder, "1", "", "--wait 1s <job.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
-    assert!(b.contains("taken by job a-two"), "{b}");
+    assert!(
+        b.contains(&format!("taken by job a-{}", name(&folder))),
+        "{b}"
+    );
 }
 
 /// Servers of two jobs of DGL overwrite each other's features in /dev/shm, whatever their ports.
@@ -150,7 +158,10 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
     let (ran, _, b) = both(&folder, "0.5", "", "<other.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
     assert!(
-        b.contains("another job of DGL runs there: job a-two") && b.contains("--private-shm"),
+        b.contains(&format!(
+            "another job of DGL runs there: job a-{}",
+            name(&folder)
+        )) && b.contains("--private-shm"),
         "{b}"
     );
     let (ran, a, b) = both(&folder, "0.5", "--private-shm", "<other.jsonl");

@@ -252,7 +252,11 @@ impl Drop for OpenFolder {
 }
 
 /// Hosts of our own; taken down at the end whatever happens.
-pub struct Cluster(pub PathBuf, #[expect(dead_code, reason = "only held")] Turn);
+pub struct Cluster(
+    pub PathBuf,
+    #[expect(dead_code, reason = "only held")] Turn,
+    Option<u64>,
+);
 
 /// Held by a cluster that is up. Hosts with real work on them are hungry: beside too many of them,
 /// what a test waits for comes too late. cargo-nextest keeps to the same numbers by itself (see
@@ -286,14 +290,20 @@ impl Cluster {
 
     /// With links of that rate, as tc writes it.
     pub fn up_shaped(hosts: u32, rate: &str) -> Cluster {
+        Cluster::start(hosts, rate, None)
+    }
+
+    /// Files are copied with that limit of silence, in seconds, on the hosts too.
+    pub fn up_impatient(hosts: u32, rate: &str, silence: u64) -> Cluster {
+        Cluster::start(hosts, rate, Some(silence))
+    }
+
+    fn start(hosts: u32, rate: &str, silence: Option<u64>) -> Cluster {
         // with cargo test, two tests may be in one process
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let lab = PathBuf::from(format!(
-            "/var/tmp/dgl-tools-test-{}-{count}",
-            std::process::id()
-        ));
-        let cluster = Cluster(lab, await_turn());
+        let lab = format!("/var/tmp/dgl-tools-test-{}-{count}", std::process::id());
+        let cluster = Cluster(lab.into(), await_turn(), silence);
         let up = cluster.call(&["up", &hosts.to_string(), "--rate", rate]);
         assert_eq!(up.status, 0, "the cluster did not start: {}", up.err);
         cluster
@@ -314,7 +324,11 @@ impl Cluster {
             .args(args)
             .env("LAB", &self.0)
             .env("PATH", path())
-            .env("DGL_TOOLS_CONNECT_TIMEOUT", "60s");
+            .env("DGL_TOOLS_CONNECT_TIMEOUT", "60s")
+            .envs(
+                self.2
+                    .map(|silence| ("DGL_TOOLS_TEST_SILENCE", silence.to_string())),
+            );
         ran(call.output().unwrap())
     }
 

@@ -7,7 +7,7 @@
 use crate::{Session, lock};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-use transfer::BEAT;
+use transfer::beat_interval;
 use wire::Request;
 
 /// How often it is checked whether a sign of life is due.
@@ -26,9 +26,9 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Tells the host that we are here, where the last time is [`BEAT`] ago.
+    /// Tells the host that we are here, where the last time is [`beat_interval`] ago.
     pub(crate) fn beat(&mut self) {
-        if self.beaten.elapsed() >= BEAT {
+        if self.beaten.elapsed() >= beat_interval() {
             self.beaten = Instant::now();
             self.session.send(&Request::Alive);
             if let Some(login) = &mut self.login {

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
-use transfer::{SILENCE, source};
+use transfer::{silence, source};
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
 
@@ -327,7 +327,7 @@ impl HostClient {
         stop: Arc<AtomicUsize>,
         first: FileRequest,
     ) -> Result<HostClient, HostFailure> {
-        let made = door.connect(Instant::now() + SILENCE / 4);
+        let made = door.connect(Instant::now() + silence() / 4);
         let session = made.map_err(|none| HostFailure::lost(none.to_string()))?;
         let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
         let mut client = HostClient::new(session, stop, is_lane);
@@ -640,10 +640,10 @@ impl HostClient {
             self.moved.1 = Instant::now();
         }
         self.moved.0 = pending;
-        if self.moved.1.elapsed() > SILENCE {
+        if self.moved.1.elapsed() > silence() {
             let why = format!(
                 "nothing went to it and nothing came from it for {} s",
-                SILENCE.as_secs()
+                silence().as_secs()
             );
             self.end_with(HostFailure::lost(why));
         }
@@ -691,7 +691,7 @@ fn signal_name(signal: usize) -> String {
 mod tests {
     use super::*;
     use std::path::Path;
-    use transfer::BEAT;
+    use transfer::beat_interval;
 
     fn session(program: &str) -> Session {
         Session::over(crate::program::run(Path::new("sh"), &["-c", program]).unwrap())
@@ -703,7 +703,7 @@ mod tests {
         let mut client = HostClient::new(session("exec cat"), Arc::default(), false);
         let program = format!("exec cat >{}", heard.display());
         client.connections = SharedConnections::without_thread(session(&program));
-        client.connections().beaten = Instant::now().checked_sub(BEAT).unwrap();
+        client.connections().beaten = Instant::now().checked_sub(beat_interval()).unwrap();
         client.keep_to(Some(Arc::new(Limit::new(1000))));
         // the second waits for the first, for 2 s
         client.pace(2100);

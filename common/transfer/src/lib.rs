@@ -24,7 +24,17 @@ pub const SMALL: u64 = wire::files::BLOCK;
 /// could hand it on.
 pub const LARGE: u64 = 16 << 20;
 
-/// An end that sends nothing for this long is taken for lost.
-pub const SILENCE: std::time::Duration = std::time::Duration::from_secs(60);
+/// An end that sends nothing for this long is taken for lost. Tests shorten it, which only a debug
+/// build lets them do: CONTRIBUTING.md.
+pub fn silence() -> std::time::Duration {
+    let shorter = std::env::var("DGL_TOOLS_TEST_SILENCE")
+        .ok()
+        .filter(|_| cfg!(debug_assertions));
+    let seconds = shorter.and_then(|seconds| seconds.parse().ok());
+    std::time::Duration::from_secs(seconds.unwrap_or(60))
+}
+
 /// How often each end sends a sign of life, whatever else it does.
-pub const BEAT: std::time::Duration = std::time::Duration::from_secs(10);
+pub fn beat_interval() -> std::time::Duration {
+    silence() / 6
+}

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tls::Link;
-use transfer::SILENCE;
+use transfer::silence;
 use wire::{Event, codec};
 
 /// A direct connection: one thread reads it, others write now and then.
@@ -64,7 +64,7 @@ impl Output {
             return;
         }
         let written = match &self.link {
-            Some(link) => write(link, bytes, SILENCE, Waits::WhileItIsHeard),
+            Some(link) => write(link, bytes, silence(), Waits::WhileItIsHeard),
             None => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
@@ -76,7 +76,7 @@ impl Output {
 
 /// Writes all bytes; fails if the other side accepts nothing for too long.
 pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
-    write(link, bytes, SILENCE, Waits::NoLonger)
+    write(link, bytes, silence(), Waits::NoLonger)
 }
 
 /// Whether to wait on for another side that has accepted nothing for the limit.

@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use transfer::fates::{Fate, Fates};
-use transfer::{BEAT, source};
+use transfer::{beat_interval, source};
 
 /// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
@@ -215,7 +215,7 @@ fn fault(host: &Host, broken: &HostFailure) -> Fault {
 /// Notices which hosts are lost while they have nothing to do, and reads what they report, until
 /// the sender is dropped.
 fn keep_alive(tasks: &[Task<'_>], is_over: &Receiver<()>) {
-    while is_over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+    while is_over.recv_timeout(beat_interval()) == Err(RecvTimeoutError::Timeout) {
         for task in tasks {
             // a host that is locked is being served
             if let Ok(mut state) = task.state.try_lock()

@@ -29,7 +29,7 @@ use shared_output::SharedOutput;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use transfer::SILENCE;
+use transfer::silence;
 use wire::codec::Message;
 use wire::files::FileRequest;
 use wire::{Event, Failure, Request};
@@ -146,7 +146,7 @@ fn converse_directly(
 /// conversation.
 fn word_by_login(login: &mut Requests) -> Result<Next, String> {
     loop {
-        match login.next_within(Some(SILENCE)) {
+        match login.next_within(Some(silence())) {
             Ok(Next::Request(message)) if message.head == Request::Alive => {}
             other => return other,
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use transfer::{BEAT, SILENCE};
+use transfer::{beat_interval, silence};
 use wire::codec::Message;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Failure, Request};
@@ -61,7 +61,9 @@ pub fn while_beating(
         let failure = Failure::new(format!("host-agent: {error}"));
         end(Stop::Failed(failure), told)
     };
-    let signing = serving.sign().map(|sign| keep_signing(sign, BEAT));
+    let signing = serving
+        .sign()
+        .map(|sign| keep_signing(sign, beat_interval()));
     let _signing = match signing.transpose() {
         Ok(signing) => signing,
         Err(error) => return failed(error),
@@ -69,7 +71,7 @@ pub fn while_beating(
     let (over, is_over) = channel::<()>();
     thread::scope(|scope| {
         let beating = thread::Builder::new().spawn_scoped(scope, move || {
-            while is_over.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+            while is_over.recv_timeout(beat_interval()) == Err(RecvTimeoutError::Timeout) {
                 told.event(&Event::Alive);
             }
         });
@@ -118,7 +120,7 @@ pub fn end(stop: Stop, told: &SharedOutput) -> u8 {
         Stop::Closed => OVER_LOST,
         Stop::Silence => {
             told.send(FileEvent::Silence {
-                seconds: SILENCE.as_secs(),
+                seconds: silence().as_secs(),
             });
             OVER_LOST
         }
@@ -138,7 +140,7 @@ pub fn answer_all(
     loop {
         let next = match first.take() {
             Some(message) => Ok(Next::Request(message)),
-            None => requests.next_within(Some(SILENCE)),
+            None => requests.next_within(Some(silence())),
         };
         let message = match next {
             Ok(Next::Request(message)) => message,
