@@ -58,7 +58,7 @@ fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
     };
     let counts = hosts
         .iter()
-        .filter_map(|host| report.keep(of_host(host).map_err(Report::from)))
+        .filter_map(|host| report.keep(of_host(host)))
         .collect();
     report.check().map(|()| counts)
 }

@@ -139,7 +139,7 @@ pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<V
         let path = candidates.iter().find(|candidate| candidate.is_file());
         match (path, candidates.first()) {
             (Some(path), _) => {
-                let here = report.keep(inspect(path, file.format).map_err(Report::from));
+                let here = report.keep(inspect(path, file.format));
                 found.extend(here.map(|here| Item {
                     source: Source::Copied(here),
                     ..item

@@ -136,14 +136,8 @@ impl Report {
     }
 
     /// Takes the value out of a result, or keeps its faults and returns `None`.
-    pub fn keep<T>(&mut self, result: Result<T, Report>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(report) => {
-                self.extend(report);
-                None
-            }
-        }
+    pub fn keep<T>(&mut self, result: Result<T, impl Into<Report>>) -> Option<T> {
+        result.map_err(|faults| self.extend(faults.into())).ok()
     }
 
     /// The worst exit status of all.

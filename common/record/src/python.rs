@@ -1,4 +1,45 @@
-//! How versions of Python and its packages are written.
+//! Versions of Python and its packages, and hosts whose versions differ from those of the others.
+
+use crate::{Facts, Host};
+use indexmap::IndexMap;
+
+/// The software whose version must be the same on all hosts, because their processes work together.
+/// A torch that was built for CUDA has that in its version: `2.2.1+cu121`.
+const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
+    ("python", |facts| facts.python.as_deref().map(minor)),
+    ("torch", |facts| facts.torch.as_deref()),
+    ("dgl", |facts| facts.dgl.as_deref()),
+];
+
+/// For each host how its versions differ from those of most hosts, or of the first ones if none are
+/// more frequent. `must_have` tells whether a host may lack what others have.
+pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<String>> {
+    let mut odd = vec![Vec::new(); hosts.len()];
+    for (name, version) in MUST_AGREE {
+        let mut counts: IndexMap<&str, (usize, &Host)> = IndexMap::new();
+        for (host, facts) in hosts {
+            if let Some(own) = version(facts) {
+                counts.entry(own).or_insert((0, host)).0 += 1;
+            }
+        }
+        // the first of equally frequent ones
+        let usual = counts.iter().rev().max_by_key(|(_, (count, _))| *count);
+        let Some((usual, (_, host))) = usual else {
+            continue;
+        };
+        let there = format!("where {} has {usual}", host.place());
+        for ((_, facts), differences) in hosts.iter().zip(&mut odd) {
+            match version(facts) {
+                Some(own) if own != *usual => differences.push(format!("{name} {own}, {there}")),
+                None if must_have => differences.push(format!("no {name}, {there}")),
+                _ => {}
+            }
+        }
+    }
+    let odd = odd.into_iter();
+    odd.map(|differences| (!differences.is_empty()).then(|| differences.join("; ")))
+        .collect()
+}
 
 /// Major, minor, patch.
 pub type Version = (u32, u32, u32);
@@ -44,5 +85,66 @@ mod tests {
         for (text, parsed) in table {
             assert_eq!(version(text), parsed, "{text}");
         }
+    }
+
+    /// The python, torch and dgl of a host; `-` where it has none.
+    type Versions = [&'static str; 3];
+
+    #[test]
+    fn who_differs_from_most() {
+        let a = ["3.8.1", "1.9.1", "0.9.1"];
+        let table: [(&[Versions], &[(u32, &str)]); 7] = [
+            (&[a, a], &[]),
+            (&[a, ["3.8.20", "1.9.1", "0.9.1"]], &[]),
+            (&[a, ["3.8.1", "-", "-"]], &[]),
+            (&[], &[]),
+            (
+                &[a, a, ["3.11.2", "1.9.1", "1.0.4"]],
+                &[(
+                    2,
+                    "python 3.11, where host 0 (0.0.0.0) has 3.8; dgl 1.0.4, where host 0 \
+                     (0.0.0.0) has 0.9.1",
+                )],
+            ),
+            (
+                &[["3.8.1", "1.9.1+cu111", "0.9.1"], a, a],
+                &[(0, "torch 1.9.1+cu111, where host 1 (0.0.0.0) has 1.9.1")],
+            ),
+            (
+                &[a, ["3.8.1", "1.9.1", "1.0.4"]],
+                &[(1, "dgl 1.0.4, where host 0 (0.0.0.0) has 0.9.1")],
+            ),
+        ];
+        for (versions, wanted) in table {
+            let known = |version: &str| (version != "-").then(|| version.to_owned());
+            let hosts: Vec<Host> = (0..)
+                .zip(versions)
+                .map(|(id, [python, torch, dgl])| Host {
+                    id,
+                    facts: Facts {
+                        python: known(python),
+                        torch: known(torch),
+                        dgl: known(dgl),
+                        ..Facts::default()
+                    },
+                    ..Host::default()
+                })
+                .collect();
+            let found: Vec<_> = hosts.iter().map(|host| (host, &host.facts)).collect();
+            let odd = odd_versions(&found, false);
+            let got: Vec<(u32, &str)> = (0..)
+                .zip(&odd)
+                .filter_map(|(id, differences)| Some((id, differences.as_deref()?)))
+                .collect();
+            assert_eq!(got, wanted, "{versions:?}");
+        }
+        let hosts = [Host::default(), Host::default()];
+        let dgl = Facts {
+            dgl: Some("1.0.4".to_owned()),
+            ..Facts::default()
+        };
+        let found = [(&hosts[0], &hosts[0].facts), (&hosts[1], &dgl)];
+        let lacks = Some("no dgl, where host 0 (0.0.0.0) has 1.0.4".to_owned());
+        assert_eq!(odd_versions(&found, true), [lacks, None]);
     }
 }

@@ -32,7 +32,7 @@ pub fn assignment(
                 "write it anew for {hosts} hosts, a line a node: part-assign does"
             )));
         }
-        let here = report.keep(inspect(&path, Format::Any).map_err(Report::from));
+        let here = report.keep(inspect(&path, Format::Any));
         items.extend(here.map(|here| Item::new("chunk", there.join(name), Source::Copied(here))));
     }
     report.check().map(|()| items)

@@ -51,7 +51,7 @@ impl UserEnv {
             let read = |entry: &OsString| variable(option, entry.as_bytes(), lookup);
             entries
                 .iter()
-                .filter_map(|entry| report.keep(read(entry).map_err(Report::from)))
+                .filter_map(|entry| report.keep(read(entry)))
                 .collect()
         };
         let env = UserEnv {

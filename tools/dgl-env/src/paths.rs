@@ -48,7 +48,7 @@ impl JobPaths {
         let mut report = Report::default();
         let mut agreed = |option, flag: &Option<PathBuf>, folder, recorded: Option<&String>| {
             let agreed = agreed(option, flag.as_deref(), folder, record, recorded, hosts);
-            report.keep(agreed.map_err(Report::from)).flatten()
+            report.keep(agreed).flatten()
         };
         let workspace = agreed("--workspace", &args.workspace, None, workspace);
         let folder = workspace.as_deref();

@@ -4,10 +4,10 @@ use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
 use crate::gpus;
 use crate::plan::{self, Answer, Expected, Placement};
-use crate::versions;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
+use record::python::odd_versions;
 use record::term;
 use record::{Facts, FileCopy, Graph, Host, Process, Pushed, Record};
 use remote::{self, HostFault, Kind, Remote};
@@ -20,8 +20,8 @@ use wire::{Event, Request};
 /// not hold it up for ever.
 const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
-const ONE_DGL: &str = "the processes of a job need one version: install it, or name the right \
-    Python with --conda or --venv";
+const ONE_VERSION: &str = "install one version on all hosts, or name the right Python with --conda \
+    or --venv";
 
 /// Probes the hosts, and prints the stream with their facts.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
@@ -163,17 +163,23 @@ fn choose(
 
 /// Warnings about the hosts whose records are written.
 fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> Report {
-    let answers: Vec<(u32, &Answer)> = kept
-        .iter()
-        .filter_map(|at| Some((hosts[*at].id, outcomes[*at].as_ref().ok()?)))
+    let kept = kept.iter();
+    let answers: Vec<(&Host, &Answer)> = kept
+        .filter_map(|index| Some((&hosts[*index], outcomes[*index].as_ref().ok()?)))
         .collect();
-    let mut warnings: Vec<Fault> = answers
+    let warnings = answers
         .iter()
-        .flat_map(|(_, answer)| answer.warnings.iter().cloned())
+        .flat_map(|(_, answer)| answer.warnings.clone());
+    let mut warnings: Vec<Fault> = warnings.collect();
+    let found: Vec<(&Host, &Facts)> = answers
+        .iter()
+        .map(|(host, answer)| (*host, &answer.facts))
         .collect();
-    let facts = answers.iter().map(|(id, answer)| (*id, &answer.facts));
-    let differ = plan::versions_differ(facts);
-    warnings.extend(differ.map(|text| Fault::data("hosts", text).fix(ONE_DGL)));
+    for ((host, _), differences) in found.iter().zip(odd_versions(&found, false)) {
+        warnings.extend(differences.map(|differences| {
+            Fault::data(host.place(), format!("has {differences}")).fix(ONE_VERSION)
+        }));
+    }
     Report(warnings)
 }
 
@@ -224,13 +230,21 @@ fn no_free_port() -> Report {
 
 /// Refuses hosts whose Python, torch or DGL differs from that of most.
 fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>]) {
-    let answered = hosts.iter().zip(outcomes.iter());
-    let found: Vec<(&Host, &Facts)> = answered
-        .filter_map(|(host, outcome)| Some((host, &outcome.as_ref().ok()?.facts)))
+    let nothing = Facts::default();
+    let found: Vec<(&Host, &Facts)> = hosts
+        .iter()
+        .zip(outcomes.iter())
+        .map(|(host, outcome)| {
+            let facts = outcome.as_ref().map_or(&nothing, |answer| &answer.facts);
+            (host, facts)
+        })
         .collect();
-    for (id, fault) in versions::odd(&found) {
-        if let Some(at) = hosts.iter().position(|host| host.id == id) {
-            outcomes[at] = Err(fault);
+    let odd = odd_versions(&found, false);
+    for ((host, outcome), differences) in hosts.iter().zip(outcomes).zip(odd) {
+        if let Some(differences) = differences {
+            let fault = Fault::unreachable(host.place(), format!("has {differences}"));
+            let fix = format!("{ONE_VERSION}; --mixed-versions goes on all the same");
+            *outcome = Err(fault.fix(fix));
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Chooses the hosts of a longer list that are taken, and ports that all of them have free.
 
 use crate::plan::Answer;
-use record::majority::most_frequent;
-use record::python::minor;
+use record::python::odd_versions;
 use record::term;
 use record::{Facts, GpuCard, Host};
 use std::collections::BTreeSet;
@@ -42,26 +41,29 @@ pub struct Choice {
 pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
-    for (at, (host, answer)) in hosts.iter().zip(answers).enumerate() {
+    for (index, (host, answer)) in hosts.iter().zip(answers).enumerate() {
         let lacks = match answer {
             Ok(answer) => lacks(host, answer, need),
             Err(problem) => Some((*problem).to_owned()),
         };
         match (answer, lacks) {
-            (Ok(answer), None) => usable.push((at, &answer.facts)),
-            (_, lacks) => choice.left_out.push((at, lacks.unwrap_or_default())),
+            (Ok(answer), None) => usable.push((index, &answer.facts)),
+            (_, lacks) => choice.left_out.push((index, lacks.unwrap_or_default())),
         }
     }
-    let most = most_common(usable.iter().map(|(_, facts)| Versions::of(facts)));
-    for (at, facts) in usable {
-        let versions = Versions::of(facts);
-        match &most {
-            Some((common, count)) if !need.mixed_versions && versions != *common => {
-                let problem = format!("it has {versions}, and {count} others have {common}");
-                choice.left_out.push((at, problem));
+    let found: Vec<(&Host, &Facts)> = usable
+        .iter()
+        .map(|(index, facts)| (&hosts[*index], *facts))
+        .collect();
+    for ((index, _), differences) in usable.iter().zip(odd_versions(&found, true)) {
+        match differences {
+            Some(differences) if !need.mixed_versions => {
+                choice
+                    .left_out
+                    .push((*index, format!("it has {differences}")));
             }
-            _ if choice.kept.len() < need.hosts as usize => choice.kept.push(at),
-            _ => choice.spare.push(at),
+            _ if choice.kept.len() < need.hosts as usize => choice.kept.push(*index),
+            _ => choice.spare.push(*index),
         }
     }
     choice.left_out.sort_unstable();
@@ -116,47 +118,6 @@ fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
             Some(too_little(free(card), &what, least))
         }
     }
-}
-
-/// The versions that all processes of a job must share.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Versions {
-    dgl: Option<String>,
-    torch: Option<String>,
-    /// Without its patch level.
-    python: Option<String>,
-}
-
-impl Versions {
-    fn of(facts: &Facts) -> Versions {
-        Versions {
-            dgl: facts.dgl.clone(),
-            torch: facts.torch.clone(),
-            python: facts.python.as_deref().map(|full| minor(full).to_owned()),
-        }
-    }
-}
-
-impl std::fmt::Display for Versions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let named = [
-            ("dgl", &self.dgl),
-            ("torch", &self.torch),
-            ("python", &self.python),
-        ];
-        let named = named.map(|(name, version)| match version {
-            Some(version) => format!("{name} {version}"),
-            None => format!("no {name}"),
-        });
-        write!(f, "{}, {} and {}", named[0], named[1], named[2])
-    }
-}
-
-/// The versions that most hosts have, the first of several, and how many hosts have them. A host
-/// without dgl counts only if none has it.
-fn most_common(found: impl Iterator<Item = Versions>) -> Option<(Versions, usize)> {
-    let (with_dgl, without): (Vec<_>, Vec<_>) = found.partition(|versions| versions.dgl.is_some());
-    most_frequent(with_dgl).or_else(|| most_frequent(without))
 }
 
 /// The first port from which on `count` ports are free on all hosts.
@@ -246,20 +207,17 @@ mod tests {
             .iter()
             .map(|(at, why)| (*at, why.as_str()))
             .collect();
-        let common = "and 3 others have dgl 1.0.4, torch 2.1 and python 3.11";
+        let there = "where host 0 (0.0.0.0) has";
         assert_eq!(
             why,
             [
-                (
-                    0,
-                    format!("it has dgl 2.1.0, torch 2.1 and python 3.11, {common}").as_str()
-                ),
+                (0, format!("it has dgl 2.1.0, {there} 1.0.4").as_str()),
                 (2, "no route"),
                 (3, "there is another job: try7"),
                 (4, "5 B are free in /dev/shm, less than 8 B"),
                 (
                     5,
-                    format!("it has no dgl, no torch and python 3.11, {common}").as_str()
+                    format!("it has no torch, {there} 2.1; no dgl, {there} 1.0.4").as_str()
                 ),
                 (6, "port 30051 is in use"),
             ]
@@ -293,8 +251,7 @@ mod tests {
         assert_eq!(choice.kept, [1, 2]);
         assert_eq!(
             choice.left_out[0].1,
-            "it has dgl 1.0.4, torch 2.1 and python 3.11, and 2 others have dgl 1.0.4, torch 2.1 \
-             and python 3.8"
+            "it has python 3.11, where host 0 (0.0.0.0) has 3.8"
         );
         let mixed = Need {
             mixed_versions: true,

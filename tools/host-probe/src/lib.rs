@@ -6,7 +6,6 @@ mod args;
 pub mod choice;
 pub mod gpus;
 pub mod plan;
-mod versions;
 
 pub use args::Args;
 

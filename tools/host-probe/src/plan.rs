@@ -123,21 +123,6 @@ fn no_interface(host: &Host, probed: &Probed) -> Fault {
     Fault::unreachable(host.place(), problem).fix(fix)
 }
 
-/// A sentence about which hosts have which DGL, if they differ.
-pub fn versions_differ<'a>(found: impl IntoIterator<Item = (u32, &'a Facts)>) -> Option<String> {
-    let mut versions: IndexMap<&str, Vec<String>> = IndexMap::new();
-    for (host, facts) in found {
-        if let Some(version) = &facts.dgl {
-            versions.entry(version).or_default().push(host.to_string());
-        }
-    }
-    let shown: Vec<String> = versions
-        .iter()
-        .map(|(version, hosts)| format!("{version} on host {}", hosts.join(",")))
-        .collect();
-    (shown.len() > 1).then(|| format!("have different versions of dgl: {}", shown.join("; ")))
-}
-
 /// The place of a chosen host in the new numbering.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
@@ -330,20 +315,5 @@ mod tests {
             let line = rewritten(line.as_bytes(), placement, outcome).unwrap();
             assert_eq!(String::from_utf8(line).unwrap(), wanted);
         }
-    }
-
-    #[test]
-    fn different_versions_are_reported() {
-        let facts = |version: Option<&str>| Facts {
-            dgl: version.map(str::to_owned),
-            ..Facts::default()
-        };
-        let (old, new, none) = (facts(Some("1.0.4")), facts(Some("2.1.0")), facts(None));
-        assert_eq!(versions_differ([(0, &old), (1, &old), (2, &none)]), None);
-        let told = versions_differ([(0, &old), (1, &new), (2, &old)]).unwrap();
-        assert!(
-            told.ends_with("1.0.4 on host 0,2; 2.1.0 on host 1"),
-            "{told}"
-        );
     }
 }

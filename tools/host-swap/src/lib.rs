@@ -26,7 +26,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         }
     }
     let swapped = plan::swap(&stream, &lost, read(&args.spares)?.as_ref())?;
-    for line in &swapped.told {
+    for line in &swapped.notices {
         record::tell!("host-swap: {}", term::plain(line));
     }
     jsonl::print(None, swapped.lines.into_iter().map(Cow::Owned))?;

@@ -4,7 +4,7 @@
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
-use record::python;
+use record::python::odd_versions;
 use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record};
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ impl Lost {
     /// Takes what a file of records tells: the end of a run because of a host, and hosts that
     /// host-probe could not use. `hosts` are those of the stream.
     pub fn learn(&mut self, place: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
-        let told: Vec<Host> = run
+        let recorded: Vec<Host> = run
             .all_including_failed()
             .map_err(|report| of_file(place, report))?;
-        let of_others = told.iter().find(|host| {
+        let of_others = recorded.iter().find(|host| {
             let planned = hosts.iter().find(|planned| planned.id == host.id);
             planned.is_none_or(|planned| planned.ip != host.ip)
         });
@@ -36,7 +36,7 @@ impl Lost {
                 .fix("give host-swap the stream that this run was made from")
                 .report());
         }
-        for host in told.into_iter().filter(|host| host.ok == Some(false)) {
+        for host in recorded.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
         }
         let end = run.end().map_err(|report| of_file(place, report))?;
@@ -68,8 +68,7 @@ pub fn of_file(place: &str, mut report: Report) -> Report {
 pub struct Swapped {
     /// The lines of the stream, each with its end.
     pub lines: Vec<Vec<u8>>,
-    /// Notices for people.
-    pub told: Vec<String>,
+    pub notices: Vec<String>,
 }
 
 /// Puts a spare in the place of each lost host.
@@ -80,7 +79,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
             .fix("look at why the job failed: dgl-report makes a page of its records")
             .report());
     }
-    let (mut told, mut chosen) = (Vec::new(), BTreeMap::<u32, Spare>::new());
+    let (mut notices, mut chosen) = (Vec::new(), BTreeMap::<u32, Spare>::new());
     let mut spares = spares
         .map_or_else(|| Ok(Vec::new()), Spare::all)?
         .into_iter();
@@ -95,7 +94,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
             .by_ref()
             .find(|spare| match unfit(spare, &hosts, lost, &chosen) {
                 Some(problem) => {
-                    told.push(format!("{} is passed over: {problem}", spare.host.ip));
+                    notices.push(format!("{} is passed over: {problem}", spare.host.ip));
                     false
                 }
                 None => true,
@@ -103,11 +102,11 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
         let Some(spare) = spare else {
             let problem = format!("{} was lost ({why}), and no spare is left", host.place());
             return Err(Fault::unreachable("--spares", problem)
-                .details(told)
+                .details(notices)
                 .fix("add hosts to the spares, or wait until the host is back")
                 .report());
         };
-        told.push(format!(
+        notices.push(format!(
             "{} was lost ({why}); {} takes its place, which ip_config does not say yet",
             host.place(),
             spare.host.ip
@@ -116,7 +115,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
     }
     let lines = lines(stream, &hosts, &chosen)
         .map_err(|error| Fault::data("stdin", error.to_string()).report())?;
-    Ok(Swapped { lines, told })
+    Ok(Swapped { lines, notices })
 }
 
 /// A host that may be taken: its line, and its record.
@@ -161,37 +160,18 @@ fn unfit(
     if host.facts == Facts::default() {
         return Some("it was not probed".to_owned());
     }
-    let others = hosts.iter().filter(|host| !lost.0.contains_key(&host.id));
-    others
-        .filter(|other| other.facts != Facts::default())
-        .find_map(|other| differs(&host.facts, &other.facts))
-}
-
-/// How a spare differs from another host in what must be equal.
-fn differs(spare: &Facts, other: &Facts) -> Option<String> {
-    let minor = |facts: &Facts| {
-        facts
-            .python
-            .as_deref()
-            .map(|full| python::minor(full).to_owned())
-    };
-    let versions = [
-        ("python", &minor(spare), &minor(other)),
-        ("dgl", &spare.dgl, &other.dgl),
-        ("torch", &spare.torch, &other.torch),
-    ];
-    for (what, has, wanted) in versions {
-        if has != wanted {
-            let version = |version: &Option<String>| match version {
-                Some(version) => format!("{what} {version}"),
-                None => format!("no {what}"),
-            };
-            let (has, wanted) = (version(has), version(wanted));
-            return Some(format!("it has {has}, and the others have {wanted}"));
-        }
+    // hosts that were not probed tell nothing of what a spare must have
+    let others = hosts
+        .iter()
+        .filter(|other| !lost.0.contains_key(&other.id) && other.facts != Facts::default());
+    let mut compared: Vec<(&Host, &Facts)> = others.map(|other| (other, &other.facts)).collect();
+    compared.push((host, &host.facts));
+    if let Some(differences) = odd_versions(&compared, true).pop().flatten() {
+        return Some(format!("it has {differences}"));
     }
-    (spare.prefix.is_some() != other.prefix.is_some())
-        .then(|| "it was not probed for the environment of the others".to_owned())
+    let in_environment = |(_, facts): &(&Host, &Facts)| facts.prefix.is_some();
+    let differs = in_environment(&compared[0]) != host.facts.prefix.is_some();
+    differs.then(|| "it was not probed for the environment of the others".to_owned())
 }
 
 /// The stream with the spares. Records about the lost host alone are left out: deliveries to it,
@@ -201,17 +181,11 @@ fn lines(
     hosts: &[Host],
     chosen: &BTreeMap<u32, Spare>,
 ) -> Result<Vec<Vec<u8>>, serde_json::Error> {
-    let place = |host: &Host| {
-        (
-            chosen.get(&host.id).map_or(host.ip, |spare| spare.host.ip),
-            host.port,
-        )
-    };
-    let ip_config: String = hosts
-        .iter()
-        .map(place)
-        .map(|(ip, port)| format!("{ip} {port}\n"))
-        .collect();
+    let swapped = hosts.iter().map(|host| Host {
+        ip: chosen.get(&host.id).map_or(host.ip, |spare| spare.host.ip),
+        ..host.clone()
+    });
+    let ip_config = record::ip_config(&swapped.collect::<Vec<Host>>());
     let mut lines = Vec::new();
     for (line, host) in stream.lines() {
         let spare = host.and_then(|id| chosen.get(&id));
@@ -375,7 +349,7 @@ mod tests {
         assert!(text.ends_with(&format!("\n{MINE}\n")), "{text}");
         let told = "host 1 (10.0.0.2) was lost (silent); 10.0.0.7 takes its place, which \
             ip_config does not say yet";
-        assert_eq!(swapped.told, [told]);
+        assert_eq!(swapped.notices, [told]);
     }
 
     #[test]
@@ -394,15 +368,11 @@ mod tests {
             (seven(json!({})), "it was not probed"),
             (
                 seven(json!({"dgl": "2.1.0"})),
-                "it has dgl 2.1.0, and the others have dgl 1.0.4",
+                "it has dgl 2.1.0, where host 0 (10.0.0.1) has 1.0.4",
             ),
             (
                 seven(json!({"cpus": 1})),
-                "it has no dgl, and the others have dgl 1.0.4",
-            ),
-            (
-                seven(json!({"dgl": "1.0.4", "python": "3.11.2"})),
-                "it has python 3.11, and the others have no python",
+                "it has no dgl, where host 0 (10.0.0.1) has 1.0.4",
             ),
             (
                 seven(json!({"dgl": "1.0.4", "prefix": "/v"})),

@@ -69,10 +69,10 @@ fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
         words,
     } = line;
     let mut report = Report::default();
-    let ip = report.keep(address(place, &words[0], options.resolver).map_err(Report::from));
+    let ip = report.keep(address(place, &words[0], options.resolver));
     let port = match words.get(1) {
         None => Some(options.default_port),
-        Some(word) => report.keep(port(place, word).map_err(Report::from)),
+        Some(word) => report.keep(port(place, word)),
     };
     if let Some(surplus) = words.get(2) {
         let fault = Fault::data(place, format!("a third column: {surplus:?}"));

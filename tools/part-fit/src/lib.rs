@@ -1,5 +1,5 @@
-//! Works out what memory each partition needs on its host, and whether it fits. `config`,
-//! `model` and `plan` map values to values; `disk` reads files and writes none.
+//! Works out what memory each partition needs on its host, and whether it fits. `model`
+//! and `plan` map values to values; `disk` reads files and writes none.
 
 pub mod args;
 pub mod disk;
@@ -9,7 +9,6 @@ pub mod show;
 
 pub use args::Args;
 
-use disk::Parts;
 use plan::Job;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -34,10 +33,11 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     if !args.warn_only {
         Report(faults.clone()).check()?;
     }
-    let unfit = Report(faults).lines("part-fit: warning");
-    unfit.iter().for_each(|line| record::tell!("{line}"));
-    let uncounted = uncounted(&hosts, &parts);
-    for warning in plan::warnings(&fits).iter().chain(&uncounted) {
+    Report(faults).print("part-fit: warning");
+    for warning in plan::warnings(&fits) {
+        record::tell!("part-fit: warning: {warning}");
+    }
+    for warning in uncounted(&hosts, &parts) {
         record::tell!("part-fit: warning: {warning}");
     }
     match args.format.human() {
@@ -70,7 +70,7 @@ fn job(args: &Args, hosts: &[Host]) -> Result<Job, Report> {
 
 fn parts(args: &Args, stream: &Stream) -> Result<Vec<plan::Part>, Report> {
     if let Some(config) = &args.part_config {
-        return Parts::Config(config).read(args.graph);
+        return disk::parts_of_config(config, args.graph);
     }
     let Some(graph) = stream.one::<Graph>()? else {
         let fault = Fault::usage(
@@ -82,25 +82,20 @@ fn parts(args: &Args, stream: &Stream) -> Result<Vec<plan::Part>, Report> {
             .report());
     };
     let files: Vec<FileCopy> = stream.all()?;
-    let workspace = Path::new(&graph.workspace);
-    Parts::Records {
-        files: &files,
-        workspace,
-    }
-    .read(args.graph)
+    disk::parts_of_records(&files, Path::new(&graph.workspace), args.graph)
 }
 
 /// Warnings about what the figures leave out.
-fn uncounted(hosts: &[Host], parts: &[plan::Part]) -> Vec<String> {
-    let before = |host: &Host| {
+fn uncounted(hosts: &[Host], parts: &[plan::Part]) -> Vec<&'static str> {
+    let old = hosts.iter().any(|host| {
         let dgl = host.facts.dgl.as_deref().and_then(version);
         dgl.is_some_and(|version| version < (1, 0, 0))
-    };
-    let old = hosts.iter().any(before).then(|| {
-        "what DGL takes before 1.0 was not measured; the figures follow from its source".to_owned()
     });
-    let by_npy = parts.iter().any(|part| part.by_npy).then(|| {
-        "every process loads the .npy maps of nodes and edges too, which is not counted".to_owned()
-    });
+    let old = old.then_some(
+        "what DGL takes before 1.0 was not measured; the figures follow from its source",
+    );
+    let by_npy = parts.iter().any(|part| part.by_npy).then_some(
+        "every process loads the .npy maps of nodes and edges too, which is not counted",
+    );
     old.into_iter().chain(by_npy).collect()
 }

@@ -136,7 +136,7 @@ pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Repor
             edge_skew: skew(part.own[1], means[1]),
             ..fit(job, host, part, u64::from(*trainers), &room)
         });
-        fits.extend(report.keep(fit.map_err(Report::from)));
+        fits.extend(report.keep(fit));
     }
     report.check().map(|()| fits)
 }

@@ -176,8 +176,7 @@ fn walk(
                 "is neither a file nor a folder",
             );
             report.push(fault.fix("leave it out with --exclude"));
-        } else if let Some(here) =
-            report.keep(inspect(entry.path(), Format::Any).map_err(Report::from))
+        } else if let Some(here) = report.keep(inspect(entry.path(), Format::Any))
             && !choice.graph.contains(&here.identity)
         {
             items.push(item(dst, Source::Copied(here)));
