@@ -521,7 +521,7 @@ fn of_files_and_streams() {
             ("<hosts part-map --workspace /w --extra here.txt:a --extra \
                 ip.txt:a", 65, "PWD/ip.txt", "goes to /w/a"),
             ("<hosts part-map --workspace '~/w' --script-folder \
-                code", 65, "--workspace", "~ is the hosts' home"),
+                code", 65, "--workspace", "the home of host 0"),
             // the plan
             ("<files dgl-env --no-push-check --workspace /x --num-trainers 1 -- t", 65,
                 "--workspace", "/x here, but /w in"),
