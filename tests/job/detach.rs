@@ -201,13 +201,13 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     // what follows it there is killed: it is not taken for the job's end
     assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
     let blind = "ipconf-check ip.txt | timeout --foreground -s INT 15 dgl-spawn --attach followed &
-        until pid=$(pgrep -f '/followe[d]/10.77.0.1 records'); do sleep 0.2; done; kill -9 $pid; \
+        until pid=$(pgrep -f '/followe[d]/10.77.0.1'); do sleep 0.2; done; kill -9 $pid; \
             wait";
     let blind = cluster.sh(&folder, blind);
     assert!(
         blind
             .err
-            .contains("what followed the job there ended with status"),
+            .contains("(10.77.0.1): lost, and perhaps the job goes on there: "),
         "{}{}",
         blind.out,
         blind.err

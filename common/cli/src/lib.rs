@@ -426,7 +426,7 @@ impl RoleArg {
     }
 }
 
-/// Parses a job's name: one that can stand in messages, file names and the environment unchanged.
+/// Parses a job's name.
 pub fn job_name(text: &str) -> Result<String, String> {
     match record::is_job_name(text) {
         true => Ok(text.to_owned()),

@@ -4,17 +4,21 @@
 //! that is to be taken. The same machine decides in a launcher that stays attached and, for a job
 //! that outlives its launcher, in the agent of the first host.
 
+mod engine;
 mod last_lines;
 mod machine;
 mod model;
 mod pause;
 mod stall;
 
+pub use engine::Step;
 pub use last_lines::LastLines;
-pub use machine::{Job, ONE_SIGNAL, SERVERS_LINGER};
-pub use model::{
-    Action, Cause, Exit, ExitStatus, Failure, Limit, Loss, Member, Mode, Progress, Reason,
-};
+pub use machine::{Job, ONE_SIGNAL, ProcessId, SERVERS_LINGER};
+pub use model::{Action, Mode, Progress};
 pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;
-pub use stall::{SHORTEST_STALL, StallRule, StallStep, StallWatch};
+pub use stall::{SHORTEST_STALL, StallStep, StallWatch};
+pub use wire::ending::{
+    Cause, Ending, Exit, ExitStatus, Failure, Limit, Loss, Reason, Rules, StallRule,
+};
+pub use wire::keep::Member;

@@ -1,9 +1,13 @@
 //! The state machine that decides when a job ends, and why.
 
-use crate::model::{Action, Cause, Exit, Failure, Limit, Loss, Member, Mode, Progress, Reason};
+use crate::model::{Action, Mode, Progress};
 use crate::pause::heartbeat;
+use crate::stall::StallWatch;
 use record::Role;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use wire::ending::{Cause, Ending, Exit, Failure, Limit, Loss, Reason, Rules};
+use wire::keep::Member;
 
 /// Servers end by themselves after their clients have said goodbye. Those that do not get TERM
 /// after this time.
@@ -13,10 +17,14 @@ pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
 const SIGINT: i32 = 2;
 
+/// A process: the number of its host, and its own number there.
+pub type ProcessId = (u32, u32);
+
 /// The state of one process.
 #[derive(Debug)]
-struct MemberState {
+struct ProcessState {
     member: Member,
+    started: bool,
     running: bool,
     /// Whether it is a server that does not listen yet.
     awaited: bool,
@@ -26,12 +34,12 @@ struct MemberState {
 #[derive(Debug)]
 pub struct Job {
     mode: Mode,
-    members: Vec<MemberState>,
-    /// The limits, each with the time at which it runs out.
-    limits: Vec<(Limit, Instant)>,
-    ending: bool,
-    cause: Option<Cause>,
-    failure: Option<Failure>,
+    processes: BTreeMap<ProcessId, ProcessState>,
+    pub(crate) rules: Rules,
+    /// Decides whether the job stalls, if that is decided here.
+    pub(crate) stall: Option<StallWatch>,
+    begun: Instant,
+    ending: Option<Ending>,
     /// The time at which servers that outlive their clients are ended.
     linger: Option<Instant>,
     /// The first signal that arrived, and when.
@@ -49,86 +57,116 @@ struct Pause {
 }
 
 impl Job {
-    /// Creates the state of a job whose processes are all about to be started.
+    /// Creates the state of a job whose processes are all about to be started. Each host comes with
+    /// its processes, in the order of their numbers.
     pub fn new(
         mode: Mode,
-        members: impl IntoIterator<Item = Member>,
-        limits: &[Limit],
+        hosts: impl IntoIterator<Item = (u32, Vec<Member>)>,
+        rules: Rules,
         now: Instant,
     ) -> Job {
-        let state = |member: Member| MemberState {
-            member,
-            running: true,
-            awaited: member.awaited,
-        };
-        let until = |limit: &Limit| {
-            let (Limit::Start(time) | Limit::Job(time)) = limit;
-            // a limit beyond the clock's range never runs out
-            Some((*limit, now.checked_add(*time)?))
-        };
-        Job {
+        let mut job = Job {
             mode,
-            members: members.into_iter().map(state).collect(),
-            limits: limits.iter().filter_map(until).collect(),
-            ending: false,
-            cause: None,
-            failure: None,
+            processes: BTreeMap::new(),
+            rules,
+            stall: None,
+            begun: now,
+            ending: None,
             linger: None,
             signalled: None,
             pause: None,
+        };
+        for (host, members) in hosts {
+            job.add_host(host, members);
         }
+        job.begin(now);
+        job
     }
 
-    /// The agent of the first host has decided that the job ends, for this cause; without one,
-    /// because every process succeeded.
-    pub fn apply_remote_cause(&mut self, cause: Option<Cause>, failure: Option<Failure>) {
-        if self.ending || self.mode == Mode::Deciding {
-            return;
+    /// Adds the processes of a host to a job that has not begun.
+    pub fn add_host(&mut self, host: u32, members: Vec<Member>) {
+        let states = (0..).zip(members).map(|(index, member)| {
+            let state = ProcessState {
+                member,
+                started: false,
+                running: true,
+                awaited: member.awaited,
+            };
+            ((host, index), state)
+        });
+        self.processes.extend(states);
+    }
+
+    /// The processes start now, from which limits count.
+    pub fn begin(&mut self, now: Instant) {
+        self.begun = now;
+        // graph servers alone wait for trainers, whenever these come
+        let is_watched = self.mode == Mode::Deciding && self.has_clients();
+        let hosts = self.processes.keys().map(|(host, _)| *host);
+        let rule = self.rules.stall.filter(|_| is_watched);
+        self.stall = rule.map(|rule| StallWatch::new(rule.limit, hosts));
+    }
+
+    fn has_clients(&self) -> bool {
+        let mut states = self.processes.values();
+        states.any(|state| state.member.role != Role::Server)
+    }
+
+    /// Whether the job has such a process.
+    pub fn has(&self, id: ProcessId) -> bool {
+        self.processes.contains_key(&id)
+    }
+
+    fn process(&mut self, id: ProcessId) -> Option<&mut ProcessState> {
+        self.processes.get_mut(&id)
+    }
+
+    /// The agent of the first host has decided that the job ends.
+    pub fn apply_remote_ending(&mut self, ending: Ending) {
+        if self.mode != Mode::Deciding {
+            self.ending.get_or_insert(ending);
         }
-        self.ending = true;
-        (self.cause, self.failure) = (cause, failure);
     }
 
     /// Whether all processes were started and all servers listen.
-    pub fn is_up(&self, started: impl Fn(usize) -> bool) -> bool {
-        !self.ending
-            && self
-                .members
-                .iter()
-                .enumerate()
-                .all(|(at, state)| started(at) && !state.awaited)
+    pub fn is_up(&self) -> bool {
+        let mut states = self.processes.values();
+        self.ending.is_none() && states.all(|state| state.started && !state.awaited)
     }
 
-    /// A server listens. `at` is its position among the members.
-    pub fn listening(&mut self, at: usize) {
-        self.members[at].awaited = false;
+    /// A process runs.
+    pub fn started(&mut self, id: ProcessId) {
+        if let Some(state) = self.process(id) {
+            state.started = true;
+        }
     }
 
-    /// A process ended. `at` is its position among the members.
-    pub fn exited(&mut self, at: usize, exit: Exit, now: Instant) -> Option<Action> {
-        self.members[at].running = false;
-        if self.ending || self.mode != Mode::Deciding {
+    /// A server listens.
+    pub fn listening(&mut self, id: ProcessId) {
+        if let Some(state) = self.process(id) {
+            state.awaited = false;
+        }
+    }
+
+    /// A process ended.
+    pub fn exited(&mut self, id: ProcessId, exit: Exit, now: Instant) -> Option<Action> {
+        self.process(id)?.running = false;
+        if !self.may_end() {
             return None;
         }
         // servers that outlive their clients have nothing left to fail at
         if (!exit.status.is_success() || exit.reaped) && self.linger.is_none() {
             let pause = self.pause.filter(|pause| now < pause.failures_until);
             if let Some(pause) = pause {
-                return self.end(Cause::Paused(pause.time));
+                return self.end(Cause::Paused(pause.time), None);
             }
-            self.fail(at, Reason::Ended(exit));
-            return self.end(Cause::Process);
+            return self.fail(Cause::Process, id, Reason::Ended(exit));
         }
         if !self.is_running(|_| true) {
-            self.ending = true;
-            return Some(Action::End);
+            return self.end_well();
         }
-        let has_clients = self
-            .members
-            .iter()
-            .any(|state| state.member.role != Role::Server);
         let clients_run = self.is_running(|role| role != Role::Server);
-        if has_clients && !clients_run && self.linger.is_none() {
+        if self.has_clients() && !clients_run && self.linger.is_none() {
             self.linger = Some(now + SERVERS_LINGER);
         }
         None
@@ -136,27 +174,24 @@ impl Job {
 
     /// A host was lost for this reason.
     pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<Action> {
-        if self.ending || self.mode != Mode::Deciding {
+        if !self.may_end() {
             return None;
         }
         if let Some(pause) = self.pause {
-            return self.end(Cause::Paused(pause.time));
+            return self.end(Cause::Paused(pause.time), None);
         }
-        self.failure = Some(Failure {
-            host,
-            member: None,
-            reason: Reason::Lost(why.into()),
-        });
-        self.end(Cause::Host)
+        self.ending = Some(Ending::lost(host, why.into()));
+        Some(Action::End)
     }
 
     /// The graph servers that the job uses have ended, of which this host or process failed first.
     pub fn servers_ended(&mut self, failure: Option<Failure>) -> Option<Action> {
-        if self.ending || self.mode != Mode::Deciding {
-            return None;
-        }
-        self.failure = failure;
-        self.end(Cause::Servers)
+        // none of this job's processes has failed
+        let failure = failure.map(|failure| Failure {
+            index: None,
+            ..failure
+        });
+        self.end(Cause::Servers, failure)
     }
 
     /// Whoever runs this machine did not run for so long that hosts may have taken it for gone. A
@@ -171,20 +206,14 @@ impl Job {
     }
 
     /// A process has raised an exception that nobody caught, and does not end by itself.
-    pub fn raised(&mut self, at: usize, exception: String) -> Option<Action> {
-        if self.ending || self.mode != Mode::Deciding || !self.members[at].running {
-            return None;
-        }
-        self.fail(at, Reason::Raised(exception));
-        self.end(Cause::Process)
+    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<Action> {
+        self.process(id).filter(|state| state.running)?;
+        self.fail(Cause::Process, id, Reason::Raised(exception))
     }
 
     /// There was no sign of life for this long, and the rule says to end the job then.
     pub fn stalled(&mut self, limit: Duration) -> Option<Action> {
-        if self.ending || self.mode != Mode::Deciding {
-            return None;
-        }
-        self.end(Cause::Stalled(limit))
+        self.end(Cause::Stalled(limit), None)
     }
 
     /// A signal arrived. The first one ends the job, the next one ends it at once. But an engine
@@ -195,7 +224,7 @@ impl Job {
         let first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((number, now));
         match self.mode {
-            Mode::Deciding if !self.ending => self.end(Cause::Signal(number)),
+            Mode::Deciding if self.ending.is_none() => self.end(Cause::Signal(number), None),
             Mode::Detaching if first => Some(Action::End),
             Mode::Deciding | Mode::Detaching if number != SIGINT && now < since + ONE_SIGNAL => {
                 None
@@ -218,78 +247,91 @@ impl Job {
     /// Time has passed; checks all limits.
     pub fn tick(&mut self, now: Instant) -> Option<Action> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
-        if self.ending || self.mode != Mode::Deciding {
+        if !self.may_end() {
             return None;
         }
         if self.linger.is_some_and(|until| now >= until) {
-            self.ending = true;
-            return Some(Action::End);
+            return self.end_well();
         }
-        let awaited = self.members.iter().position(|state| state.awaited);
-        let is_over = |(limit, until): &&(Limit, Instant)| {
-            now >= *until && (matches!(limit, Limit::Job(_)) || awaited.is_some())
+        let mut processes = self.processes.iter();
+        let awaited = processes.find_map(|(id, state)| state.awaited.then_some(*id));
+        let is_over = |limit: &&Limit| {
+            let (Limit::Start(time) | Limit::Job(time)) = limit;
+            // a limit beyond the clock's range never runs out
+            let until = self.begun.checked_add(*time);
+            until.is_some_and(|until| now >= until)
+                && (matches!(limit, Limit::Job(_)) || awaited.is_some())
         };
-        let limit = self.limits.iter().find(is_over)?.0;
-        if let (Limit::Start(time), Some(at)) = (limit, awaited) {
-            self.fail(at, Reason::NotListening(time));
+        let limit = *self.rules.limits.iter().find(is_over)?;
+        match (limit, awaited) {
+            (Limit::Start(time), Some(id)) => {
+                self.fail(Cause::Time(limit), id, Reason::NotListening(time))
+            }
+            _ => self.end(Cause::Time(limit), None),
         }
-        self.end(Cause::Time(limit));
-        Some(Action::EndWithStacks)
+        .map(|_| Action::EndWithStacks)
     }
 
-    /// Whether the job's end has begun.
-    pub fn ending(&self) -> bool {
-        self.ending
+    /// Why the job ends, once its end has begun.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// Why the job ended; `None` if it did not end or all went well.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.ending.as_ref()?.cause.as_ref()
+    }
+
+    /// What failed first.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.ending.as_ref()?.failure.as_ref()
     }
 
     /// How far the job has come.
     pub fn progress(&self) -> Progress {
         let mut progress = Progress::default();
-        for MemberState {
-            member,
-            running,
-            awaited,
-        } in &self.members
-        {
-            if member.role == Role::Server {
+        for state in self.processes.values() {
+            if state.member.role == Role::Server {
+                let listens = state.running && state.member.awaited && !state.awaited;
                 progress.servers += 1;
-                progress.listening += usize::from(*running && member.awaited && !awaited);
+                progress.listening += usize::from(listens);
             } else {
                 progress.others += 1;
-                progress.running += usize::from(*running);
+                progress.running += usize::from(state.running);
             }
         }
         progress
     }
 
-    /// Why the job ended; `None` if it did not end or all went well.
-    pub fn cause(&self) -> Option<&Cause> {
-        self.cause.as_ref()
-    }
-
-    /// What failed first.
-    pub fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
+    /// Whether it is decided here that the job ends, and not decided yet.
+    fn may_end(&self) -> bool {
+        self.ending.is_none() && self.mode == Mode::Deciding
     }
 
     fn is_running(&self, role: impl Fn(Role) -> bool) -> bool {
-        self.members
-            .iter()
-            .any(|state| state.running && role(state.member.role))
+        let mut states = self.processes.values();
+        states.any(|state| state.running && role(state.member.role))
     }
 
-    fn fail(&mut self, at: usize, reason: Reason) {
-        let host = self.members[at].member.host;
-        self.failure = Some(Failure {
+    fn fail(&mut self, cause: Cause, (host, index): ProcessId, reason: Reason) -> Option<Action> {
+        let failure = Failure {
             host,
-            member: Some(at),
+            index: Some(index),
             reason,
-        });
+        };
+        self.end(cause, Some(failure))
     }
 
-    fn end(&mut self, cause: Cause) -> Option<Action> {
-        self.cause = Some(cause);
-        self.ending = true;
+    fn end(&mut self, cause: Cause, failure: Option<Failure>) -> Option<Action> {
+        let cause = Some(cause);
+        self.may_end().then(|| {
+            self.ending = Some(Ending { cause, failure });
+            Action::End
+        })
+    }
+
+    fn end_well(&mut self) -> Option<Action> {
+        self.ending = Some(Ending::default());
         Some(Action::End)
     }
 }
@@ -297,16 +339,26 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ExitStatus::{self, Code, Signal};
+    use wire::ending::ExitStatus::{self, Code, Signal};
 
     /// One process a host, in the order of the roles. No server is awaited.
     fn members(roles: &[Role]) -> Vec<Member> {
-        let member = |(host, role): (u32, &Role)| Member {
-            host,
+        let member = |role: &Role| Member {
             role: *role,
             awaited: false,
         };
-        (0..).zip(roles).map(member).collect()
+        roles.iter().map(member).collect()
+    }
+
+    fn on_hosts(members: &[Member]) -> impl Iterator<Item = (u32, Vec<Member>)> {
+        (0..).zip(members.iter().map(|member| vec![*member]))
+    }
+
+    fn rules(limits: &[Limit]) -> Rules {
+        Rules {
+            limits: limits.to_vec(),
+            ..Rules::default()
+        }
     }
 
     /// The same where each server is awaited.
@@ -323,7 +375,7 @@ mod tests {
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
         (
-            Job::new(Mode::Deciding, members.iter().copied(), &limits, now),
+            Job::new(Mode::Deciding, on_hosts(members), rules(&limits), now),
             now,
         )
     }
@@ -335,12 +387,12 @@ mod tests {
     #[test]
     fn the_first_failure_is_the_cause_and_nothing_after_it() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Trainer, Role::Trainer]));
-        assert_eq!(job.exited(2, Signal(9).into(), now), Some(Action::End));
-        assert_eq!(job.exited(1, Code(3).into(), now), None);
+        assert_eq!(job.exited((2, 0), Signal(9).into(), now), Some(Action::End));
+        assert_eq!(job.exited((1, 0), Code(3).into(), now), None);
         assert_eq!(job.lost(0, "gone"), None);
         let first = Failure {
             host: 2,
-            member: Some(2),
+            index: Some(0),
             reason: ended(Signal(9)),
         };
         assert_eq!(
@@ -358,7 +410,7 @@ mod tests {
         for (status, shell) in [(Code(0), 143), (Code(3), 3), (Signal(9), 137)] {
             let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
             let exit = reaped(status);
-            assert_eq!(job.exited(0, exit, now), Some(Action::End));
+            assert_eq!(job.exited((0, 0), exit, now), Some(Action::End));
             assert_eq!(job.failure().unwrap().reason, Reason::Ended(exit));
             assert_eq!(exit.shell_code(), shell);
         }
@@ -370,7 +422,7 @@ mod tests {
         let (mut job, now) = job(&members);
         let killed = Failure {
             host: 1,
-            member: None,
+            index: None,
             reason: ended(Signal(9)),
         };
         assert_eq!(job.servers_ended(Some(killed.clone())), Some(Action::End));
@@ -381,7 +433,7 @@ mod tests {
         );
         let [time, patience] = [14, 12].map(Duration::from_secs);
         let lost = |job: &mut Job, _| job.lost(0, "gone");
-        let failed = |job: &mut Job, now| job.exited(0, Code(1).into(), now);
+        let failed = |job: &mut Job, now| job.exited((0, 0), Code(1).into(), now);
         let table: [(fn(&mut Job, Instant) -> Option<Action>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
             (lost, 14, Cause::Host),
@@ -410,7 +462,7 @@ mod tests {
         ];
         for (status, shell) in table {
             let (mut job, now) = job(&members(&[Role::Trainer]));
-            assert_eq!(job.exited(0, status.into(), now), Some(Action::End));
+            assert_eq!(job.exited((0, 0), status.into(), now), Some(Action::End));
             assert_eq!(job.failure().unwrap().reason, ended(status));
             assert_eq!(status.shell_code(), shell);
         }
@@ -424,10 +476,10 @@ mod tests {
     fn a_lost_host_ends_the_job() {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         assert_eq!(job.lost(1, "silent"), Some(Action::End));
-        assert_eq!(job.exited(0, Code(1).into(), now), None);
+        assert_eq!(job.exited((0, 0), Code(1).into(), now), None);
         let lost = Failure {
             host: 1,
-            member: None,
+            index: None,
             reason: Reason::Lost("silent".into()),
         };
         assert_eq!(
@@ -439,9 +491,9 @@ mod tests {
     #[test]
     fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Server, Role::Trainer]));
-        assert_eq!(job.exited(2, Code(0).into(), now), None);
+        assert_eq!(job.exited((2, 0), Code(0).into(), now), None);
         assert_eq!(
-            job.exited(0, Code(1).into(), now),
+            job.exited((0, 0), Code(1).into(), now),
             None,
             "a server has nothing left to fail at"
         );
@@ -454,17 +506,17 @@ mod tests {
     #[test]
     fn servers_alone_are_no_servers_that_stay_behind() {
         let (mut job, now) = job(&awaited(&[Role::Server, Role::Server]));
-        (0..2).for_each(|at| job.listening(at));
-        assert_eq!(job.exited(0, Code(0).into(), now), None);
+        (0..2).for_each(|host| job.listening((host, 0)));
+        assert_eq!(job.exited((0, 0), Code(0).into(), now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
     }
 
     #[test]
     fn all_ended_well() {
         let (mut job, now) = job(&members(&[Role::Worker, Role::Worker]));
-        assert_eq!(job.exited(0, Code(0).into(), now), None);
-        assert_eq!(job.exited(1, Code(0).into(), now), Some(Action::End));
-        assert_eq!((job.ending(), job.cause()), (true, None));
+        assert_eq!(job.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(job.exited((1, 0), Code(0).into(), now), Some(Action::End));
+        assert_eq!(job.ending(), Some(&Ending::default()));
     }
 
     #[test]
@@ -484,20 +536,23 @@ mod tests {
         assert_eq!(signals, [Some(Action::End), None, Some(Action::Kill)]);
         let (mut processes_first, now) = job(&members);
         assert_eq!(
-            processes_first.exited(0, Signal(15).into(), now),
+            processes_first.exited((0, 0), Signal(15).into(), now),
             Some(Action::End)
         );
         let signals = [now, now + later].map(|at| processes_first.signal(15, at));
         assert_eq!(signals, [None, Some(Action::Kill)]);
         let (mut user, now) = job(&members);
-        let actions = (user.exited(0, Code(1).into(), now), user.signal(2, now));
+        let actions = (
+            user.exited((0, 0), Code(1).into(), now),
+            user.signal(2, now),
+        );
         assert_eq!(actions, (Some(Action::End), Some(Action::Kill)));
     }
 
     #[test]
     fn servers_must_listen_in_time() {
         let (mut job, now) = job(&awaited(&[Role::Server, Role::Server, Role::Trainer]));
-        job.listening(0);
+        job.listening((0, 0));
         let progress = Progress {
             listening: 1,
             servers: 2,
@@ -513,11 +568,11 @@ mod tests {
         let limit = Duration::from_secs(60);
         let failure = Failure {
             host: 1,
-            member: Some(1),
+            index: Some(0),
             reason: Reason::NotListening(limit),
         };
         assert_eq!(job.failure(), Some(&failure));
-        assert_eq!(job.exited(1, Signal(6).into(), now), None);
+        assert_eq!(job.exited((1, 0), Signal(6).into(), now), None);
         assert_eq!(job.cause(), Some(&Cause::Time(Limit::Start(limit))));
     }
 
@@ -542,20 +597,24 @@ mod tests {
         let (mut stalls, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         let limit = Duration::from_secs(600);
         assert_eq!(stalls.stalled(limit), Some(Action::End));
-        assert_eq!(stalls.raised(0, "E".to_owned()), None);
-        assert_eq!(stalls.exited(0, Signal(15).into(), now), None);
+        assert_eq!(stalls.raised((0, 0), "E".to_owned()), None);
+        assert_eq!(stalls.exited((0, 0), Signal(15).into(), now), None);
         assert_eq!(
             (stalls.cause(), stalls.failure()),
             (Some(&Cause::Stalled(limit)), None)
         );
         let (mut raises, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-        assert_eq!(raises.exited(0, Code(0).into(), now), None);
-        assert_eq!(raises.raised(0, "late".to_owned()), None, "it has ended");
-        assert_eq!(raises.raised(1, "E: 1".to_owned()), Some(Action::End));
+        assert_eq!(raises.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(
+            raises.raised((0, 0), "late".to_owned()),
+            None,
+            "it has ended"
+        );
+        assert_eq!(raises.raised((1, 0), "E: 1".to_owned()), Some(Action::End));
         assert_eq!(raises.stalled(limit), None);
         let failure = Failure {
             host: 1,
-            member: Some(1),
+            index: Some(0),
             reason: Reason::Raised("E: 1".to_owned()),
         };
         assert_eq!(
@@ -569,8 +628,8 @@ mod tests {
         let now = Instant::now();
         let mut job = Job::new(
             Mode::Deciding,
-            members(&[Role::Trainer]),
-            &[Limit::Job(Duration::MAX)],
+            on_hosts(&members(&[Role::Trainer])),
+            rules(&[Limit::Job(Duration::MAX)]),
             now,
         );
         assert_eq!(job.tick(now + Duration::from_secs(1 << 40)), None);
@@ -580,40 +639,44 @@ mod tests {
     fn the_first_hosts_agent_decides_for_a_job_that_was_left() {
         let all = awaited(&[Role::Server, Role::Trainer]);
         let now = Instant::now();
-        let mut job = Job::new(Mode::Detaching, all.iter().copied(), &[], now);
-        assert!(!job.is_up(|_| true));
-        job.listening(0);
-        assert!(job.is_up(|_| true) && !job.is_up(|at| at == 0));
+        let mut job = Job::new(Mode::Detaching, on_hosts(&all), rules(&[]), now);
+        (0..2).for_each(|host| job.started((host, 0)));
+        assert!(!job.is_up());
+        job.listening((0, 0));
+        assert!(job.is_up());
         let signals = (job.signal(2, now), job.signal(2, now));
         assert_eq!(signals, (Some(Action::End), Some(Action::Kill)));
         let actions = (
-            job.exited(1, Code(9).into(), now),
+            job.exited((1, 0), Code(9).into(), now),
             job.lost(0, "gone"),
             job.ending(),
         );
-        assert_eq!(actions, (None, None, false));
+        assert_eq!(actions, (None, None, None));
         let failure = Failure {
             host: 1,
-            member: Some(1),
+            index: Some(0),
             reason: ended(Code(9)),
         };
-        job.apply_remote_cause(Some(Cause::Process), Some(failure.clone()));
-        job.apply_remote_cause(None, None);
+        job.apply_remote_ending(Ending {
+            cause: Some(Cause::Process),
+            failure: Some(failure.clone()),
+        });
+        job.apply_remote_ending(Ending::default());
         assert_eq!(
             (job.cause(), job.failure()),
             (Some(&Cause::Process), Some(&failure))
         );
 
-        let mut job = Job::new(Mode::Following, all, &[], now);
+        let mut job = Job::new(Mode::Following, on_hosts(&all), rules(&[]), now);
         assert_eq!((job.signal(15, now), job.detach_signal()), (None, Some(15)));
-        assert_eq!((job.ending(), job.cause()), (false, None));
+        assert_eq!(job.ending(), None);
     }
 
     #[test]
     fn nobody_else_decides_for_a_job_of_ones_own() {
         let (mut job, now) = job(&members(&[Role::Trainer]));
-        job.apply_remote_cause(None, None);
-        assert!(!job.ending());
-        assert_eq!(job.exited(0, Code(1).into(), now), Some(Action::End));
+        job.apply_remote_ending(Ending::default());
+        assert_eq!(job.ending(), None);
+        assert_eq!(job.exited((0, 0), Code(1).into(), now), Some(Action::End));
     }
 }

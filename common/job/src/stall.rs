@@ -6,7 +6,6 @@
 //! other do not make a stall. So when all hosts report that they are idle, all are asked; only if
 //! all answer that they have been idle for the whole time is it a stall.
 
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,15 +14,6 @@ use std::time::Duration;
 /// 5 of them are more than waiting, and a process that uses 1 % of a processor takes 5 seconds for
 /// them.
 pub const SHORTEST_STALL: Duration = Duration::from_secs(5);
-
-/// When a job stalls, and whether it is ended then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StallRule {
-    /// A job without a sign of life for this long stalls.
-    pub limit: Duration,
-    /// Whether a job that stalls is ended.
-    pub ends: bool,
-}
 
 /// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,8 @@ pub struct HostAnswers<'a, A> {
     /// Why nothing more comes from the host.
     pub fault: Option<Fault>,
     is_answered: bool,
-    session: Session,
+    /// The session, for tools that do not only ask.
+    pub session: Session,
 }
 
 impl<'a, A: Send> HostAnswers<'a, A> {
@@ -102,9 +103,21 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     }
 }
 
-/// Asks all hosts the same requests, one after the other; `limit` is the time that a host has to
-/// answer one.
+/// Asks all hosts the same requests, one after the other, and ends their agents; `limit` is the
+/// time that a host has to answer one.
 pub fn ask<A: Send>(
+    hosts: &mut [HostAnswers<'_, A>],
+    requests: impl Fn(&Host) -> Vec<Request>,
+    read: Read<'_, A>,
+    limit: impl Fn(&Request) -> Duration + Sync,
+) -> Result<(), Report> {
+    ask_first(hosts, requests, read, limit)?;
+    hosts.iter_mut().for_each(|one| one.session.close_stdin());
+    Ok(())
+}
+
+/// The same, where their agents are asked for more later.
+pub fn ask_first<A: Send>(
     hosts: &mut [HostAnswers<'_, A>],
     requests: impl Fn(&Host) -> Vec<Request>,
     read: Read<'_, A>,
@@ -126,6 +139,5 @@ pub fn ask<A: Send>(
         };
         pool.install(|| hosts.par_iter_mut().zip(&requests).for_each(listen));
     }
-    hosts.iter_mut().for_each(|one| one.session.close_stdin());
     Ok(())
 }

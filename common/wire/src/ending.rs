@@ -1,9 +1,10 @@
-//! The end of a job, in the form in which all of its hosts know it.
+//! The end of a job: how its processes end, why it ends, and what ends it.
 
-use ::job::{Cause, Loss, Reason};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::time::Duration;
+
+const SIGTERM: i32 = 15;
 
 /// The end of a job has begun, and why.
 #[skip_serializing_none]
@@ -37,7 +38,7 @@ impl Ending {
     }
 }
 
-/// What failed first, in the form in which all hosts know it.
+/// What failed first.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -47,4 +48,176 @@ pub struct Failure {
     pub index: Option<u32>,
     /// What happened to the process or host.
     pub reason: Reason,
+}
+
+/// What happened to the process or host that failed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The process ended.
+    Ended(Exit),
+    /// The server did not listen within this time.
+    NotListening(Duration),
+    /// The host was lost.
+    Lost(Loss),
+    /// The process raised this exception, which nobody caught, and did not end.
+    Raised(String),
+}
+
+/// Why a host was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// Nothing was heard of it for this time.
+    Silent(Duration),
+    /// The agent that kept a job there, which its launcher had left, is gone.
+    KeeperGone,
+    /// Not all hosts joined the job in time.
+    NotJoined {
+        /// How many hosts joined.
+        joined: u32,
+        /// How many hosts the job has.
+        hosts: u32,
+    },
+    /// Another reason, in words for people.
+    Other(String),
+}
+
+impl From<String> for Loss {
+    fn from(why: String) -> Loss {
+        Loss::Other(why)
+    }
+}
+
+impl From<&str> for Loss {
+    fn from(why: &str) -> Loss {
+        Loss::Other(why.to_owned())
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    /// It exited with this status.
+    Code(u8),
+    /// The signal of this number killed it.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// Whether the process reports success.
+    pub fn is_success(self) -> bool {
+        self == ExitStatus::Code(0)
+    }
+
+    /// The status in a shell's numbers: 128 + n for signal n.
+    pub fn shell_code(self) -> u8 {
+        match self {
+            ExitStatus::Code(code) => code,
+            ExitStatus::Signal(number) => {
+                u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
+            }
+        }
+    }
+
+    /// What a shell's number means. A shell cannot tell an exit with 137 from a death by KILL.
+    pub fn from_shell_code(code: u8) -> ExitStatus {
+        match code {
+            129..=192 => ExitStatus::Signal(i32::from(code) - 128),
+            code => ExitStatus::Code(code),
+        }
+    }
+}
+
+/// The end of a process and what is known of its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// How the process ended.
+    pub status: ExitStatus,
+    /// Whether dgl-reap ended the process.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reaped: bool,
+    /// Whether the kernel killed the process for lack of memory.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub out_of_memory: bool,
+}
+
+impl Exit {
+    /// The status in a shell's numbers. A process that dgl-reap asked to end and that reports
+    /// success has not done its work: it counts as ended by TERM.
+    pub fn shell_code(self) -> u8 {
+        match self.status.is_success() && self.reaped {
+            true => ExitStatus::Signal(SIGTERM).shell_code(),
+            false => self.status.shell_code(),
+        }
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Exit {
+        Exit {
+            status,
+            reaped: false,
+            out_of_memory: false,
+        }
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Why a job ended, other than all processes having ended well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A process failed.
+    Process,
+    /// A host was lost.
+    Host,
+    /// The user or the system asked for its end with this signal.
+    Signal(i32),
+    /// A time limit ran out.
+    Time(Limit),
+    /// The job gave no sign of life for longer than this.
+    Stalled(Duration),
+    /// The graph servers that the job uses have ended.
+    Servers,
+    /// Whoever decides about the job did not run for this long, so that the hosts took it for gone
+    /// and ended their parts.
+    Paused(Duration),
+}
+
+/// What may not take longer than its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The time from the start until all servers listen.
+    Start(Duration),
+    /// The time of the whole job.
+    Job(Duration),
+}
+
+/// When a job stalls, and whether it is ended then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StallRule {
+    /// A job without a sign of life for this long stalls.
+    pub limit: Duration,
+    /// Whether a job that stalls is ended.
+    pub ends: bool,
+}
+
+/// When a job ends although no process or host has failed, and how it is ended.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    pub limits: Vec<Limit>,
+    /// When the job stalls; absent if nobody wants to know.
+    pub stall: Option<StallRule>,
+    /// Whether a process that has left its script by an exception has failed, even if it does not
+    /// end.
+    pub fail_on_exception: bool,
+    /// The time from TERM to KILL.
+    pub grace: Duration,
 }

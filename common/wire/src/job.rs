@@ -1,7 +1,7 @@
 //! One host's part of a job, before anything is examined or started.
 
 use crate::Text;
-use ::job::Role;
+use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
@@ -59,4 +59,12 @@ pub enum Command {
     Words(Vec<Text>),
     /// Shell text, run by the user's `$SHELL`.
     Shell(String),
+}
+
+/// Names a job that was left, or graph servers that stay, on one of its hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobOnHost {
+    pub name: String,
+    /// The address of the host, because hosts may share their homes.
+    pub address: Ipv4Addr,
 }

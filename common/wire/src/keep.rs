@@ -8,7 +8,7 @@
 //!
 //!     launcher -> every host    keep, job, process …, record …, prepare
 //!                               <- prepared (key; of the leader its port, too)
-//!     launcher -> first host    guest (key of another host) …
+//!     launcher -> first host    expect_peer (key of another host) …
 //!     launcher -> the others    join (address, port and key of the first)
 //!     launcher -> every host    start
 //!                               <- kept, and then what follow tells
@@ -17,27 +17,22 @@
 //! folder of the job. [`Request::Follow`](crate::Request::Follow) tells both from their beginnings
 //! on, while the job runs and when it has ended.
 
-pub use crate::ending::{Ending, Failure};
-
-use crate::Event;
-use crate::servers::ServersEnded;
+use crate::ending::Rules;
 use crate::supervise::Moves;
-use ::job::{Exit, Limit, Loss, Role, StallRule};
+use crate::{Event, Request};
+use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
-/// What the keeper must know besides the job and its processes; answered by [`Prepared`].
+/// What the keeper must know besides the job and its processes; answered by [`Prepared`], or by
+/// [`Finding::NameInUse`](crate::preflight::Finding::NameInUse) if a job of this name is kept
+/// there.
 #[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
-    /// Whether this host leads.
-    pub leads: bool,
-    /// The time limits that the leader watches.
-    #[serde(default)]
-    pub limits: Vec<Limit>,
-    /// When the job stalls, for which the leader watches; absent if nobody wants to know.
-    pub stall: Option<StallRule>,
+    /// When the job ends, if this host leads.
+    pub leads: Option<Rules>,
     /// For graph servers that stay: what their trainers must have in common with them, by
     /// [`crate::servers`].
     pub serves: Option<crate::servers::Data>,
@@ -63,11 +58,21 @@ pub struct Prepared {
 
 /// Another host whose keeper will join the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guest {
+pub struct ExpectPeer {
     /// The number of the host.
     pub host: u32,
     /// The public key of its keeper.
     pub key: String,
+    /// Its processes, in the order of their numbers.
+    pub processes: Vec<Member>,
+}
+
+/// A process, as far as the life of its job depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    pub role: Role,
+    /// Whether the job is not up before this process listens.
+    pub awaited: bool,
 }
 
 /// The leader that a keeper joins.
@@ -83,54 +88,11 @@ pub struct Join {
     pub key: String,
 }
 
-/// Why a job cannot be kept on a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Refusal {
-    /// A job of this name is kept there.
-    NameInUse {
-        /// The name of the job.
-        job: String,
-    },
-    /// The job's folder cannot be made or written.
-    Folder {
-        /// The path of the folder.
-        path: String,
-        /// The error, in the words of the operating system.
-        error: String,
-    },
-    /// The keeper of the first host cannot listen, or cannot be reached from this one.
-    Leader {
-        /// The error, in the words of the operating system.
-        error: String,
-    },
-}
-
-/// The job cannot be kept on this host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
-    /// The reason of the refusal.
-    pub why: Refusal,
-}
-
 /// A job is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// The folder in which the keeper writes what happens.
     pub folder: crate::Text,
-}
-
-/// The request to follow a job that was left.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Follow {
-    /// The name of the job.
-    pub job: String,
-    /// The address of the host.
-    pub address: Ipv4Addr,
-    /// Whether the job's records are sent first, as [`Record`]s followed by [`Event::Ready`]. What
-    /// happened follows when the first request has come.
-    #[serde(default)]
-    pub records: bool,
 }
 
 /// The leader has found that the job stalls.
@@ -169,91 +131,28 @@ pub struct Past {
     pub what: Box<Event>,
 }
 
-/// A message from one keeper to another.
-#[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "tell", rename_all = "snake_case")]
+/// A message from one keeper to another. Events go to the leader, as from the agent of a host to an
+/// attached launcher, and requests come back. A request to the leader is somebody's order on that
+/// host: to end the job, or to kill it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum PeerMessage {
-    /// To the leader: the next process of this host.
-    Member {
-        /// The role of the process in its job.
-        role: Role,
-        /// Whether the job is not up before this process listens.
-        awaited: bool,
-    },
-    /// To the leader: all processes were announced, and can be started.
-    Joined,
-    /// To all: all hosts have joined, so the processes start.
-    Begin,
-    /// To the leader: a server listens.
-    Listening {
-        /// The number of the process on its host.
-        index: u32,
-    },
-    /// To the leader: a process ended.
-    Exited {
-        /// The number of the process on its host.
-        index: u32,
-        /// How the process ended.
-        exit: Exit,
-    },
-    /// To the leader: no process of this host has given a sign of life for a while.
-    Idle {
-        /// For how long, in milliseconds.
-        for_ms: u64,
-    },
-    /// To the leader: the processes give signs of life again.
-    Moves(Moves),
-    /// To the others: the leader asks where the processes stand.
-    Stand {
-        /// The number of the question.
-        number: u32,
-    },
-    /// To the leader: the stacks of the processes were written down.
-    Stands {
-        /// The number of the question.
-        number: u32,
-        /// For how long there has been no sign of life, in milliseconds.
-        idle_ms: u64,
-    },
-    /// To the leader: a process has raised an exception that nobody caught, and counts as failed.
-    Raised {
-        /// The number of the process on its host.
-        index: u32,
-        /// The line that names the exception.
-        exception: String,
-    },
-    /// To the leader: this host cannot go on.
-    Lost {
-        /// The reason.
-        loss: Loss,
-    },
-    /// To the leader: the graph servers that the job uses have ended.
-    ServersEnded(ServersEnded),
-    /// To the leader: somebody wants the job to end.
-    Stop {
-        /// The signal that the keeper got, a second one of which ends the job at once; absent if
-        /// somebody who follows the job asks for its end.
-        signal: Option<i32>,
-    },
-    /// To the leader: somebody wants the job to end at once. To the others: it does.
-    Kill,
-    /// To the others: the job ends.
-    End {
-        /// Whether processes are first asked for their stacks.
-        stacks: bool,
-        /// Why the job ends.
-        ending: Ending,
-    },
-    /// To either: the sender is alive.
-    Alive,
+    Event(Event),
+    Request(Request),
+}
+
+impl From<Request> for PeerMessage {
+    fn from(request: Request) -> PeerMessage {
+        PeerMessage::Request(request)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Request;
-    use ::job::{Cause, ExitStatus, Reason};
+    use crate::ending::{Cause, Ending, ExitStatus, Failure, Reason};
+    use crate::job::JobOnHost;
+    use crate::supervise::End;
 
     #[test]
     fn what_is_written_is_read() {
@@ -281,24 +180,22 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), past);
-        let message = PeerMessage::End {
+        let end = Request::End(End {
+            grace_ms: u64::MAX,
             stacks: true,
             ending,
-        };
-        assert_eq!(
-            serde_json::from_str::<PeerMessage>(&serde_json::to_string(&message).unwrap()).unwrap(),
-            message
-        );
-        let request: Request = serde_json::from_str(
-            r#"{"do":"follow","job":"try7","address":"10.0.0.1","records":true}"#,
-        )
-        .unwrap();
+        });
+        for message in [PeerMessage::Request(end), PeerMessage::Event(past)] {
+            let text = serde_json::to_string(&message).unwrap();
+            assert_eq!(serde_json::from_str::<PeerMessage>(&text).unwrap(), message);
+        }
+        let request: Request =
+            serde_json::from_str(r#"{"do":"follow","name":"try7","address":"10.0.0.1"}"#).unwrap();
         assert_eq!(
             request,
-            Request::Follow(Follow {
-                job: "try7".into(),
+            Request::Follow(JobOnHost {
+                name: "try7".into(),
                 address: Ipv4Addr::new(10, 0, 0, 1),
-                records: true
             })
         );
     }

@@ -10,7 +10,7 @@
 
 pub mod codec;
 pub mod dial;
-mod ending;
+pub mod ending;
 pub mod files;
 pub mod job;
 pub mod keep;
@@ -55,17 +55,19 @@ pub enum Request {
     /// Prepares the keeper.
     Prepare(Box<keep::Prepare>),
     /// Names a host whose keeper will join this one.
-    Guest(keep::Guest),
+    ExpectPeer(keep::ExpectPeer),
     /// Makes the keeper join that of the first host.
     Join(keep::Join),
-    /// Asks what a job that was left has done and does.
-    Follow(keep::Follow),
+    /// Asks for the records of a job that was left: one [`Event::Record`] each.
+    ListRecords(job::JobOnHost),
+    /// Asks what a job that was left has done and does. From here on the agent serves only that.
+    Follow(job::JobOnHost),
     /// Asks whether graph servers that stay are there.
     FindServers(Box<servers::Find>),
     /// Claims the right to start these graph servers.
-    ClaimServers(servers::Servers),
+    ClaimServers(job::JobOnHost),
     /// Asks for a group of trainers to use these graph servers.
-    TakeGroup(servers::Servers),
+    TakeGroup(job::JobOnHost),
     /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
     /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
@@ -135,20 +137,18 @@ pub enum Event {
     Alive,
     /// The keeper is ready.
     Prepared(keep::Prepared),
-    /// The job cannot be kept on this host.
-    Refused(keep::Refused),
     /// The job is kept; it no longer needs this connection.
     Kept(keep::Kept),
     /// A record of a job that was left.
     Record(keep::Record),
-    /// All records of the job have been sent.
+    /// To the keeper of the first host: the processes of this one can be started.
     Ready,
     /// There is no such job.
     NoJob,
     /// What happened to a job that was left.
     Past(keep::Past),
     /// The job's end has begun.
-    Ending(keep::Ending),
+    Ending(ending::Ending),
     /// The job stalls.
     Stalled(keep::Stalled),
     /// A job that stalled moves again.
@@ -156,7 +156,7 @@ pub enum Event {
     /// Nobody keeps the job any longer, and nobody knows how it ended.
     KeeperGone,
     /// The answer to [`Request::FindServers`].
-    Servers(servers::State),
+    Servers(Box<servers::State>),
     /// The answer to [`Request::ClaimServers`].
     StartClaimed(servers::StartClaimed),
     /// The answer to [`Request::TakeGroup`].

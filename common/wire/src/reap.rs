@@ -2,7 +2,7 @@
 //! them, and removing what they leave. The answers are records, in which only the tool knows which
 //! `host` they are about.
 
-use ::job::Role;
+use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;

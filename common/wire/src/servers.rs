@@ -2,18 +2,9 @@
 //! another.
 
 use crate::ending::{Ending, Failure};
+use crate::job::JobOnHost;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
-use std::net::Ipv4Addr;
-
-/// Identifies graph servers that stay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Servers {
-    /// The name of the servers, which is that of their job.
-    pub name: String,
-    /// The address of the host.
-    pub address: Ipv4Addr,
-}
 
 /// The settings that graph servers and the trainers that use them must have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,19 +28,20 @@ pub struct Data {
 pub struct Find {
     /// The servers that are looked for.
     #[serde(flatten)]
-    pub servers: Servers,
+    pub servers: JobOnHost,
     /// The settings of their trainers.
     pub data: Data,
 }
 
-/// The state of graph servers on a host.
+/// The state of graph servers on a host. Of servers that are not alive no settings are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Whether they are alive.
     pub life: Liveness,
-    /// The settings in which they differ from what these trainers need.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub differences: Vec<Difference>,
+    /// Their settings, where a file is named by the hash of its content.
+    pub theirs: Data,
+    /// The settings of these trainers in the same form.
+    pub ours: Data,
 }
 
 /// Whether graph servers are alive on a host.
@@ -72,34 +64,6 @@ pub enum Liveness {
 pub struct ServersEnded {
     /// What failed first among the servers, as their keeper has written; absent if nothing did.
     pub failure: Option<Failure>,
-}
-
-/// A setting in which graph servers and trainers differ.
-#[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Difference {
-    /// The setting.
-    pub key: DataKey,
-    /// The servers' value; absent if they have none.
-    pub theirs: Option<String>,
-    /// The trainers' value; absent if they have none.
-    pub ours: Option<String>,
-}
-
-/// A field of [`Data`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DataKey {
-    /// The number of trainers and samplers.
-    Clients,
-    /// The number of servers.
-    Servers,
-    /// The number of samplers.
-    Samplers,
-    /// The content of the ip_config.
-    IpConfig,
-    /// The content of the partition config.
-    PartConfig,
 }
 
 /// Whether this launcher may start the graph servers; otherwise another one is starting them.

@@ -1,7 +1,7 @@
 //! Messages about where the threads of a job's processes stand.
 
 use crate::reap::Pick;
-use ::job::Role;
+use record::Role;
 pub use record::Thread;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;

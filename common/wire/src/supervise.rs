@@ -4,7 +4,7 @@
 //! the last one. While processes run, both sides send `alive` at a fixed interval, so that silence
 //! means loss.
 
-use ::job::ExitStatus;
+use crate::ending::{Ending, ExitStatus};
 use record::Sign;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -22,7 +22,7 @@ pub struct Start {
     pub stays: bool,
     /// The graph servers that stay and that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
-    pub uses: Option<crate::servers::Servers>,
+    pub uses: Option<crate::job::JobOnHost>,
     /// The interval of [`Event::Usage`](crate::Event::Usage) in milliseconds; 0 for never.
     pub usage_ms: u64,
     /// Whether usage includes NVIDIA GPUs.
@@ -43,6 +43,9 @@ pub struct End {
     /// Whether ABRT comes first, so that Python prints its stacks (PYTHONFAULTHANDLER).
     #[serde(default)]
     pub stacks: bool,
+    /// Why the job ends, as whoever decides it has found.
+    #[serde(default)]
+    pub ending: Ending,
 }
 
 /// A process runs.
@@ -308,7 +311,8 @@ mod tests {
             end,
             Request::End(End {
                 grace_ms: 500,
-                stacks: false
+                stacks: false,
+                ending: Ending::default()
             })
         );
         assert_eq!(

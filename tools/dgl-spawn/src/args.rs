@@ -161,42 +161,32 @@ fn shown(text: &str) -> Result<ShownProcesses, String> {
     Ok(ShownProcesses { role, rank })
 }
 
+/// Parses a span of time of at least so many seconds.
+fn at_least(text: &str, seconds: u64) -> Result<Duration, String> {
+    let time = duration(text)?;
+    match time >= Duration::from_secs(seconds) {
+        true => Ok(time),
+        false => Err(format!("{seconds}s or more")),
+    }
+}
+
 /// Parses a host timeout. A host counts the launcher's silence in whole seconds, and a message
 /// takes a while on a busy network.
 fn host_timeout(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|time| {
-        if time < Duration::from_secs(2) {
-            Err("2s or more".to_owned())
-        } else {
-            Ok(time)
-        }
-    })
+    at_least(text, 2)
 }
 
-/// Parses the interval of samples. host-agent looks once a second.
+/// Parses the interval of samples. host-agent measures once a second.
 fn pace(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|time| {
-        if time < Duration::from_secs(1) {
-            Err("1s or more".to_owned())
-        } else {
-            Ok(time)
-        }
-    })
+    at_least(text, 1)
 }
 
 /// Parses a stall timeout: zero, or as long as it takes to tell work from waiting.
 fn stall_timeout(text: &str) -> Result<Duration, String> {
-    if text == "0" {
+    if text == "0" || duration(text)?.is_zero() {
         return Ok(Duration::ZERO);
     }
-    duration(text).and_then(|time| {
-        if time < SHORTEST_STALL && !time.is_zero() {
-            let least = SHORTEST_STALL.as_secs();
-            Err(format!(
-                "0, or {least}s or more: in less, a process that waits looks like one that works"
-            ))
-        } else {
-            Ok(time)
-        }
+    at_least(text, SHORTEST_STALL.as_secs()).map_err(|least| {
+        format!("0, or {least}: in less, a process that waits looks like one that works")
     })
 }

@@ -17,7 +17,7 @@ mod token;
 pub use args::Args;
 
 use args::OnStall;
-use job::{Limit, StallRule};
+use job::{Limit, Rules, StallRule};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
@@ -56,28 +56,30 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let job = plan::Job {
         name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
         token,
-        grace: args.grace,
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
         detach: args.detach,
         sample: args.sample,
-        limits: args
-            .start_timeout
-            .map(Limit::Start)
-            .into_iter()
-            .chain(args.timeout.map(Limit::Job))
-            .collect(),
-        stall: stall_rule(&args),
-        fail_on_exception: args.fail_on_exception,
+        rules: rules(&args),
     };
     run::launcher::run(&args, &stream, &hosts, &parts, job)
 }
 
-fn stall_rule(args: &Args) -> Option<StallRule> {
-    (!args.stall_timeout.is_zero()).then_some(StallRule {
+fn rules(args: &Args) -> Rules {
+    let start = args.start_timeout.map(Limit::Start);
+    let stall = StallRule {
         limit: args.stall_timeout,
         ends: args.on_stall == OnStall::End,
-    })
+    };
+    Rules {
+        limits: start
+            .into_iter()
+            .chain(args.timeout.map(Limit::Job))
+            .collect(),
+        stall: (!args.stall_timeout.is_zero()).then_some(stall),
+        fail_on_exception: args.fail_on_exception,
+        grace: args.grace,
+    }
 }
 
 /// Refuses options that cannot be combined with graph servers that stay.

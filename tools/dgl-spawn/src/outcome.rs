@@ -1,14 +1,13 @@
 //! Between the records of a job and its state machine: the members of the job, and the records of
 //! the end that the machine decides.
 
-use job::{Cause, ExitStatus, Failure, Job, LastLines, Loss, Member, Reason};
+use job::{Cause, Ending, ExitStatus, Failure, LastLines, Loss, Member, Reason};
 use record::exit::Exit;
 use record::{self, FirstFailure, Process};
 
 /// A process as the state machine sees it.
 pub fn member(process: &Process) -> Member {
     Member {
-        host: process.host,
         role: process.role,
         awaited: process.port.is_some(),
     }
@@ -22,21 +21,13 @@ pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
     }
 }
 
-/// The record of what failed first, with the last lines of the process. Both slices are in the
-/// order of the job's members.
-pub fn first_failure(
-    failure: &Failure,
-    processes: &[Process],
-    last_lines: &[LastLines],
-) -> FirstFailure {
+/// The record of what failed first, with the process if one did, and its last lines.
+pub fn first_failure(failure: &Failure, process: Option<(&Process, &LastLines)>) -> FirstFailure {
     let mut first = FirstFailure {
         host: failure.host,
         ..FirstFailure::default()
     };
-    if let Some((process, lines)) = failure
-        .member
-        .and_then(|at| Some((processes.get(at)?, last_lines.get(at)?)))
-    {
+    if let Some((process, lines)) = process {
         (first.id, first.role, first.rank) =
             (Some(process.id), Some(process.role), Some(process.rank));
         first.last_lines = lines.text();
@@ -62,7 +53,6 @@ fn loss_label(loss: &Loss) -> String {
     match loss {
         Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
         Loss::KeeperGone => "its guard is gone".to_owned(),
-        Loss::SupervisorGone => "the agent that supervised its processes is gone".to_owned(),
         Loss::NotJoined { joined, hosts } => {
             format!("of {hosts} hosts only {joined} have joined the job")
         }
@@ -70,9 +60,10 @@ fn loss_label(loss: &Loss) -> String {
     }
 }
 
-/// The exit status of a job that has ended.
-pub fn exit(job: &Job) -> Exit {
-    match (job.cause(), job.failure().map(|failure| &failure.reason)) {
+/// The exit status of a job that has ended like this.
+pub fn exit(ending: &Ending) -> Exit {
+    let reason = ending.failure.as_ref().map(|failure| &failure.reason);
+    match (&ending.cause, reason) {
         (None, _) => Exit::Done,
         (Some(Cause::Signal(number)), _) => Exit::Signal(*number),
         (Some(Cause::Host | Cause::Servers | Cause::Paused(_)), _) => Exit::Unreachable,
@@ -86,8 +77,8 @@ pub fn exit(job: &Job) -> Exit {
 mod tests {
     use super::*;
     use job::ExitStatus::{Code, Signal};
-    use job::{Limit, Mode};
-    use std::time::{Duration, Instant};
+    use job::Limit;
+    use std::time::Duration;
 
     fn processes() -> Vec<Process> {
         let text = |role: &str, rank: u32, port: &str| {
@@ -107,14 +98,10 @@ mod tests {
     #[test]
     fn a_server_with_a_port_is_awaited() {
         let members: Vec<Member> = processes().iter().map(member).collect();
-        let expected = [(0, job::Role::Server, true), (1, job::Role::Trainer, false)];
+        let expected = [(job::Role::Server, true), (job::Role::Trainer, false)];
         assert_eq!(
             members,
-            expected.map(|(host, role, awaited)| Member {
-                host,
-                role,
-                awaited
-            })
+            expected.map(|(role, awaited)| Member { role, awaited })
         );
     }
 
@@ -125,18 +112,18 @@ mod tests {
         let process = |reason| {
             Some(Failure {
                 host: 1,
-                member: Some(1),
+                index: Some(0),
                 reason,
             })
         };
         let lost = Some(Failure {
             host: 0,
-            member: None,
+            index: None,
             reason: Reason::Lost("silent".into()),
         });
         let late = Some(Failure {
             host: 0,
-            member: Some(0),
+            index: Some(0),
             reason: Reason::NotListening(minute),
         });
         let table = [
@@ -194,16 +181,15 @@ mod tests {
         let mut lines = vec![LastLines::default(); 2];
         lines[1].push(b"its last\n");
         for (cause, failure, code, (id, status, signal, error)) in table {
-            let mut job = Job::new(
-                Mode::Following,
-                processes.iter().map(member),
-                &[],
-                Instant::now(),
-            );
-            job.apply_remote_cause(cause.clone(), failure.clone());
-            assert_eq!(exit(&job).code(), code, "{cause:?}");
+            let ending = Ending {
+                cause: cause.clone(),
+                failure: failure.clone(),
+            };
+            assert_eq!(exit(&ending).code(), code, "{cause:?}");
             let Some(failure) = failure else { continue };
-            let first = first_failure(&failure, &processes, &lines);
+            let at = failure.index.map(|_| failure.host as usize);
+            let process = at.map(|at| (&processes[at], &lines[at]));
+            let first = first_failure(&failure, process);
             assert_eq!((first.host, first.id), (failure.host, id), "{cause:?}");
             assert_eq!(
                 (first.code, first.signal.as_deref(), first.error.as_deref()),

@@ -1,6 +1,6 @@
 //! Decides what runs on each host: the processes of a job, or the commands for people to paste.
 
-use job::{Limit, StallRule};
+use job::Rules;
 use record::error::{Fault, Report};
 use record::quote;
 use record::{Command, Host, Process, Role};
@@ -17,20 +17,13 @@ pub struct Job {
     pub name: String,
     /// The token in the environment of its processes: random, so that no other process has it.
     pub token: String,
-    /// The grace from TERM to KILL.
-    pub grace: Duration,
     /// After how long a silent host is lost. A host that hears nothing from the launcher for as
     /// long ends its part of the job.
     pub host_timeout: Duration,
     /// Whether the hosts are examined before the start.
     pub preflight: bool,
-    /// The time limits of the job.
-    pub limits: Vec<Limit>,
-    /// When the job stalls; `None` if nobody wants to know.
-    pub stall: Option<StallRule>,
-    /// Whether a process that has left its script by an exception has failed even if it does not
-    /// end.
-    pub fail_on_exception: bool,
+    /// When the job ends although no process or host has failed.
+    pub rules: Rules,
     /// Whether the job outlives this launcher.
     pub detach: bool,
     /// How often the resources that are used are written as records; `None` for never.
@@ -43,12 +36,12 @@ impl Job {
         Job {
             name: name.to_owned(),
             token: String::new(),
-            grace,
             host_timeout,
             preflight: false,
-            limits: Vec::new(),
-            stall: None,
-            fail_on_exception: false,
+            rules: Rules {
+                grace,
+                ..Rules::default()
+            },
             detach: true,
             sample: None,
         }

@@ -16,7 +16,7 @@ pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
         host: host.id,
         address: host.ip.0,
         hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
-        grace_ms: millis(plan.grace),
+        grace_ms: millis(plan.rules.grace),
         host_timeout_ms: millis(plan.host_timeout),
     }
 }

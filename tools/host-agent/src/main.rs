@@ -50,7 +50,7 @@ const USAGE: &str =
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
-       host-agent follow FOLDER [records]   reports what a detached job has done and does
+       host-agent follow FOLDER   reports what a detached job has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent stack PID TICKS [native]  tells where the threads of a Python stand, and what that
                                   has called; TICKS is when it began
@@ -66,8 +66,7 @@ fn main() -> ExitCode {
     match words[..] {
         ["run", _, _, ..] => supervise::start::run(&own[1], &own[2], &own[3..]),
         ["engine", _, _, _] => dial::engine::watch(&own[1], &own[2], &own[3]),
-        ["follow", _] => keep::follow::run(Path::new(&own[1]), false),
-        ["follow", _, "records"] => keep::follow::run(Path::new(&own[1]), true),
+        ["follow", _] => keep::follow::run(Path::new(&own[1])),
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
         ["dial"] => dial::dial(None),
@@ -171,7 +170,7 @@ fn serve(token: Option<&str>) -> ExitCode {
             },
             Request::Keep => {
                 state.preflight.hand_over();
-                return handed_over(keep::relay::relay(requests.into_rest()), output);
+                return handed_over(keep::relay::relay(&requests.into_rest()), output);
             }
             // not an answer to a request; it may come at any time
             Request::Alive => {
@@ -204,16 +203,15 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
             state.job.begin(job);
         }
         Request::Process(process) => state.job.add(process)?,
-        Request::Follow(wanted) => keep::follow::follow(&wanted)?
-            .iter()
-            .for_each(|event| output.event(event)),
+        Request::ListRecords(wanted) => keep::follow::send_records(&wanted, output),
+        Request::Follow(wanted) => output.event(&keep::follow::follow(&wanted)?),
         Request::FindServers(wanted) => output.event(&keep::servers::find(&wanted)?),
         Request::ClaimServers(servers) => output.event(&keep::servers::claim_start(&servers)?),
         Request::TakeGroup(servers) => output.event(&keep::servers::take_group(&servers)?),
         Request::Keep
         | Request::Record(_)
         | Request::Prepare(_)
-        | Request::Guest(_)
+        | Request::ExpectPeer(_)
         | Request::Join(_) => {
             return Err(Failure::new("no job is kept here"));
         }

@@ -269,26 +269,15 @@ fn is_own_folder(path: &Path) -> bool {
 /// Removes the folder of a job; `None` if there is none of this host's, or if the job is alive.
 fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
     let folder = Folder::at(&job.join(address.to_string()));
-    if !is_own_folder(folder.path()) || has_processes(&folder) {
+    if !is_own_folder(folder.path()) {
         return None;
     }
-    // no lock can be had where the folder may not be written; no process of the job is there
-    let lock = folder.lock();
-    if matches!(lock, Ok(None)) {
-        return None;
-    }
-    let removed = fs::remove_dir_all(folder.path());
-    if removed.is_ok() {
-        let _ = fs::remove_file(folder.lock_path());
-        // the parent stays while it has folders of other hosts
-        let _ = fs::remove_dir(job);
-    }
-    Some(removed)
-}
-
-fn has_processes(folder: &Folder) -> bool {
     let token = fs::read_to_string(folder.file("token")).unwrap_or_default();
-    !token.trim().is_empty() && !processes::find_by_token(token.trim()).is_empty()
+    let token = token.trim();
+    if !token.is_empty() && !processes::find_by_token(token).is_empty() {
+        return None;
+    }
+    folder.remove()
 }
 
 #[cfg(test)]

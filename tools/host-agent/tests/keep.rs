@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use job::{Cause, ExitStatus, Limit, Loss, Reason};
+use job::{Cause, Ending, ExitStatus, Limit, Loss, Reason, Rules};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use wire::codec::{self, Decoder, Message};
-use wire::job::{Job, Process};
-use wire::keep::{Ending, Follow, Guest, Join, Prepare, Prepared, Record, Refusal};
+use wire::job::{Job, JobOnHost, Process};
+use wire::keep::{ExpectPeer, Join, Member, Prepare, Prepared, Record};
+use wire::preflight::Finding;
 use wire::supervise::{End, Start};
 use wire::{Event, Request};
 
@@ -175,15 +176,13 @@ impl Launcher {
         for host in 0..hosts {
             let mut agent = Agent::begin(home);
             launcher.describe(&mut agent, host, hosts, command);
-            let limits = if host == 0 {
-                limits.to_vec()
-            } else {
-                Vec::new()
+            let rules = Rules {
+                limits: limits.to_vec(),
+                grace: Duration::from_secs(2),
+                ..Rules::default()
             };
             let answer = agent.ask(&Request::Prepare(Box::new(Prepare {
-                leads: host == 0,
-                limits,
-                stall: None,
+                leads: (host == 0).then_some(rules),
                 serves: None,
             })));
             let [Event::Prepared(prepared)] = &answer[..] else {
@@ -247,11 +246,12 @@ impl Launcher {
             key: self.prepared[0].key.clone(),
         };
         for host in 1..self.agents.len() {
-            let guest = Guest {
+            let peer = ExpectPeer {
                 host: u32::try_from(host).unwrap(),
                 key: self.prepared[host].key.clone(),
+                processes: vec![WORKER],
             };
-            assert_eq!(self.agents[0].ask(&Request::Guest(guest)), []);
+            assert_eq!(self.agents[0].ask(&Request::ExpectPeer(peer)), []);
         }
         for agent in &mut self.agents[1..] {
             assert_eq!(agent.ask(&Request::Join(leader.clone())), []);
@@ -286,39 +286,23 @@ impl Launcher {
 
     fn follow(&self, host: u32) -> Agent {
         let mut agent = Agent::begin(&self.home);
-        agent.send(&Request::Follow(Follow {
-            job: self.name.clone(),
+        let job = JobOnHost {
+            name: self.name.clone(),
             address: address(host),
-            records: true,
-        }));
-        let record = agent.until(|event| {
-            if let Event::Record(record) = event {
-                Some(record.record.clone())
-            } else {
-                None
-            }
-        });
-        assert!(record.contains(&format!(r#""rank":{host}"#)), "{record}");
-        agent.until(|event| (*event == Event::Ready).then_some(()));
-        agent.send(&Request::Start(Start::default()));
+        };
+        let records = agent.ask(&Request::ListRecords(job.clone()));
+        assert!(
+            matches!(&records[..], [Event::Record(Record { record })]
+                if record.contains(&format!(r#""rank":{host}"#))),
+            "{records:?}"
+        );
+        agent.send(&Request::Follow(job));
         agent
     }
 
     /// What a follower hears from the beginning to the end.
     fn followed(&self, host: u32) -> Received {
-        let mut agent = self.follow(host);
-        // it serves on when the job is over
-        let mut told = Received::default();
-        loop {
-            let Message { head, body } = agent.next().unwrap();
-            match head {
-                Event::Past(past) => told.past.push(*past.what),
-                Event::Output(_) => told.output += &String::from_utf8(body).unwrap(),
-                Event::Done => break,
-                event => told.events.push(event),
-            }
-        }
-        told
+        self.follow(host).rest()
     }
 
     fn folder(&self, host: u32) -> PathBuf {
@@ -349,6 +333,11 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+const WORKER: Member = Member {
+    role: job::Role::Worker,
+    awaited: false,
+};
 
 const WAITS: &str =
     "echo $K begins; until [ -e go ]; do sleep 0.05; done; echo $K ends; exit $(cat go)";
@@ -500,6 +489,7 @@ fn a_follower_ends_the_job_and_the_second_time_at_once() {
     follower.send(&Request::End(End {
         grace_ms: 100_000,
         stacks: false,
+        ending: Ending::default(),
     }));
     follower.until(|event| {
         matches!(event, Event::Past(past) if matches!(*past.what, Event::Ending(_))).then_some(())
@@ -562,25 +552,15 @@ fn one_name_one_job() {
     };
     let mut agent = Agent::begin(&home);
     twin.describe(&mut agent, 0, 1, "true");
-    let answer = agent.ask(&Request::Prepare(Box::new(Prepare {
-        leads: true,
-        limits: Vec::new(),
-        stall: None,
-        serves: None,
-    })));
-    assert!(
-        matches!(&answer[..],
-            [Event::Refused(refused)]
-                if refused.why == Refusal::NameInUse { job: "name".to_owned() }),
-        "{answer:?}"
-    );
+    let answer = agent.ask(&Request::Prepare(Box::default()));
+    assert_eq!(answer, [Event::Preflight(Finding::NameInUse)]);
     fs::write(home.join("go"), "0").unwrap();
     assert!(launcher.followed(0).is_over());
-    let unknown = Agent::begin(&home).ask(&Request::Follow(Follow {
-        job: "other".into(),
+    let unknown = JobOnHost {
+        name: "other".into(),
         address: address(0),
-        records: true,
-    }));
+    };
+    let unknown = Agent::begin(&home).ask(&Request::Follow(unknown));
     assert_eq!(unknown, [Event::NoJob]);
 }
 
@@ -652,9 +632,10 @@ fn a_host_that_does_not_join_is_told() {
     let home = scratch("alone");
     let mut launcher = Launcher::prepared(&home, "alone", 2, "exec sleep 1000", &[]);
     let agent = &mut launcher.agents[0];
-    agent.send(&Request::Guest(Guest {
+    agent.send(&Request::ExpectPeer(ExpectPeer {
         host: 1,
         key: launcher.prepared[1].key.clone(),
+        processes: vec![WORKER],
     }));
     agent.send(&Request::Start(Start::default()));
     let told = launcher.followed(0);

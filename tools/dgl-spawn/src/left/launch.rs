@@ -1,13 +1,21 @@
 //! Leaves a job to its hosts: on each, an agent becomes the job's keeper; the first host's leads
 //! and the others join it. They learn each other's keys over our logins.
 
-use super::answers::{Answers, wait_for};
+use crate::outcome::member;
 use crate::plan;
-use crate::run::hosts::{ConnectedHosts, RunEvent};
+use crate::preflight::conversation::Conversation;
+use crate::preflight::describe::name_in_use;
+use crate::run::hosts::{HostSession, RunEvent};
 use crate::run::outcome::Stopped;
+use job::Ending;
+use record::error::Report;
 use record::term::millis;
 use record::{Host, Process, Role};
-use wire::keep::{Guest, Join, Prepare, Prepared, Record};
+use remote::SessionEvent;
+use std::collections::BTreeMap;
+use wire::job::JobOnHost;
+use wire::keep::{ExpectPeer, Join, Prepare, Prepared, Record};
+use wire::preflight::Finding;
 use wire::supervise::{End, Start};
 use wire::{Event, Request, servers};
 
@@ -40,93 +48,105 @@ fn record(process: &Process) -> Record {
 /// Leaves the job to its hosts, which know it already. Returns the events that came before all
 /// hosts kept it. If anything fails, nothing is left.
 pub fn launch(
-    hosts: &ConnectedHosts<'_>,
+    talk: &mut Conversation<'_, '_>,
     plan: &plan::Job,
     processes: &[Process],
     start: impl Fn(&Host) -> Start,
 ) -> Result<Vec<RunEvent>, Stopped> {
-    let launched =
-        prepare(hosts, plan, processes).and_then(|prepared| start_all(hosts, &prepared, start));
+    let launched = prepare(talk, plan, processes)
+        .and_then(|prepared| start_all(talk, processes, &prepared, start));
     if launched.is_err() {
-        hosts.send_all(&Request::End(End {
-            grace_ms: millis(plan.grace),
+        talk.hosts.send_all(&Request::End(End {
+            grace_ms: millis(plan.rules.grace),
             stacks: false,
+            ending: Ending::default(),
         }));
     }
     launched
 }
 
 fn prepare(
-    hosts: &ConnectedHosts<'_>,
+    talk: &mut Conversation<'_, '_>,
     plan: &plan::Job,
     processes: &[Process],
-) -> Result<Vec<Prepared>, Stopped> {
-    for (at, session) in hosts.sessions.iter().enumerate() {
-        for member in &session.members {
-            session.send(Request::Record(record(&processes[*member])));
+) -> Result<BTreeMap<usize, Prepared>, Stopped> {
+    for at in talk.all() {
+        let members = &talk.hosts.sessions[at].members;
+        let own: Vec<&Process> = members.iter().map(|member| &processes[*member]).collect();
+        for process in &own {
+            talk.ask(at, Request::Record(record(process)));
         }
-        let serves = session
-            .members
-            .iter()
-            .map(|member| &processes[*member])
-            .find(|process| is_staying_server(process))
-            .map(data);
-        let limits = if at == 0 {
-            plan.limits.clone()
-        } else {
-            Vec::new()
+        let serves = own.into_iter().find(|process| is_staying_server(process));
+        let prepare = Prepare {
+            leads: (at == 0).then(|| plan.rules.clone()),
+            serves: serves.map(data),
         };
-        // graph servers alone wait for trainers, whenever these come
-        let has_clients = processes.iter().any(|one| one.role != Role::Server);
-        session.send(Request::Prepare(Box::new(Prepare {
-            leads: at == 0,
-            limits,
-            stall: plan.stall.filter(|_| at == 0 && has_clients),
-            serves,
-        })));
+        talk.ask(at, Request::Prepare(Box::new(prepare)));
     }
-    let all: Vec<usize> = (0..hosts.sessions.len()).collect();
-    let prepared = wait_for(hosts, &all, |event| {
-        if let Event::Prepared(prepared) = event {
-            Some(prepared.clone())
-        } else {
-            None
+    let (mut all, mut in_use) = (BTreeMap::new(), Report::default());
+    let hosts = talk.hosts;
+    talk.collect(|at, event, _| match event {
+        Event::Prepared(prepared) => {
+            all.insert(at, prepared);
         }
+        Event::Preflight(Finding::NameInUse) => {
+            let place = hosts.sessions[at].host.place();
+            in_use.push(name_in_use(&plan.name, None).fault(place));
+        }
+        _ => {}
     })?;
-    Ok(prepared.answers)
+    in_use.check().map_err(Stopped::Preflight)?;
+    Ok(all)
 }
 
 /// The first host must know whom to let in before any other host joins.
 fn start_all(
-    hosts: &ConnectedHosts<'_>,
-    prepared: &[Prepared],
+    talk: &mut Conversation<'_, '_>,
+    processes: &[Process],
+    prepared: &BTreeMap<usize, Prepared>,
     start: impl Fn(&Host) -> Start,
 ) -> Result<Vec<RunEvent>, Stopped> {
-    let is_kept = |event: &Event| matches!(event, Event::Kept(_)).then_some(());
-    let ([first, others @ ..], [leader, guests @ ..]) = (&hosts.sessions[..], prepared) else {
+    let sessions = &talk.hosts.sessions;
+    let (Some(first), Some(leader)) = (sessions.first(), prepared.get(&0)) else {
         return Ok(Vec::new());
     };
-    for (session, guest) in others.iter().zip(guests) {
-        first.send(Request::Guest(Guest {
-            host: session.host.id,
-            key: guest.key.clone(),
-        }));
+    let mut early = Vec::new();
+    let mut take = |at: usize, event: Event, body: Vec<u8>| {
+        if !matches!(event, Event::Kept(_)) {
+            early.push(RunEvent::Host(at, SessionEvent::Event(event, body)));
+        }
+    };
+    for (at, Prepared { key, .. }) in prepared.range(1..) {
+        let HostSession { host, members, .. } = &sessions[*at];
+        let peer = ExpectPeer {
+            host: host.id,
+            key: key.clone(),
+            processes: members.iter().map(|at| member(&processes[*at])).collect(),
+        };
+        talk.ask(0, Request::ExpectPeer(peer));
     }
-    first.send(Request::Start(start(first.host)));
-    let Answers { mut early, .. } = wait_for(hosts, &[0], is_kept)?;
+    talk.ask(0, Request::Start(start(first.host)));
+    talk.collect(&mut take)?;
     let join = Join {
         host: first.host.id,
         address: first.host.ip.0,
         port: leader.port.unwrap_or_default(),
         key: leader.key.clone(),
     };
-    for session in others {
-        session.send(Request::Join(join.clone()));
-        session.send(Request::Start(start(session.host)));
+    for (at, session) in sessions.iter().enumerate().skip(1) {
+        talk.ask(at, Request::Join(join.clone()));
+        talk.ask(at, Request::Start(start(session.host)));
     }
-    let others: Vec<usize> = (1..hosts.sessions.len()).collect();
-    early.extend(wait_for(hosts, &others, is_kept)?.early);
+    talk.collect(&mut take)?;
     Ok(early)
+}
+
+/// Names a job on one of its hosts.
+pub fn on_host(name: &str, host: &Host) -> JobOnHost {
+    JobOnHost {
+        name: name.to_owned(),
+        address: host.ip.0,
+    }
 }
 
 fn is_staying_server(process: &Process) -> bool {

@@ -2,7 +2,6 @@
 //! hosts, [`attach`] returns to it, and [`servers`] handles graph servers that stay, which are such
 //! jobs. The event loop of attached jobs follows them too.
 
-mod answers;
 pub mod attach;
 pub mod launch;
 pub mod servers;

@@ -1,17 +1,17 @@
 //! Graph servers that stay, as the launcher of their trainers sees them: whether they are on all
 //! hosts, and whether they are the ones that the trainers need.
 
-use super::answers::{ANSWER_LIMIT, SEE_FOLDER};
-use super::launch::data;
+use super::launch::{data, on_host};
 use crate::preflight::conversation::Conversation;
 use crate::preflight::describe::place_of;
 use crate::run::outcome::Stopped;
 use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
 use record::{Host, Process};
-use remote::SessionEvent;
-use wire::keep::Ending;
-use wire::servers::{DataKey, Difference, Find, Group, Liveness, Servers, State};
+use std::collections::BTreeMap;
+use wire::ending::Ending;
+use wire::job::JobOnHost;
+use wire::servers::{Data, Find, Group, Liveness, State};
 use wire::{Event, Request};
 
 /// The state of the graph servers that a job uses.
@@ -23,14 +23,6 @@ pub enum Found {
     Starting,
     /// They are missing, on some hosts or on all; why.
     Missing(String),
-}
-
-/// Identifies the servers on one of the hosts.
-pub fn servers_of(name: &str, host: &Host) -> Servers {
-    Servers {
-        name: name.to_owned(),
-        address: host.ip.0,
-    }
 }
 
 /// Asks all hosts for the servers. It is a fault if they were started with other settings.
@@ -46,58 +38,29 @@ pub fn find(
             talk.ask(
                 at,
                 Request::FindServers(Box::new(Find {
-                    servers: servers_of(name, session.host),
+                    servers: on_host(name, session.host),
                     data: data(process),
                 })),
             );
         }
     }
-    let states = answers(talk, |event| {
+    let mut states: BTreeMap<usize, State> = BTreeMap::new();
+    talk.collect(|at, event, _| {
         if let Event::Servers(state) = event {
-            Some(state)
-        } else {
-            None
+            states.insert(at, *state);
         }
     })?;
-    let told: Vec<(&Host, State)> = states
+    let states: Vec<(&Host, State)> = states
         .into_iter()
         .map(|(at, state)| (talk.hosts.sessions[at].host, state))
         .collect();
-    differences(&told).check().map_err(Stopped::Preflight)?;
-    Ok(judge(&told, all))
-}
-
-/// The answers of the hosts to a request; it is a fault if one fails or is lost.
-fn answers<T>(
-    talk: &mut Conversation<'_, '_>,
-    answer: impl Fn(Event) -> Option<T>,
-) -> Result<Vec<(usize, T)>, Stopped> {
-    let (mut answers, mut faults) = (Vec::new(), Vec::new());
-    let late = talk.listen(ANSWER_LIMIT, |at, said| match said {
-        SessionEvent::Event(Event::Failed(failure), _) => faults.push((at, failure.problem)),
-        SessionEvent::Event(event, _) => answers.extend(answer(event).map(|answer| (at, answer))),
-        SessionEvent::Lost(why) => faults.push((at, why)),
-    })?;
-    faults.extend(
-        late.into_iter()
-            .map(|at| (at, format!("no answer within {} s", ANSWER_LIMIT.as_secs()))),
-    );
-    let fault = |(at, problem): (usize, String)| {
-        Fault::unreachable(talk.hosts.sessions[at].host.place(), problem).fix(SEE_FOLDER)
-    };
-    let mut report = Report::default();
-    faults
-        .into_iter()
-        .map(fault)
-        .for_each(|fault| report.push(fault));
-    report.check().map_err(Stopped::Hosts)?;
-    answers.sort_by_key(|(at, _)| *at);
-    Ok(answers)
+    differences(&states).check().map_err(Stopped::Preflight)?;
+    Ok(judge(&states, all))
 }
 
 /// Judges the servers: they are useful only if all hosts have them.
-fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
-    let dead = told.iter().find_map(|(host, state)| {
+fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
+    let dead = states.iter().find_map(|(host, state)| {
         if let Liveness::Dead(ending) = &state.life {
             Some((host, ending))
         } else {
@@ -110,12 +73,14 @@ fn judge(told: &[(&Host, State)], all: &[Host]) -> Found {
             end_label(host, ending.as_ref(), all)
         ));
     }
-    let missing = told.iter().find(|(_, state)| state.life == Liveness::None);
-    let starts = told
+    let missing = states
+        .iter()
+        .find(|(_, state)| state.life == Liveness::None);
+    let starts = states
         .iter()
         .any(|(_, state)| state.life == Liveness::Starting);
     match missing {
-        Some(_) if told.iter().all(|(_, state)| state.life == Liveness::None) => {
+        Some(_) if states.iter().all(|(_, state)| state.life == Liveness::None) => {
             Found::Missing("there are none on these hosts".to_owned())
         }
         Some((host, _)) if !starts => Found::Missing(format!("{} has none", host.place())),
@@ -157,20 +122,19 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
 }
 
 /// The faults of servers that differ from what these trainers need.
-fn differences(told: &[(&Host, State)]) -> Report {
+fn differences(states: &[(&Host, State)]) -> Report {
     let mut report = Report::default();
-    let mut said: Vec<(String, Vec<&Host>)> = Vec::new();
-    for (host, difference) in told
-        .iter()
-        .flat_map(|(host, state)| state.differences.iter().map(move |one| (*host, one)))
-    {
-        let label = difference_label(difference);
-        match said.iter_mut().find(|(one, _)| *one == label) {
+    let mut grouped: Vec<(String, Vec<&Host>)> = Vec::new();
+    for (host, label) in states.iter().flat_map(|(host, state)| {
+        let labels = difference_labels(&state.theirs, &state.ours).into_iter();
+        labels.map(|label| (*host, label))
+    }) {
+        match grouped.iter_mut().find(|(one, _)| *one == label) {
             Some((_, hosts)) => hosts.push(host),
-            None => said.push((label, vec![host])),
+            None => grouped.push((label, vec![host])),
         }
     }
-    for (label, hosts) in said {
+    for (label, hosts) in grouped {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
             --server-name NAME and start them anew";
         report.push(Fault::unreachable(place_of(&hosts), label).fix(fix));
@@ -178,64 +142,70 @@ fn differences(told: &[(&Host, State)]) -> Report {
     report
 }
 
-fn difference_label(Difference { key, theirs, ours }: &Difference) -> String {
-    let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-    let (theirs, ours) = (or_none(theirs), or_none(ours));
-    match key {
-        DataKey::Clients => format!(
-            "its graph servers wait for {theirs} trainers and samplers, and this job has {ours}"
+/// What differs between the settings of servers and those of trainers.
+fn difference_labels(theirs: &Data, ours: &Data) -> Vec<String> {
+    let all = [
+        (
+            theirs.clients != ours.clients,
+            format!(
+                "its graph servers wait for {} trainers and samplers, and this job has {}",
+                theirs.clients, ours.clients
+            ),
         ),
-        DataKey::Servers => {
-            format!("it has {theirs} of the graph servers, and this job wants {ours} a host")
-        }
-        DataKey::Samplers => format!(
-            "its graph servers were started for {theirs} samplers a trainer, and this job has \
-             {ours}"
+        (
+            theirs.servers != ours.servers,
+            format!(
+                "it has {} of the graph servers, and this job wants {} a host",
+                theirs.servers, ours.servers
+            ),
         ),
-        DataKey::IpConfig => {
-            "its ip_config is not the one that its graph servers were started with".to_owned()
-        }
-        DataKey::PartConfig => {
-            "its partition config is not the one that its graph servers have loaded".to_owned()
-        }
-    }
+        (
+            theirs.samplers != ours.samplers,
+            format!(
+                "its graph servers were started for {} samplers a trainer, and this job has {}",
+                theirs.samplers, ours.samplers
+            ),
+        ),
+        (
+            theirs.ip_config != ours.ip_config,
+            "its ip_config is not the one that its graph servers were started with".to_owned(),
+        ),
+        (
+            theirs.part_config != ours.part_config,
+            "its partition config is not the one that its graph servers have loaded".to_owned(),
+        ),
+    ];
+    let differing = all.into_iter().filter(|(differs, _)| *differs);
+    differing.map(|(_, label)| label).collect()
 }
 
 /// Whether the graph servers may be started from here; otherwise another launcher is starting them.
 /// The right lasts as long as the sessions.
 pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, Stopped> {
-    ask_first(talk, name, Request::ClaimServers)?;
-    let claimed = answers(talk, |event| {
-        if let Event::StartClaimed(claimed) = event {
-            Some(claimed.ours)
-        } else {
-            None
-        }
-    })?;
-    Ok(matches!(claimed[..], [(_, true)]))
+    match ask_first(talk, name, Request::ClaimServers)? {
+        Some(Event::StartClaimed(claimed)) => Ok(claimed.ours),
+        _ => Ok(false),
+    }
 }
 
 /// The number and the port of a new group of trainers, which the first host assigns.
 pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<Group, Stopped> {
-    ask_first(talk, name, Request::TakeGroup)?;
-    let groups = answers(talk, |event| {
-        if let Event::Group(group) = event {
-            Some(group)
-        } else {
-            None
-        }
-    })?;
-    groups.first().map(|(_, group)| *group).ok_or_else(no_host)
+    match ask_first(talk, name, Request::TakeGroup)? {
+        Some(Event::Group(group)) => Ok(group),
+        _ => Err(no_host()),
+    }
 }
 
 fn ask_first(
     talk: &mut Conversation<'_, '_>,
     name: &str,
-    request: fn(Servers) -> Request,
-) -> Result<(), Stopped> {
+    request: fn(JobOnHost) -> Request,
+) -> Result<Option<Event>, Stopped> {
     let first = talk.hosts.sessions.first().ok_or_else(no_host)?.host;
-    talk.ask(0, request(servers_of(name, first)));
-    Ok(())
+    talk.ask(0, request(on_host(name, first)));
+    let mut answer = None;
+    talk.collect(|_, event, _| answer = Some(event))?;
+    Ok(answer)
 }
 
 fn no_host() -> Stopped {
@@ -249,7 +219,7 @@ fn no_host() -> Stopped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::keep::Failure;
+    use wire::ending::Failure;
 
     fn hosts(count: u32) -> Vec<Host> {
         let text = |id: u32| {
@@ -266,7 +236,8 @@ mod tests {
     fn state(life: Liveness) -> State {
         State {
             life,
-            differences: Vec::new(),
+            theirs: Data::default(),
+            ours: Data::default(),
         }
     }
 
@@ -309,38 +280,29 @@ mod tests {
         ];
         let hosts = hosts(2);
         for (lives, expected) in table {
-            let told: Vec<(&Host, State)> = hosts.iter().zip(lives.clone().map(state)).collect();
-            assert_eq!(judge(&told, &hosts), expected, "{lives:?}");
+            let states: Vec<(&Host, State)> = hosts.iter().zip(lives.clone().map(state)).collect();
+            assert_eq!(judge(&states, &hosts), expected, "{lives:?}");
         }
     }
 
     #[test]
     fn the_same_difference_is_told_once() {
         let hosts = hosts(3);
-        let clients = Difference {
-            key: DataKey::Clients,
-            theirs: Some("4".to_owned()),
-            ours: Some("8".to_owned()),
+        let data = |clients: &str, part_config: &str| Data {
+            clients: clients.to_owned(),
+            part_config: part_config.into(),
+            ..Data::default()
         };
-        let config = Difference {
-            key: DataKey::PartConfig,
-            theirs: None,
-            ours: None,
+        let state = |ours| State {
+            life: Liveness::Alive,
+            theirs: data("4", "a"),
+            ours,
         };
-        let mut told: Vec<(&Host, State)> = hosts
+        let states: Vec<(&Host, State)> = hosts
             .iter()
-            .map(|host| {
-                (
-                    host,
-                    State {
-                        life: Liveness::Alive,
-                        differences: vec![clients.clone()],
-                    },
-                )
-            })
+            .zip(["a", "a", "b"].map(|part_config| state(data("8", part_config))))
             .collect();
-        told[2].1.differences.push(config);
-        let lines = differences(&told).lines("dgl-spawn").join("\n");
+        let lines = differences(&states).lines("dgl-spawn").join("\n");
         assert!(
             lines.contains(
                 "hosts 0-2: its graph servers wait for 4 trainers and samplers, and this job has 8"

@@ -6,7 +6,7 @@
 //! first. A launcher that waits holds only hosts before the one it waits for, so they never wait
 //! for each other, and the one that is ahead starts.
 
-use super::conversation::Conversation;
+use super::conversation::{ANSWER_LIMIT, Conversation};
 use super::diagnosis::{Conflict, Diagnosis};
 use crate::run::outcome::Stopped;
 use remote::SessionEvent;
@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 use wire::preflight::Claim;
 use wire::{Event, Request};
 
-/// An agent answers at once.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How often to check whether another launcher has given up.
 const CLAIM_PAUSE: Duration = Duration::from_millis(100);
 /// A preflight takes seconds; one that takes longer has stopped, or waits for a file system.

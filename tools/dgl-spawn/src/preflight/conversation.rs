@@ -3,9 +3,17 @@
 use super::describe;
 use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
+use record::error::{Fault, Report};
 use remote::SessionEvent;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
+
+/// An agent answers at once; a host that takes longer hangs.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Where people find what a host keeps of a job that was left.
+pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, \
+    with what happened and the logs";
 
 /// Counts the requests that the hosts have not answered yet.
 pub struct Conversation<'a, 'h> {
@@ -77,6 +85,31 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
         let late = self.all().filter(|index| is_late(&self.unanswered[*index]));
         Ok(late.collect())
+    }
+
+    /// Collects the events with which the hosts answer. It is a fault if one fails or is lost.
+    pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
+        // the first fault of each host
+        let mut faults: BTreeMap<usize, String> = BTreeMap::new();
+        let late = self.listen(ANSWER_LIMIT, |at, said| match said {
+            SessionEvent::Event(Event::Failed(failure), _) => {
+                faults.entry(at).or_insert(failure.problem);
+            }
+            SessionEvent::Event(event, body) => take(at, event, body),
+            SessionEvent::Lost(why) => {
+                faults.entry(at).or_insert(why);
+            }
+        })?;
+        for at in late {
+            let problem = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
+            faults.entry(at).or_insert(problem);
+        }
+        let mut report = Report::default();
+        for (at, problem) in faults {
+            let place = self.hosts.sessions[at].host.place();
+            report.push(Fault::unreachable(place, problem).fix(SEE_FOLDER));
+        }
+        report.check().map_err(Stopped::Hosts)
     }
 
     /// Lets time pass; a signal ends it.

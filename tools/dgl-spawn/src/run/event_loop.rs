@@ -5,8 +5,9 @@
 //! The same loop follows a job that was left: then the hosts report what happened to it, and when,
 //! and the keeper of the first host decides.
 
-use super::hosts::{ConnectedHosts, RunEvent};
+use super::hosts::{ConnectedHosts, HostSession, RunEvent};
 use super::moment::Moment;
+use super::outcome::{Outcome, cause_label};
 use super::stall::{self, CompleteStall, FoundStall, StallDesk};
 use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
@@ -15,19 +16,16 @@ use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase, State};
 use crate::plan;
-use job::{Action, Cause, Failure, Job, LastLines, Mode, StallStep, StallWatch};
+use job::{Action, Cause, Ending, Job, LastLines, Mode, Step};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Comparison};
 use record::term::{self, now_ms};
-use record::{
-    Exited, FirstFailure, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback,
-};
+use record::{Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback};
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
-use wire::keep;
-use wire::supervise::{self, End, Moves, Raised, Stand, Stream};
+use wire::supervise::{self, End, Raised, Stream};
 use wire::{Event, Request};
 
 /// How much is kept of a process's stacks: twice what faulthandler writes for a process with some
@@ -72,8 +70,8 @@ enum HostState {
     Over,
 }
 
-/// The end of the job, once it has begun.
-struct Ending {
+/// When the end of the job goes on, once it has begun.
+struct EndTimes {
     /// When KILL is sent to processes that have not ended.
     kill_at: Instant,
     /// When processes that have not ended are given up.
@@ -99,9 +97,9 @@ pub struct EventLoop<'a, 'h> {
     /// The host of each process.
     host_of: Vec<usize>,
     /// For each host, whether it has reported that the end of the job has begun.
-    end_was_told: Vec<bool>,
+    reported_end: Vec<bool>,
     /// Why the job ends, as a host reports that does not decide it.
-    hearsay: Option<(Option<Cause>, Option<Failure>)>,
+    reported_ending: Option<Ending>,
     /// When the event that is being handled happened, if its host reports past events.
     past: Option<Moment>,
     /// When the last event that a host reports of the past happened.
@@ -113,15 +111,13 @@ pub struct EventLoop<'a, 'h> {
     waiting: BTreeSet<(usize, usize)>,
     /// When they are checked next.
     pieces_at: Instant,
-    ending: Option<Ending>,
+    end_times: Option<EndTimes>,
     /// The hosts that use most, for the status line.
     busiest: Busiest,
     /// Detects stalls.
     stall: StallDesk,
     /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
     stalls: Option<String>,
-    /// The process that gave the last sign of life after none had, by its position, and the sign.
-    moved: Option<(usize, Sign)>,
     /// Processes that have raised an exception and do not end.
     raised: BTreeMap<usize, Raised>,
     /// dgl-reap has ended the whole job.
@@ -129,29 +125,7 @@ pub struct EventLoop<'a, 'h> {
     /// When the first connection broke of a job that is being left and was not up yet.
     cut_off: Option<Instant>,
     /// Faults of processes that could not be ended.
-    left: Report,
-}
-
-/// The result of the event loop.
-pub struct Ended {
-    pub exit: Exit,
-    pub cause: Option<Cause>,
-    pub failure: Option<FirstFailure>,
-    /// Further faults.
-    pub report: Report,
-    pub age: Duration,
-    /// Whether the job was left to its hosts and goes on.
-    pub goes_on: bool,
-    /// Whether the graph servers that it used ended before the job was over.
-    pub servers_ended: bool,
-    /// Where processes stood when a time limit ended the job, as far as Python told.
-    pub stacks: Comparison,
-    /// Processes that had raised an exception and did not end, a sentence each.
-    pub raised: Vec<String>,
-    /// dgl-reap has ended the whole of it.
-    pub reaped: bool,
-    /// The first signal that arrived, also one that came when the job was ending already.
-    pub signalled: Option<i32>,
+    faults: Report,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
@@ -172,17 +146,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 .iter()
                 .for_each(|member| host_of[*member] = at);
         }
-        let has_clients = processes.iter().any(|one| one.role != Role::Server);
-        let watch = plan
-            .stall
-            .filter(|_| mode == Mode::Deciding && has_clients)
-            .map(|rule| {
-                let ids = hosts.sessions.iter().map(|session| session.host.id);
-                StallWatch::new(rule.limit, ids)
-            });
+        let of_host = |session: &HostSession<'_>| {
+            let own = session.members.iter().map(|at| member(&processes[*at]));
+            (session.host.id, own.collect())
+        };
+        let on_hosts = hosts.sessions.iter().map(of_host);
         EventLoop {
             mode,
-            job: Job::new(mode, processes.iter().map(member), &plan.limits, begun),
+            job: Job::new(mode, on_hosts, plan.rules.clone(), begun),
             plan,
             processes,
             first,
@@ -190,8 +161,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             early: early.into(),
             host_states: vec![HostState::Up; hosts.sessions.len()],
             host_of,
-            end_was_told: vec![false; hosts.sessions.len()],
-            hearsay: None,
+            reported_end: vec![false; hosts.sessions.len()],
+            reported_ending: None,
             past: None,
             last_past: None,
             servers_ended: false,
@@ -200,28 +171,27 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             sink,
             waiting: BTreeSet::new(),
             pieces_at: begun,
-            ending: None,
+            end_times: None,
             busiest: Busiest::default(),
-            stall: StallDesk::new(watch),
+            stall: StallDesk::default(),
             stalls: None,
-            moved: None,
             raised: BTreeMap::new(),
             reaped: false,
             cut_off: None,
-            left: Report::default(),
+            faults: Report::default(),
         }
     }
 
     /// Runs until all hosts have ended, or until a job that was left need not be followed any
     /// longer.
-    pub fn run(mut self) -> Ended {
+    pub fn run(mut self) -> Outcome {
         let mut shown = Instant::now();
         while self.host_states.contains(&HostState::Up) && !self.is_left() {
             let now = Instant::now();
             if self
-                .ending
+                .end_times
                 .as_ref()
-                .is_some_and(|ending| now >= ending.give_up_at)
+                .is_some_and(|times| now >= times.give_up_at)
             {
                 break;
             }
@@ -234,32 +204,32 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             self.notice_long_end(now);
             let action = self.job.tick(now);
             self.act(action);
-            let action = self.next_event().and_then(|event| self.handle(event));
-            self.act(action);
+            if let Some(event) = self.next_event() {
+                self.handle(event);
+            }
         }
         self.end()
     }
 
     /// Whether nobody wants to follow the job any longer.
     fn is_left(&self) -> bool {
-        let is_up = || self.job.is_up(|at| self.states[at].started.is_some());
         match self.mode {
             Mode::Deciding => false,
             Mode::Following => self.job.detach_signal().is_some(),
-            Mode::Detaching => self.is_being_left() && (is_up() || self.is_cut_off()),
+            Mode::Detaching => self.is_being_left() && (self.job.is_up() || self.is_cut_off()),
         }
     }
 
     /// Whether a connection broke so long ago that the hosts would have said so if they ended the
     /// job for it: what happens on that host is not heard any more.
     fn is_cut_off(&self) -> bool {
-        let limit = self.plan.host_timeout + self.plan.grace;
+        let limit = self.plan.host_timeout + self.plan.rules.grace;
         self.cut_off.is_some_and(|since| since.elapsed() >= limit)
     }
 
     /// Whether the job is being left to its hosts, and neither they nor this launcher end it.
     fn is_being_left(&self) -> bool {
-        self.mode == Mode::Detaching && self.hearsay.is_none() && self.ending.is_none()
+        self.mode == Mode::Detaching && self.reported_ending.is_none() && self.end_times.is_none()
     }
 
     fn next_event(&mut self) -> Option<RunEvent> {
@@ -286,32 +256,28 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.hosts.next_event(wait)
     }
 
-    fn handle(&mut self, event: RunEvent) -> Option<Action> {
+    fn handle(&mut self, event: RunEvent) {
         match event {
-            RunEvent::Signal(number) => self.job.signal(number, Instant::now()),
-            RunEvent::StatusAsked => {
-                self.sink.notice(&format!("dgl-spawn: {}", self.status()));
-                None
+            RunEvent::Signal(number) => {
+                let action = self.job.signal(number, Instant::now());
+                self.act(action);
             }
+            RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
             RunEvent::Paused(time) => {
                 self.job
                     .paused(time, Instant::now(), self.plan.host_timeout);
-                None
             }
-            RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => None,
+            RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => {}
             RunEvent::Host(at, SessionEvent::Lost(why)) => {
                 if self.is_being_left() {
                     self.cut_off.get_or_insert_with(Instant::now);
                 }
-                self.lost(at, why)
+                self.lost(at, why);
             }
             RunEvent::Host(at, SessionEvent::Event(event, body)) => {
-                match self.handle_host_event(at, event, body) {
-                    Ok(action) => action,
-                    Err(ProtocolBreach(what)) => {
-                        self.hosts.sessions[at].close();
-                        self.lost(at, format!("protocol error: {what}"))
-                    }
+                if let Err(ProtocolBreach(what)) = self.handle_host_event(at, event, &body) {
+                    self.hosts.sessions[at].close();
+                    self.lost(at, format!("protocol error: {what}"));
                 }
             }
         }
@@ -322,88 +288,103 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         &mut self,
         at: usize,
         event: Event,
-        body: Vec<u8>,
-    ) -> Result<Option<Action>, ProtocolBreach> {
+        body: &[u8],
+    ) -> Result<(), ProtocolBreach> {
         let is_followed = self.mode != Mode::Deciding;
         let is_present = matches!(
             event,
-            Event::Output(_) | Event::Failed(_) | Event::Alive | Event::Done
+            Event::Output(_)
+                | Event::Failed(_)
+                | Event::Alive
+                | Event::Done
+                | Event::Kept(_)
+                | Event::KeeperGone
         );
         match event {
             Event::Past(past) if is_followed && self.past.is_none() => {
-                let told = Moment::told(&past, Moment::now());
-                self.past = Some(told);
-                self.begun = self.begun.min(told.at);
-                self.last_past = self.last_past.max(Some(told.at));
-                let heard = self.handle_host_event(at, *past.what, Vec::new());
+                let moment = Moment::of_past(&past, Moment::now());
+                self.past = Some(moment);
+                self.begun = self.begun.min(moment.at);
+                self.last_past = self.last_past.max(Some(moment.at));
+                let handled = self.handle_host_event(at, *past.what, &[]);
                 self.past = None;
-                return heard;
+                return handled;
             }
-            Event::Kept(_) if is_followed => {}
-            Event::KeeperGone if is_followed => self.keeper_gone(at),
             // what happens to a job that is followed was written down before it is reported
             other if is_followed && self.past.is_none() && !is_present => {
                 return Err(ProtocolBreach::out_of_phase(&other));
             }
-            Event::Ending(ending) if is_followed => self.apply_ending(at, ending)?,
-            Event::ServersEnded(ended) => {
-                self.servers_ended = self.job.ending() || self.hearsay.is_some();
-                let failure = ended.failure.map(|failure| Failure {
-                    host: failure.host,
-                    member: None,
-                    reason: failure.reason,
-                });
-                return Ok(self.job.servers_ended(failure));
-            }
-            Event::Stack(_)
-            | Event::Idle(_)
-            | Event::Moves(_)
-            | Event::Stands(_)
-            | Event::Stalled(_)
-            | Event::Resumed(_) => return self.sign(at, event),
-            Event::Over(supervise::Over { survivors }) => return Ok(self.over(at, survivors)),
-            Event::Failed(failure) if self.mode == Mode::Following => {
-                self.no_longer_told(at, failure.problem);
+            Event::Kept(_) if is_followed => {}
+            Event::KeeperGone if is_followed => self.keeper_gone(at),
+            Event::Ending(ending) if is_followed => self.apply_ending(at, ending),
+            // the first host leads
+            Event::Stalled(_) | Event::Resumed(_) if is_followed => {
+                if at == 0 {
+                    self.note(event);
+                }
             }
             Event::Failed(failure) => {
                 self.hosts.sessions[at].close();
-                return Ok(self.lost(at, failure.problem));
+                self.lost(at, failure.problem);
             }
-            Event::ShmRemoved(_) | Event::Alive | Event::Done => {}
-            event => return self.handle_process_event(at, event, &body),
+            event => {
+                self.handle_process_event(at, &event, body)?;
+                let host = self.hosts.sessions[at].host.id;
+                let steps = self.job.event(host, &event, Instant::now());
+                self.take(steps);
+                self.report_complete_stall();
+            }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Handles an event about processes of a host.
+    /// Shows people and programs an event about the processes of a host.
     fn handle_process_event(
         &mut self,
         at: usize,
-        event: Event,
+        event: &Event,
         body: &[u8],
-    ) -> Result<Option<Action>, ProtocolBreach> {
+    ) -> Result<(), ProtocolBreach> {
         match event {
-            Event::Started(supervise::Started { index, pid }) => {
-                self.started(self.own(at, index)?, pid)?;
-            }
-            Event::Listening(supervise::Listening { index }) => {
-                self.listening(self.own(at, index)?)?;
-            }
+            Event::Started(started) => self.started(self.own(at, started.index)?, started.pid),
+            Event::Listening(listening) => self.listening(self.own(at, listening.index)?),
             Event::Output(supervise::Output { index, stream }) => {
-                self.output(self.own(at, index)?, stream, body)?;
+                self.output(self.own(at, *index)?, *stream, body)
             }
             Event::Drained(supervise::Drained { index, stream }) => {
-                self.drained(self.own(at, index)?, stream)?;
+                self.drained(self.own(at, *index)?, *stream)
             }
-            Event::Exited(exited) => {
-                let member = self.own(at, exited.index)?;
-                return self.exited(member, &exited);
+            Event::Exited(exited) => self.exited(self.own(at, exited.index)?, exited),
+            Event::Usage(usage) => self.used(at, usage),
+            Event::Raised(raised) => {
+                self.has_raised(self.own(at, raised.index)?, raised);
+                Ok(())
             }
-            Event::Usage(usage) => self.used(at, &usage)?,
-            Event::Raised(raised) => return self.has_raised(self.own(at, raised.index)?, raised),
-            _ => return Err(ProtocolBreach("an answer to what was not asked".to_owned())),
+            Event::Stack(stack) => {
+                self.stack(at, stack.clone());
+                Ok(())
+            }
+            Event::Stands(stands) => {
+                let own = stands.stopped.iter().map(|index| self.own(at, *index));
+                let stopped = own.collect::<Result<Vec<_>, _>>()?;
+                self.stall.stands(at, stands, stopped);
+                Ok(())
+            }
+            Event::ServersEnded(_) => {
+                self.servers_ended = self.job.ending().is_some() || self.reported_ending.is_some();
+                Ok(())
+            }
+            Event::Over(over) => {
+                self.over(at, over.survivors);
+                Ok(())
+            }
+            Event::Idle(_)
+            | Event::Moves(_)
+            | Event::ShmRemoved(_)
+            | Event::Alive
+            | Event::Done => Ok(()),
+            _ => Err(ProtocolBreach("an answer to what was not asked".to_owned())),
         }
-        Ok(None)
     }
 
     /// When the event that is being handled happened.
@@ -414,47 +395,22 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Whether the event that is being handled happened after the end of the job had begun.
     fn is_ending(&self, host: usize) -> bool {
         if self.mode == Mode::Deciding {
-            self.job.ending()
+            self.job.ending().is_some()
         } else {
-            self.end_was_told[host]
+            self.reported_end[host]
         }
     }
 
     /// Applies the cause with which a left job ends, as the keeper of its first host has decided.
     /// What another host has heard of it counts only if the first one does not report it.
-    fn apply_ending(&mut self, at: usize, ending: keep::Ending) -> Result<(), ProtocolBreach> {
-        let failure = ending.failure.map(|failure| {
-            // nothing is known about hosts that are not followed
-            let session = self
-                .hosts
-                .sessions
-                .iter()
-                .find(|session| session.host.id == failure.host);
-            let member = match (session, failure.index) {
-                (Some(session), Some(index)) => {
-                    let index = usize::try_from(index).ok();
-                    let member = index.and_then(|index| session.members.get(index));
-                    Some(*member.ok_or_else(|| {
-                        ProtocolBreach("a process failed that is none of the job".to_owned())
-                    })?)
-                }
-                _ => None,
-            };
-            Ok(Failure {
-                host: failure.host,
-                member,
-                reason: failure.reason,
-            })
-        });
-        let failure = failure.transpose()?;
-        self.end_was_told[at] = true;
+    fn apply_ending(&mut self, at: usize, ending: Ending) {
+        self.reported_end[at] = true;
         // the first host leads: the records of hosts are in the order of the hosts
         if at == 0 {
-            self.job.apply_remote_cause(ending.cause, failure);
+            self.job.apply_remote_ending(ending);
         } else {
-            self.hearsay.get_or_insert((ending.cause, failure));
+            self.reported_ending.get_or_insert(ending);
         }
-        Ok(())
     }
 
     fn keeper_gone(&mut self, at: usize) {
@@ -463,22 +419,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let problem = "nobody keeps the job there any more, and nobody knows how it ended there";
         let fix = "was the host started anew, or the agent that kept the job killed? The host has \
             ended what it had of the job";
-        self.left
+        self.faults
             .push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
-    }
-
-    /// A host reports nothing any longer, while the job may go on there.
-    fn no_longer_told(&mut self, at: usize, problem: String) {
-        self.host_states[at] = HostState::Over;
-        self.finish_lines(at);
-        if !self.end_was_told[at] {
-            let fix = format!(
-                "the job may go on: go back to it with --attach {}",
-                self.plan.name
-            );
-            self.left
-                .push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
-        }
     }
 
     /// The position of a process that belongs to this host.
@@ -530,7 +472,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 "a process listens that has no port, or twice".to_owned(),
             ));
         };
-        self.job.listening(at);
         self.sink.record(&Listening {
             id,
             host,
@@ -542,11 +483,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    fn exited(
-        &mut self,
-        at: usize,
-        exited: &supervise::Exited,
-    ) -> Result<Option<Action>, ProtocolBreach> {
+    fn exited(&mut self, at: usize, exited: &supervise::Exited) -> Result<(), ProtocolBreach> {
         if std::mem::replace(&mut self.states[at].exited, true) {
             return Err(ProtocolBreach("a process ended twice".to_owned()));
         }
@@ -582,15 +519,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             reaped: exited.reaped,
             while_ending,
         });
-        Ok(self.job.exited(
-            at,
-            job::Exit {
-                status: exited.status,
-                reaped: exited.reaped,
-                out_of_memory: exited.oom,
-            },
-            Instant::now(),
-        ))
+        Ok(())
     }
 
     /// Notes the resources that a host and its processes have used.
@@ -601,7 +530,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .map(|process| self.own(at, process.index))
             .collect::<Result<Vec<_>, _>>()?;
         let host = self.hosts.sessions[at].host.id;
-        self.busiest.tell(host, usage);
+        self.busiest.update(host, usage);
         if self.plan.sample.is_some() {
             let owners = members.iter().map(|member| &self.processes[*member]);
             for sample in usage::samples(host, owners, usage, now_ms()) {
@@ -611,95 +540,51 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    /// Handles an event about signs of life.
-    fn sign(&mut self, at: usize, event: Event) -> Result<Option<Action>, ProtocolBreach> {
+    /// A host reports where a process stands.
+    fn stack(&mut self, at: usize, stack: wire::stacks::Stack) {
         let id = self.hosts.sessions[at].host.id;
+        let member = |one: &&Process| {
+            one.host == id && Some(one.role) == stack.role && Some(one.rank) == stack.rank
+        };
+        let id_of = self.processes.iter().find(member).map(|one| one.id);
         let time_ms = self.moment().time_ms;
-        let watch = self.stall.watch();
-        let step = match event {
-            Event::Stack(stack) => {
-                let member = |one: &&Process| {
-                    one.host == id && Some(one.role) == stack.role && Some(one.rank) == stack.rank
-                };
-                let id_of = self.processes.iter().find(member).map(|one| one.id);
-                self.stall.stack(at, stack.record(id, id_of, time_ms));
-                None
-            }
-            Event::Idle(idle) => {
-                watch.and_then(|watch| watch.idle(id, Duration::from_millis(idle.for_ms)))
-            }
-            Event::Moves(moves) => {
-                let step = watch.and_then(|watch| watch.moves(id));
-                self.moved = self.moved_by(at, moves)?;
-                step
-            }
-            Event::Stands(stands) => {
-                let idle = Duration::from_millis(stands.idle_ms);
-                let step = watch.and_then(|watch| watch.answered(id, stands.number, idle));
-                let own = stands.stopped.iter().map(|index| self.own(at, *index));
-                let stopped = own.collect::<Result<Vec<_>, _>>()?;
-                self.stall.stands(at, &stands, stopped);
-                step
-            }
-            // the first host leads
-            Event::Stalled(found) if at == 0 => {
+        self.stall.stack(at, stack.record(id, id_of, time_ms));
+    }
+
+    /// Whoever decides about the job has found that it stalls or moves again.
+    fn note(&mut self, event: Event) {
+        let time_ms = self.moment().time_ms;
+        match event {
+            Event::Stalled(found) => {
                 self.stall.found(FoundStall {
                     number: found.number,
                     silent: Duration::from_millis(found.silent_ms),
                     time_ms,
                     ends: found.ends,
                 });
-                None
+                self.report_complete_stall();
             }
-            Event::Resumed(resumed) if at == 0 => {
-                let mut sessions = self.hosts.sessions.iter();
-                let of_it = sessions.position(|session| session.host.id == resumed.host);
-                if let Some(at) = of_it {
-                    self.moved = self.moved_by(at, resumed.moves)?;
-                }
-                Some(StallStep::Resumed)
+            Event::Resumed(resumed) => {
+                let index = resumed.moves.index.filter(|_| resumed.moves.sign.is_some());
+                let process = index.and_then(|index| self.position(resumed.host, index));
+                self.resumed(time_ms, process.zip(resumed.moves.sign));
             }
-            _ => None,
-        };
-        Ok(self.stall_step(step, time_ms))
-    }
-
-    /// Acts on a step of the stall watch.
-    fn stall_step(&mut self, step: Option<StallStep>, time_ms: u64) -> Option<Action> {
-        match step {
-            Some(StallStep::Ask(number)) => {
-                self.hosts.send_all(&Request::Stand(Stand { number }));
-            }
-            // a job that is being ended moves too
-            Some(StallStep::Resumed) if self.job.ending() => {}
-            Some(StallStep::Resumed) => self.resumed(time_ms),
-            Some(stalled) => {
-                let ends = self.plan.stall.is_some_and(|rule| rule.ends);
-                if let Some(found) = StallDesk::found_by(stalled, time_ms, ends) {
-                    self.stall.found(found);
-                }
-            }
-            None => {}
+            _ => {}
         }
-        let is_up = |at: usize| self.host_states[at] == HostState::Up;
-        let told = self.stall.complete(is_up, self.host_states.len())?;
-        self.tell_stall(&told);
-        let rule = self.plan.stall.filter(|rule| rule.ends)?;
-        self.job.stalled(rule.limit)
     }
 
-    /// A host reports nothing any longer.
-    fn gone(&mut self, at: usize) {
-        let id = self.hosts.sessions[at].host.id;
-        let step = self.stall.watch().and_then(|watch| watch.gone(id));
-        let action = self.stall_step(step, now_ms());
-        self.act(action);
+    /// Reports a stall that was found, once all hosts that are up have reported.
+    fn report_complete_stall(&mut self) {
+        let is_up = |at: usize| self.host_states[at] == HostState::Up;
+        if let Some(stall) = self.stall.complete(is_up, self.host_states.len()) {
+            self.report_stall(&stall);
+        }
     }
 
     /// Reports a stall to programs and to people.
-    fn tell_stall(&mut self, told: &CompleteStall) {
-        let why = stall::explain(told, self.processes, &self.raised);
-        for stack in &told.stacks {
+    fn report_stall(&mut self, stall: &CompleteStall) {
+        let why = stall::explain(stall, self.processes, &self.raised);
+        for stack in &stall.stacks {
             let job = self.plan.name.clone();
             self.sink.record(&record::Stack {
                 job,
@@ -707,26 +592,26 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             });
         }
         self.sink.record(&Stalled {
-            since_ms: told.since_ms(),
-            silent_s: told.stall.silent.as_secs_f64(),
+            since_ms: stall.since_ms(),
+            silent_s: stall.stall.silent.as_secs_f64(),
             reason: why.reason.clone(),
             culprit: why.culprit.clone(),
-            time_ms: told.stall.time_ms,
+            time_ms: stall.stall.time_ms,
         });
-        for line in stall::lines(&self.plan.name, told, &why) {
+        for line in stall::lines(&self.plan.name, stall, &why) {
             self.notice(&line);
         }
         self.stalls = Some(why.brief);
     }
 
-    fn resumed(&mut self, time_ms: u64) {
-        let (untold, since_ms) = self.stall.resumed();
-        if let Some(told) = untold {
-            self.tell_stall(&told);
+    fn resumed(&mut self, time_ms: u64, moved: Option<(usize, Sign)>) {
+        let (unreported, since_ms) = self.stall.resumed();
+        if let Some(stall) = unreported {
+            self.report_stall(&stall);
         }
         let Some(since_ms) = since_ms else { return };
         self.stalls = None;
-        let (process, sign) = self.moved.take().unzip();
+        let (process, sign) = moved.unzip();
         let what = match (process, sign) {
             (Some(at), Some(sign)) => {
                 let Process { role, rank, .. } = self.processes[at];
@@ -748,57 +633,58 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         ));
     }
 
-    /// The process that moves again, by its position, and its sign of life.
-    fn moved_by(&self, at: usize, moves: Moves) -> Result<Option<(usize, Sign)>, ProtocolBreach> {
-        let index = moves.index.map(|index| self.own(at, index)).transpose()?;
-        Ok(index.zip(moves.sign))
-    }
-
     fn notice(&self, text: &str) {
         self.sink
             .notice(&format!("dgl-spawn: {}", term::plain(text)));
     }
 
     /// A process has raised an exception, has been silent since, and does not end.
-    fn has_raised(&mut self, at: usize, raised: Raised) -> Result<Option<Action>, ProtocolBreach> {
+    fn has_raised(&mut self, at: usize, raised: &Raised) {
         if self.states[at].exited {
-            return Ok(None);
+            return;
         }
-        let who = self.who(at);
+        let name = self.name_of(at);
         let stays = match stacks::wait(&raised.frames) {
             Some(wait) => format!("it {}", wait.words()),
             None => "it does not end".to_owned(),
         };
         let silent = term::seconds(Duration::from_millis(raised.silent_ms));
         self.notice(&format!(
-            "{who} raised {} and has been silent for {silent}: {stays}",
+            "{name} raised {} and has been silent for {silent}: {stays}",
             raised.exception
         ));
-        let is_certain = raised.left_script.unwrap_or(true);
-        let exception = raised.exception.clone();
-        self.raised.insert(at, raised);
-        if !self.plan.fail_on_exception || !is_certain {
-            return Ok(None);
-        }
-        Ok(self.job.raised(at, exception))
+        self.raised.insert(at, raised.clone());
     }
 
     /// A process in messages: `host 1 (10.0.0.2): trainer 3`.
-    fn who(&self, at: usize) -> String {
+    fn name_of(&self, at: usize) -> String {
         let Process { role, rank, .. } = self.processes[at];
         let host = self.hosts.sessions[self.host_of[at]].host.place();
         format!("{host}: {} {rank}", role.name())
     }
 
+    /// The position of the process that failed first.
+    fn failed(&self) -> Option<usize> {
+        let failure = self.job.failure()?;
+        self.position(failure.host, failure.index?)
+    }
+
+    /// The position of a process, by the numbers of its host and its own there.
+    fn position(&self, host: u32, index: u32) -> Option<usize> {
+        let mut sessions = self.hosts.sessions.iter();
+        let session = sessions.find(|session| session.host.id == host)?;
+        session.members.get(index as usize).copied()
+    }
+
     /// Processes that had raised an exception and did not end before the job did, a sentence each.
     fn raised_lines(&self) -> Vec<String> {
-        let failed = self.job.failure().and_then(|failure| failure.member);
+        let failed = self.failed();
         let stayed = self.raised.iter().filter(|(at, _)| Some(**at) != failed);
         stayed
             .map(|(at, raised)| {
                 format!(
                     "{} had raised {} and did not end",
-                    self.who(*at),
+                    self.name_of(*at),
                     raised.exception
                 )
             })
@@ -806,33 +692,24 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// Everything has ended on a host.
-    fn over(&mut self, at: usize, survivors: u32) -> Option<Action> {
+    fn over(&mut self, at: usize, survivors: u32) {
         self.host_states[at] = HostState::Over;
-        self.gone(at);
         self.finish_lines(at);
-        let host = self.hosts.sessions[at].host;
         if survivors > 0 {
             let problem = format!("{survivors} of the job's processes could not be ended");
-            self.left
-                .push(Fault::item(host.place(), problem).fix("look with dgl-reap --list"));
-        }
-        match self.job.ending() || self.mode != Mode::Deciding {
-            true => None,
-            false => self.job.lost(
-                host.id,
-                "the job was ended there by someone else".to_owned(),
-            ),
+            let place = self.hosts.sessions[at].host.place();
+            self.faults
+                .push(Fault::item(place, problem).fix("look with dgl-reap --list"));
         }
     }
 
     /// A host is lost.
-    fn lost(&mut self, at: usize, why: String) -> Option<Action> {
+    fn lost(&mut self, at: usize, why: String) {
         self.host_states[at] = HostState::Over;
-        self.gone(at);
         self.finish_lines(at);
         let host = self.hosts.sessions[at].host;
         if self.mode == Mode::Following || self.is_being_left() {
-            self.left.push(
+            self.faults.push(
                 Fault::unreachable(
                     host.place(),
                     format!("lost, and perhaps the job goes on there: {why}"),
@@ -841,13 +718,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             );
         } else if matches!(self.job.cause(), Some(Cause::Paused(_))) {
             // the hosts have taken this launcher for gone, and end the job themselves
-        } else if self.job.ending() || self.mode == Mode::Detaching {
-            self.left.push(
+        } else if self.job.ending().is_some() || self.mode == Mode::Detaching {
+            self.faults.push(
                 Fault::unreachable(host.place(), format!("lost while the job was ended: {why}"))
                     .fix("its own guardian ends the job there; look with dgl-reap --list"),
             );
         }
-        self.job.lost(host.id, why)
+        let steps = self.job.host_lost(host.id, why);
+        self.take(steps);
+        self.report_complete_stall();
     }
 
     fn output(&mut self, at: usize, stream: Stream, piece: &[u8]) -> Result<(), ProtocolBreach> {
@@ -858,7 +737,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         self.states[at].wrote = Some(Instant::now());
         // the output of a job that is followed may have been written before
-        if self.mode == Mode::Deciding && !self.job.ending() {
+        if self.mode == Mode::Deciding && self.job.ending().is_none() {
             self.raised.remove(&at);
         }
         let state = &mut self.states[at].lines[stream as usize];
@@ -942,52 +821,52 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn act(&mut self, action: Option<Action>) {
-        let Some(action) = action else { return };
-        let grace = self.plan.grace;
-        let grace_ms = record::term::millis(grace);
-        let (request, stacks) = match action {
-            Action::End => (
-                Request::End(End {
-                    grace_ms,
-                    stacks: false,
-                }),
-                Duration::ZERO,
-            ),
-            Action::EndWithStacks => (
-                Request::End(End {
-                    grace_ms,
-                    stacks: true,
-                }),
-                STACKS,
-            ),
-            Action::Kill => (Request::Kill, Duration::ZERO),
-        };
-        self.hosts.send_all(&request);
-        let now = Instant::now();
-        match &mut self.ending {
-            Some(ending) if action == Action::Kill => {
-                (ending.kill_at, ending.notice_at) = (now, None);
-            }
-            Some(_) => {}
-            None => {
-                let kill_at = now + stacks + grace;
-                self.ending = Some(Ending {
-                    kill_at,
-                    give_up_at: kill_at + END_LIMIT,
-                    notice_at: Some(now + NOTICE_AFTER),
-                });
+        let steps = self.job.steps(action);
+        self.take(steps);
+    }
+
+    fn take(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Note(event) => self.note(event),
+                Step::Send(request) => {
+                    self.hosts.send_all(&request);
+                    self.note_end(&request);
+                }
             }
         }
     }
 
+    /// Notes until when a job is to have ended that was told to.
+    fn note_end(&mut self, request: &Request) {
+        let now = Instant::now();
+        let kill_at = match (request, &mut self.end_times) {
+            (Request::Kill, Some(times)) => {
+                (times.kill_at, times.notice_at) = (now, None);
+                return;
+            }
+            (Request::Kill, None) => now + self.plan.rules.grace,
+            (Request::End(End { stacks, .. }), None) => {
+                let stacks = if *stacks { STACKS } else { Duration::ZERO };
+                now + stacks + self.plan.rules.grace
+            }
+            _ => return,
+        };
+        self.end_times = Some(EndTimes {
+            kill_at,
+            give_up_at: kill_at + END_LIMIT,
+            notice_at: Some(now + NOTICE_AFTER),
+        });
+    }
+
     /// Tells people who wait for the end of a job what comes next.
     fn notice_long_end(&mut self, now: Instant) {
-        let Some(ending) = &mut self.ending else {
+        let Some(times) = &mut self.end_times else {
             return;
         };
-        let left = ending.kill_at.saturating_duration_since(now);
-        if ending.notice_at.is_some_and(|at| now >= at) {
-            ending.notice_at = None;
+        let left = times.kill_at.saturating_duration_since(now);
+        if times.notice_at.is_some_and(|at| now >= at) {
+            times.notice_at = None;
             if left > Duration::ZERO {
                 self.sink.notice(&format!(
                     "dgl-spawn: job {} is ending: {}",
@@ -1005,10 +884,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .filter(|state| **state == HostState::Up)
             .count();
         let left = self
-            .ending
+            .end_times
             .as_ref()
-            .map(|ending| ending.kill_at.saturating_duration_since(Instant::now()));
-        let phase = match (self.job.ending(), left) {
+            .map(|times| times.kill_at.saturating_duration_since(Instant::now()));
+        let phase = match (self.job.ending().is_some(), left) {
             (false, _) => Phase::Running,
             (true, left) => Phase::Ending {
                 kill_in: left.filter(|left| !left.is_zero()),
@@ -1048,11 +927,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         end.unwrap_or_else(Instant::now).duration_since(self.begun)
     }
 
-    fn end(mut self) -> Ended {
-        if let Some((cause, failure)) = self.hearsay.take()
+    fn end(mut self) -> Outcome {
+        if let Some(ending) = self.reported_ending.take()
             && self.host_states.first() == Some(&HostState::Over)
         {
-            self.job.apply_remote_cause(cause, failure);
+            self.job.apply_remote_ending(ending);
         }
         let (is_left, age, reaped) = (self.is_left(), self.age(), self.reaped);
         for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
@@ -1062,48 +941,48 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                     self.plan.name
                 );
                 let problem = "it did not say that the job's processes have ended";
-                self.left
+                self.faults
                     .push(Fault::unreachable(session.host.place(), problem).fix(fix));
             }
         }
         self.sink.status("");
         let (stacks, raised) = (self.stacks(), self.raised_lines());
-        let last_lines: Vec<LastLines> = self
-            .states
-            .into_iter()
-            .map(|state| state.last_lines)
-            .collect();
-        let failure = self
-            .job
-            .failure()
-            .map(|failure| first_failure(failure, self.processes, &last_lines));
+        let ending = self.job.ending().cloned().unwrap_or_default();
+        let failed = self.failed();
+        let process = failed.map(|at| (&self.processes[at], &self.states[at].last_lines));
+        let failure = ending.failure.as_ref();
+        let mut failure = failure.map(|failure| first_failure(failure, process));
+        if let (Some(Cause::Servers), Some(server)) = (&ending.cause, &mut failure) {
+            server.role = Some(Role::Server);
+        }
         let signalled = self.job.signalled();
-        let exit = match (self.mode, signalled, self.job.cause()) {
+        let exit = match (self.mode, signalled, &ending.cause) {
             // the hosts end a job that is being left by a signal of their own
             (Mode::Following, Some(number), _)
             | (Mode::Detaching, Some(number), Some(Cause::Signal(_))) => Exit::Signal(number),
-            _ => exit(&self.job),
+            _ => exit(&ending),
         };
-        let exit = if self.left.0.is_empty() {
+        let exit = if self.faults.0.is_empty() {
             exit
         } else {
-            exit.worst(self.left.exit())
+            exit.worst(self.faults.exit())
         };
-        let goes_on =
-            self.mode != Mode::Deciding && !self.job.ending() && exit != Exit::Unreachable;
-        let (cause, servers_ended) = (self.job.cause().cloned(), self.servers_ended);
-        Ended {
+        Outcome {
             exit,
-            cause,
+            cause_label: ending.cause.as_ref().map(cause_label),
+            cause: ending.cause,
             failure,
-            report: self.left,
+            started: true,
+            goes_on: self.mode != Mode::Deciding
+                && self.job.ending().is_none()
+                && exit != Exit::Unreachable,
             age,
-            goes_on,
-            servers_ended,
+            graph_servers_lost: self.servers_ended,
             stacks,
             raised,
             reaped,
             signalled,
+            report: self.faults,
         }
     }
 

@@ -6,12 +6,13 @@
 //! host.
 
 use job::{PauseWatch, heartbeat};
+use parking_lot::{Condvar, Mutex};
 use record::{Host, term};
 use remote::{Session, SessionEvent, Waker};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
@@ -84,6 +85,7 @@ pub struct ConnectedHosts<'a> {
     /// The sessions, in the order of the host records.
     pub sessions: Vec<HostSession<'a>>,
     inbox: Arc<Inbox>,
+    round: u32,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -93,8 +95,9 @@ impl<'a> ConnectedHosts<'a> {
     pub fn new(
         hosts: Vec<(&'a Host, Vec<usize>, Session)>,
         patience: Duration,
+        inbox: Arc<Inbox>,
     ) -> io::Result<ConnectedHosts<'a>> {
-        let inbox = Arc::new(Inbox::new(hosts.len()));
+        let round = inbox.begin_round(hosts.len());
         let (mut sessions, mut threads) = (Vec::new(), Vec::new());
         for (at, (host, members, session)) in hosts.into_iter().enumerate() {
             let (commands, receiver) = channel();
@@ -105,6 +108,7 @@ impl<'a> ConnectedHosts<'a> {
                 patience,
                 waker: Arc::clone(&waker),
                 inbox: Arc::clone(&inbox),
+                round,
                 beaten: None,
                 started: None,
                 unread: None,
@@ -125,19 +129,29 @@ impl<'a> ConnectedHosts<'a> {
         Ok(ConnectedHosts {
             sessions,
             inbox,
+            round,
             threads,
         })
     }
 
-    /// Stops listening to all hosts, after they were sent what waits to be sent.
-    pub fn part(mut self) {
+    /// With the events that came since these hosts were to start a job. If they could not, this
+    /// stops listening to them, after they were sent what waits to be sent: that nothing is left.
+    pub fn with_events<E>(
+        mut self,
+        started: Result<Vec<RunEvent>, E>,
+    ) -> Result<(ConnectedHosts<'a>, Vec<RunEvent>), E> {
+        let stopped = match started {
+            Ok(events) => return Ok((self, events)),
+            Err(stopped) => stopped,
+        };
         self.sessions.clear();
-        self.inbox.close();
+        self.inbox.end_round(self.round);
         let until = Instant::now() + LAST_REQUESTS + LAST_REQUESTS_PACE;
         let runs = |thread: &JoinHandle<()>| !thread.is_finished();
         while self.threads.iter().any(runs) && Instant::now() < until {
             std::thread::sleep(LAST_REQUESTS_PACE);
         }
+        Err(stopped)
     }
 
     /// Sends the same request to all agents.
@@ -151,27 +165,25 @@ impl<'a> ConnectedHosts<'a> {
     pub fn next_event(&self, limit: Duration) -> Option<RunEvent> {
         self.inbox.next(limit)
     }
-
-    /// The inbox, for signals.
-    pub fn inbox(&self) -> Arc<Inbox> {
-        Arc::clone(&self.inbox)
-    }
 }
 
-/// The events that wait to be handled.
+/// The signals and events that wait to be handled. Each try of a job is a round, with hosts of its
+/// own; signals wait for whoever takes the next event.
+#[derive(Default)]
 pub struct Inbox {
     state: Mutex<State>,
     arrived: Condvar,
     room: Condvar,
 }
 
+#[derive(Default)]
 struct State {
     signals: VecDeque<RunEvent>,
     hosts: Vec<Waiting>,
     /// The host whose turn it is.
     turn: usize,
-    /// Whether nobody takes events any longer.
-    closed: bool,
+    /// The number of the round. Hosts of earlier ones are not listened to.
+    round: u32,
 }
 
 #[derive(Default)]
@@ -188,57 +200,54 @@ impl Waiting {
 }
 
 impl Inbox {
-    fn new(hosts: usize) -> Inbox {
-        let hosts = (0..hosts).map(|_| Waiting::default()).collect();
-        let state = State {
-            signals: VecDeque::new(),
-            hosts,
-            turn: 0,
-            closed: false,
-        };
-        Inbox {
-            state: Mutex::new(state),
-            arrived: Condvar::new(),
-            room: Condvar::new(),
+    fn begin_round(&self, hosts: usize) -> u32 {
+        let mut state = self.state.lock();
+        state.hosts = (0..hosts).map(|_| Waiting::default()).collect();
+        state.turn = 0;
+        state.round += 1;
+        self.room.notify_all();
+        state.round
+    }
+
+    fn end_round(&self, round: u32) {
+        if self.state.lock().round == round {
+            self.begin_round(0);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a signal before all events of hosts; returns whether it will be taken.
-    pub fn signal(&self, event: RunEvent) -> bool {
-        let mut state = self.lock();
-        if !state.closed {
-            state.signals.push_back(event);
-            self.arrived.notify_one();
-        }
-        !state.closed
-    }
-
-    fn push(&self, at: usize, heard: SessionEvent, bytes: u64) {
-        let mut state = self.lock();
-        state.hosts[at].bytes += bytes;
-        state.hosts[at].events.push_back((heard, bytes));
+    /// Puts an event before all of hosts.
+    pub fn push_first(&self, event: RunEvent) {
+        self.state.lock().signals.push_back(event);
         self.arrived.notify_one();
     }
 
-    /// Waits a moment for room for one more event of a host; returns whether there is any.
-    fn wait_for_room(&self, at: usize) -> bool {
-        let is_full = |state: &mut State| state.hosts[at].is_full() && !state.closed;
-        let waited = self
-            .room
-            .wait_timeout_while(self.lock(), ROOM_PAUSE, is_full);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        !state.hosts[at].is_full()
+    /// Drops what waits before the events of hosts.
+    pub fn forget_signals(&self) {
+        self.state.lock().signals.clear();
     }
 
-    fn next(&self, limit: Duration) -> Option<RunEvent> {
-        let waited = self
-            .arrived
-            .wait_timeout_while(self.lock(), limit, |state| state.is_empty());
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    fn push(&self, round: u32, at: usize, event: SessionEvent, bytes: u64) {
+        let mut state = self.state.lock();
+        if state.round == round {
+            state.hosts[at].bytes += bytes;
+            state.hosts[at].events.push_back((event, bytes));
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits a moment for room for one more event of a host; returns whether there is any.
+    fn wait_for_room(&self, round: u32, at: usize) -> bool {
+        let is_full = |state: &mut State| state.round == round && state.hosts[at].is_full();
+        let mut state = self.state.lock();
+        self.room.wait_while_for(&mut state, is_full, ROOM_PAUSE);
+        !is_full(&mut state)
+    }
+
+    /// The next event, signals first; `None` if nothing happens within the limit.
+    pub fn next(&self, limit: Duration) -> Option<RunEvent> {
+        let mut state = self.state.lock();
+        let is_empty = |state: &mut State| state.is_empty();
+        self.arrived.wait_while_for(&mut state, is_empty, limit);
         if let Some(signal) = state.signals.pop_front() {
             return Some(signal);
         }
@@ -248,17 +257,12 @@ impl Inbox {
             .find(|at| !state.hosts[*at].events.is_empty())?;
         state.turn = (at + 1) % count;
         let was_full = state.hosts[at].is_full();
-        let (heard, bytes) = state.hosts[at].events.pop_front()?;
+        let (event, bytes) = state.hosts[at].events.pop_front()?;
         state.hosts[at].bytes -= bytes;
         if was_full {
             self.room.notify_all();
         }
-        Some(RunEvent::Host(at, heard))
-    }
-
-    fn close(&self) {
-        self.lock().closed = true;
-        self.room.notify_all();
+        Some(RunEvent::Host(at, event))
     }
 }
 
@@ -270,7 +274,7 @@ impl State {
 
 impl Drop for ConnectedHosts<'_> {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.inbox.end_round(self.round);
     }
 }
 
@@ -281,6 +285,7 @@ struct HostThread {
     patience: Duration,
     waker: Arc<Waker>,
     inbox: Arc<Inbox>,
+    round: u32,
     /// When the last heartbeat was sent. After the first command the host may hold something for
     /// us: a claim, then a job.
     beaten: Option<Instant>,
@@ -301,7 +306,7 @@ impl HostThread {
             if !self.send_commands(commands) {
                 return;
             }
-            if !self.inbox.wait_for_room(self.at) {
+            if !self.inbox.wait_for_room(self.round, self.at) {
                 self.unread = Some(Instant::now());
                 // a host that hears nothing takes us for gone
                 self.session.flush();
@@ -313,23 +318,27 @@ impl HostThread {
                     "nothing was heard of it for {} s",
                     self.patience.as_secs_f32()
                 );
-                return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
+                return self
+                    .inbox
+                    .push(self.round, self.at, SessionEvent::Lost(why), 0);
             }
             let before = self.session.received();
             if self.started.is_none() && before > MAX_BEFORE_START {
                 let megabytes = MAX_BEFORE_START >> 20;
                 let why = format!("it tells more than {megabytes} MB before the job starts");
-                return self.inbox.push(self.at, SessionEvent::Lost(why), 0);
+                return self
+                    .inbox
+                    .push(self.round, self.at, SessionEvent::Lost(why), 0);
             }
             let all = self.session.step(Some(&self.waker), self.until_heartbeat());
             // before what the host did because nobody listened is handled
             self.notice_pause();
             let share = (self.session.received() - before) / (all.len() as u64).max(1);
-            for heard in all {
-                let is_last = matches!(heard, SessionEvent::Lost(_));
+            for event in all {
+                let is_last = matches!(event, SessionEvent::Lost(_));
                 // an Alive event has served its purpose by coming
-                if heard != SessionEvent::Event(Event::Alive, Vec::new()) {
-                    self.inbox.push(self.at, heard, share);
+                if event != SessionEvent::Event(Event::Alive, Vec::new()) {
+                    self.inbox.push(self.round, self.at, event, share);
                 }
                 if is_last {
                     return;
@@ -344,7 +353,7 @@ impl HostThread {
             match commands.try_recv() {
                 Ok(request) => {
                     let now = Instant::now();
-                    if matches!(request, Request::Start(_)) {
+                    if matches!(request, Request::Start(_) | Request::Follow(_)) {
                         self.started = Some(now);
                     }
                     self.beaten.get_or_insert(now);
@@ -384,7 +393,7 @@ impl HostThread {
         }
         if let Some(time) = self.pauses.turn(term::uptime(), self.patience) {
             self.unread = Some(Instant::now());
-            self.inbox.signal(RunEvent::Paused(time));
+            self.inbox.push_first(RunEvent::Paused(time));
         }
     }
 
@@ -398,8 +407,8 @@ impl HostThread {
     /// Whether the host was silent for too long. Only the time counts in which it was listened to.
     fn is_silent(&self) -> bool {
         self.started.is_some_and(|start| {
-            let heard = self.session.last_heard().max(start);
-            let since = self.unread.map_or(heard, |unread| unread.max(heard));
+            let last = self.session.last_heard().max(start);
+            let since = self.unread.map_or(last, |unread| unread.max(last));
             since.elapsed() >= self.patience
         })
     }
@@ -423,30 +432,33 @@ mod tests {
 
     #[test]
     fn signals_come_first_and_hosts_take_turns() {
-        let inbox = Inbox::new(3);
+        let inbox = Inbox::default();
+        let round = inbox.begin_round(3);
         ["a", "b", "c"]
             .iter()
-            .for_each(|why| inbox.push(1, lost(why), 1));
-        inbox.push(2, lost("x"), 1);
-        assert!(inbox.signal(RunEvent::Signal(2)));
+            .for_each(|why| inbox.push(round, 1, lost(why), 1));
+        inbox.push(round, 2, lost("x"), 1);
+        inbox.push_first(RunEvent::Signal(2));
         let got: Vec<String> = (0..5).map(|_| heard(inbox.next(Duration::ZERO))).collect();
         assert_eq!(got, ["signal 2", "1a", "2x", "1b", "1c"]);
         assert!(inbox.next(Duration::ZERO).is_none());
-        inbox.close();
-        assert!(!inbox.signal(RunEvent::Signal(2)));
+        inbox.begin_round(3);
+        inbox.push(round, 1, lost("late"), 1);
+        assert!(inbox.next(Duration::ZERO).is_none());
     }
 
     #[test]
     fn a_host_that_talks_without_end_waits_and_others_do_not() {
-        let inbox = Inbox::new(2);
-        (0..2).for_each(|_| inbox.push(0, lost(""), MAX_WAITING_BYTES / 2));
-        assert!(!inbox.wait_for_room(0) && inbox.wait_for_room(1));
+        let inbox = Inbox::default();
+        let round = inbox.begin_round(2);
+        (0..2).for_each(|_| inbox.push(round, 0, lost(""), MAX_WAITING_BYTES / 2));
+        assert!(!inbox.wait_for_room(round, 0) && inbox.wait_for_room(round, 1));
         assert!(matches!(
             inbox.next(Duration::ZERO),
             Some(RunEvent::Host(0, _))
         ));
-        assert!(inbox.wait_for_room(0));
-        (0..MAX_WAITING_EVENTS).for_each(|_| inbox.push(1, lost(""), 0));
-        assert!(!inbox.wait_for_room(1));
+        assert!(inbox.wait_for_room(round, 0));
+        (0..MAX_WAITING_EVENTS).for_each(|_| inbox.push(round, 1, lost(""), 0));
+        assert!(!inbox.wait_for_room(round, 1));
     }
 }

@@ -6,7 +6,7 @@ use super::hosts::{ConnectedHosts, RunEvent};
 use super::outcome::{Outcome, Stopped, conclude, explain};
 use super::signals::Signals;
 use crate::args::Args;
-use crate::left::launch::launch;
+use crate::left::launch::{launch, on_host};
 use crate::left::servers::{self, Found};
 use crate::output::sink::OutputSink;
 use crate::plan::{self, Parts};
@@ -14,7 +14,7 @@ use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, JobUnderCheck};
 use crate::spec;
 use crate::token;
-use job::{Cause, Limit, Mode};
+use job::{Cause, Limit, Mode, Rules};
 use record::error::{Fault, Report};
 use record::exit::{Exit, signal_name};
 use record::jsonl::Stream;
@@ -34,7 +34,7 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// about 5 ms.
 const USAGE_PACE: Duration = Duration::from_secs(5);
 /// How often graph servers that are starting are checked again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts, watches and ends a job; returns the exit status of the first failure.
 pub fn run(
@@ -145,7 +145,7 @@ impl<'a> Launcher<'a> {
                 outcome.cause,
                 Some(Cause::Host | Cause::Servers | Cause::Paused(_))
             ) {
-                plan.host_timeout + plan.grace
+                plan.host_timeout + plan.rules.grace
             } else {
                 RESTART_AFTER
             };
@@ -171,7 +171,7 @@ impl<'a> Launcher<'a> {
         match parts.others() {
             [] => self.leave_servers(plan, parts, sink),
             others => match self.start(plan, parts, sink) {
-                Ok(started) => live(plan, (others, parts.staying().len()), started, sink),
+                Ok(started) => run_to_end(plan, (others, parts.staying().len()), started, sink),
                 Err(stopped) => stopped.outcome(),
             },
         }
@@ -180,15 +180,18 @@ impl<'a> Launcher<'a> {
     /// Starts graph servers that stay, and leaves them to their hosts.
     fn leave_servers(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
         let processes = parts.staying();
+        let start = |_: &Host| Start {
+            stays: true,
+            ..Start::default()
+        };
         let launched = self.connect(plan, processes).and_then(|hosts| {
-            self.look(&mut Conversation::with(&hosts), plan, processes, sink)?;
-            leave(hosts, plan, processes, |_| Start {
-                stays: true,
-                ..Start::default()
-            })
+            let mut talk = Conversation::with(&hosts);
+            self.examine(&mut talk, plan, processes, sink)?;
+            let launched = launch(&mut talk, plan, processes, start);
+            hosts.with_events(launched)
         });
         match launched {
-            Ok(started) => live(plan, (processes, 0), started, sink),
+            Ok(started) => run_to_end(plan, (processes, 0), started, sink),
             Err(stopped) => stopped.outcome(),
         }
     }
@@ -205,8 +208,10 @@ impl<'a> Launcher<'a> {
             Some(name) => self.start_with_servers(plan, parts, name, sink),
             None => {
                 let hosts = self.connect(plan, parts.others())?;
-                self.look(&mut Conversation::with(&hosts), plan, parts.others(), sink)?;
-                self.start_on(hosts, plan, parts.others(), None)
+                let mut talk = Conversation::with(&hosts);
+                self.examine(&mut talk, plan, parts.others(), sink)?;
+                let started = self.start_on(&mut talk, plan, parts.others(), None);
+                hosts.with_events(started)
             }
         }
     }
@@ -227,9 +232,10 @@ impl<'a> Launcher<'a> {
             let found = servers::find(&mut talk, self.hosts, processes, name)?;
             match found {
                 Found::Ready => {
-                    self.look(&mut talk, plan, processes, sink)?;
+                    self.examine(&mut talk, plan, processes, sink)?;
                     let group = servers::take_group(&mut talk, name)?;
-                    let started = self.start_on(hosts, plan, processes, Some((name, group)))?;
+                    let started = self.start_on(&mut talk, plan, processes, Some((name, group)));
+                    let started = hosts.with_events(started)?;
                     sink.notice(&format!(
                         "dgl-spawn: group {} of graph servers {name}",
                         group.number
@@ -249,7 +255,7 @@ impl<'a> Launcher<'a> {
                             "dgl-spawn: waiting for graph servers {name}, which start just now"
                         ));
                     }
-                    if let Some(number) = self.signals.within(LOOK_AGAIN) {
+                    if let Some(number) = self.signals.within(CHECK_AGAIN) {
                         return Err(Stopped::Signal(number));
                     }
                 }
@@ -265,15 +271,17 @@ impl<'a> Launcher<'a> {
         name: &str,
         sink: &mut OutputSink,
     ) -> Result<(), Stopped> {
-        let limits = plan.limits.iter().copied();
+        let limits = plan.rules.limits.iter().copied();
         let plan = plan::Job {
             name: name.to_owned(),
             token: token::random().map_err(Stopped::Hosts)?,
-            limits: limits
-                .filter(|limit| matches!(limit, Limit::Start(_)))
-                .collect(),
-            stall: None,
-            fail_on_exception: false,
+            rules: Rules {
+                limits: limits
+                    .filter(|limit| matches!(limit, Limit::Start(_)))
+                    .collect(),
+                grace: plan.rules.grace,
+                ..Rules::default()
+            },
             detach: true,
             ..*plan
         };
@@ -285,7 +293,7 @@ impl<'a> Launcher<'a> {
     }
 
     /// Claims what the job needs, and examines whether it can start.
-    fn look(
+    fn examine(
         &self,
         talk: &mut Conversation<'_, '_>,
         plan: &plan::Job,
@@ -304,18 +312,18 @@ impl<'a> Launcher<'a> {
         preflight::prepare(talk, &subject, &mut |line| sink.notice(line))
     }
 
-    /// Starts all processes on hosts that know them already.
+    /// Starts all processes on hosts that know them already. Returns the events that came since.
     fn start_on(
         &self,
-        hosts: ConnectedHosts<'a>,
+        talk: &mut Conversation<'_, '_>,
         plan: &plan::Job,
         processes: &[Process],
         group: Option<(&str, Group)>,
-    ) -> Result<Started<'a>, Stopped> {
+    ) -> Result<Vec<RunEvent>, Stopped> {
         let start = |host: &Host| Start {
             private_shm: self.args.private_shm,
             stays: false,
-            uses: group.map(|(name, _)| servers::servers_of(name, host)),
+            uses: group.map(|(name, _)| on_host(name, host)),
             env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
             // nobody listens to a job that is left
             usage_ms: match plan.detach {
@@ -323,16 +331,19 @@ impl<'a> Launcher<'a> {
                 false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
             },
             gpus: plan.sample.is_some(),
-            stall_ms: plan.stall.map_or(0, |stall| term::millis(stall.limit)),
-            fail_on_exception: plan.fail_on_exception,
+            stall_ms: plan
+                .rules
+                .stall
+                .map_or(0, |stall| term::millis(stall.limit)),
+            fail_on_exception: plan.rules.fail_on_exception,
         };
         if plan.detach {
-            return leave(hosts, plan, processes, start);
+            return launch(talk, plan, processes, start);
         }
-        for session in &hosts.sessions {
+        for session in &talk.hosts.sessions {
             session.send(Request::Start(start(session.host)));
         }
-        Ok((hosts, Vec::new()))
+        Ok(Vec::new())
     }
 
     /// Connects to the hosts that have processes, and tells each what the job is.
@@ -388,31 +399,13 @@ impl<'a> Launcher<'a> {
             }
             sessions.push((host, own, session));
         }
-        let hosts = ConnectedHosts::new(sessions, plan.host_timeout)
-            .map_err(|error| Stopped::Hosts(own_fault(&error)))?;
-        self.signals.go_to_inbox(hosts.inbox());
-        Ok(hosts)
-    }
-}
-
-/// Leaves a job to its hosts. If that fails, they have been told to end it, as far as they listen.
-fn leave<'a>(
-    hosts: ConnectedHosts<'a>,
-    plan: &plan::Job,
-    processes: &[Process],
-    start: impl Fn(&Host) -> Start,
-) -> Result<Started<'a>, Stopped> {
-    match launch(&hosts, plan, processes, start) {
-        Ok(early) => Ok((hosts, early)),
-        Err(stopped) => {
-            hosts.part();
-            Err(stopped)
-        }
+        ConnectedHosts::new(sessions, plan.host_timeout, self.signals.inbox())
+            .map_err(|error| Stopped::Hosts(own_fault(&error)))
     }
 }
 
 /// Runs a job that was started to its end, or follows one that is left until it is up.
-fn live(
+fn run_to_end(
     plan: &plan::Job,
     (processes, first): (&[Process], usize),
     (mut hosts, early): Started<'_>,
@@ -430,7 +423,7 @@ fn live(
     } else {
         Mode::Deciding
     };
-    Outcome::of(EventLoop::begin(mode, plan, (processes, first), &mut hosts, early, sink).run())
+    EventLoop::begin(mode, plan, (processes, first), &mut hosts, early, sink).run()
 }
 
 fn no_servers(name: &str, why: String) -> Stopped {

@@ -23,9 +23,9 @@ impl Moment {
         }
     }
 
-    /// That of which a host tells now. The clock of a host may stand years away, so how long ago it
-    /// was counts; without that, as after a new start of the host, its clock has to do.
-    pub fn told(past: &Past, now: Moment) -> Moment {
+    /// That of an entry that a host reports now. The clock of a host may stand years away, so how
+    /// long ago it was counts; without that, as after a new start of the host, its clock has to do.
+    pub fn of_past(past: &Past, now: Moment) -> Moment {
         let by_its_clock = now.time_ms.saturating_sub(past.time_ms);
         let ago_ms = past.ago_ms.unwrap_or(by_its_clock).min(now.time_ms);
         let at = now.at.checked_sub(Duration::from_millis(ago_ms));
@@ -78,9 +78,9 @@ mod tests {
                 ago_ms,
                 what: Box::new(Event::Ready),
             };
-            let told = Moment::told(&past, now);
-            assert_eq!(now.time_ms - told.time_ms, expected_ms, "{what}");
-            let span = now.at.saturating_duration_since(told.at);
+            let moment = Moment::of_past(&past, now);
+            assert_eq!(now.time_ms - moment.time_ms, expected_ms, "{what}");
+            let span = now.at.saturating_duration_since(moment.at);
             assert!(
                 span == Duration::from_millis(expected_ms) || ago_ms == Some(u64::MAX),
                 "{what}: {span:?}"

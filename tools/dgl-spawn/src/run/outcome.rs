@@ -1,6 +1,5 @@
 //! How a job ended, and the report of that to programs and people.
 
-use super::event_loop::Ended;
 use super::signals::Signals;
 use crate::output::fold::telling;
 use crate::output::sink::{OutputSink, on_terminal};
@@ -50,46 +49,6 @@ pub enum Stopped {
     Signal(i32),
     /// The graph servers that the job uses did not start.
     Servers(Box<Outcome>),
-}
-
-impl Outcome {
-    /// The outcome of a job that ran to its end.
-    pub fn of(ended: Ended) -> Outcome {
-        let Ended {
-            exit,
-            cause,
-            mut failure,
-            report,
-            age,
-            goes_on,
-            servers_ended,
-            stacks,
-            raised,
-            reaped,
-            signalled,
-        } = ended;
-        let cause_label = cause.as_ref().map(self::cause_label);
-        if cause == Some(Cause::Servers)
-            && let Some(server) = &mut failure
-        {
-            server.role = Some(Role::Server);
-        }
-        Outcome {
-            exit,
-            cause,
-            cause_label,
-            failure,
-            report,
-            started: true,
-            goes_on,
-            age,
-            graph_servers_lost: servers_ended,
-            stacks,
-            raised,
-            reaped,
-            signalled,
-        }
-    }
 }
 
 /// The cause in the summary record.
@@ -161,7 +120,7 @@ pub fn conclude(
         tool: None,
     });
     explain(hosts, plan, outcome, begun, &sink);
-    match sink.finish(signals.has_come()) {
+    match sink.finish(signals.since_now()) {
         true => exit,
         false => exit.worst(Exit::Unreachable),
     }

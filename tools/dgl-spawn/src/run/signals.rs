@@ -3,63 +3,44 @@
 use super::hosts::{Inbox, RunEvent};
 use signal_hook::consts::SIGUSR1;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Takes a signal; returns whether it could.
-type Listener = Box<dyn Fn(RunEvent) -> bool + Send>;
-
-/// The listener for signals: the current try of the job.
+/// Puts signals into the inbox of the job's events.
 pub struct Signals {
-    listener: Arc<Mutex<Option<Listener>>>,
+    inbox: Arc<Inbox>,
     first: Arc<AtomicUsize>,
 }
 
 impl Signals {
     /// From here on, a signal ends nothing by itself.
     pub fn watch() -> io::Result<Signals> {
-        let listener: Arc<Mutex<Option<Listener>>> = Arc::default();
-        let first: Arc<AtomicUsize> = Arc::default();
-        let (own, told) = (Arc::clone(&listener), Arc::clone(&first));
-        let mut signals = signal_hook::iterator::Signals::new(
-            cli::signal::ending()?.into_iter().chain([SIGUSR1]),
-        )?;
+        let (inbox, first) = (Arc::<Inbox>::default(), Arc::<AtomicUsize>::default());
+        let signals = Signals {
+            inbox: Arc::clone(&inbox),
+            first: Arc::clone(&first),
+        };
+        let numbers = cli::signal::ending()?.into_iter().chain([SIGUSR1]);
+        let mut arriving = signal_hook::iterator::Signals::new(numbers)?;
+        let take = move || {
+            for number in arriving.forever() {
+                if number == SIGUSR1 {
+                    inbox.push_first(RunEvent::StatusAsked);
+                    continue;
+                }
+                let ending = usize::try_from(number).unwrap_or_default();
+                let _ = first.compare_exchange(0, ending, Ordering::Relaxed, Ordering::Relaxed);
+                inbox.push_first(RunEvent::Signal(number));
+            }
+        };
         std::thread::Builder::new()
             .name("signals".to_owned())
-            .spawn(move || {
-                for number in signals.forever() {
-                    if number != SIGUSR1 {
-                        let number = usize::try_from(number).unwrap_or_default();
-                        let _ =
-                            told.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
-                    }
-                    let event = || {
-                        if number == SIGUSR1 {
-                            RunEvent::StatusAsked
-                        } else {
-                            RunEvent::Signal(number)
-                        }
-                    };
-                    let is_told = || {
-                        own.lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .as_ref()
-                            .is_some_and(|tell| tell(event()))
-                    };
-                    // between two tries nobody listens for a moment; a question about the state
-                    // that nobody takes must not keep back the signals behind it
-                    while !is_told() && number != SIGUSR1 {
-                        std::thread::sleep(Duration::from_millis(10));
-                    }
-                }
-            })?;
-        Ok(Signals { listener, first })
+            .spawn(take)?;
+        Ok(signals)
     }
 
-    /// A shared counter that holds the number of the first signal that ends the job, also one to
-    /// which nobody listens; 0 before.
+    /// A shared counter that holds the number of the first signal that ends the job; 0 before.
     pub fn stop(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.first)
     }
@@ -69,34 +50,28 @@ impl Signals {
         cli::signal::came(&self.first)
     }
 
-    /// From here on, signals go to this listener.
-    pub fn go_to(&self, listener: impl Fn(RunEvent) -> bool + Send + 'static) {
-        let mut current = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Box::new(listener));
+    /// Where signals arrive, and the events of hosts are to.
+    pub fn inbox(&self) -> Arc<Inbox> {
+        Arc::clone(&self.inbox)
     }
 
-    /// From here on, signals go to the inbox of the events of hosts.
-    pub fn go_to_inbox(&self, inbox: Arc<Inbox>) {
-        self.go_to(move |event| inbox.signal(event));
+    /// A function that tells whether a signal has come since this call, when the job is over.
+    pub fn since_now(&self) -> impl Fn() -> bool + use<> {
+        let inbox = self.inbox();
+        inbox.forget_signals();
+        move || matches!(inbox.next(Duration::ZERO), Some(RunEvent::Signal(_)))
     }
 
-    /// A function that tells whether a signal has come since this call.
-    pub fn has_come(&self) -> impl Fn() -> bool + use<> {
-        let (sender, receiver) = channel();
-        self.go_to(move |event| sender.send(event).is_ok());
-        move || matches!(receiver.try_recv(), Ok(RunEvent::Signal(_)))
-    }
-
-    /// The signal that comes within this time; `None` if none does.
+    /// The signal that comes within this time, in which hosts are not listened to; `None` if none
+    /// does.
     pub fn within(&self, time: Duration) -> Option<i32> {
-        let (sender, receiver) = channel();
-        self.go_to(move |event| sender.send(event).is_ok());
         let until = Instant::now() + time;
         loop {
-            match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(RunEvent::Signal(number)) => return Some(number),
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            let left = until.saturating_duration_since(Instant::now());
+            match self.inbox.next(left) {
+                Some(RunEvent::Signal(number)) => return Some(number),
+                None if left.is_zero() => return None,
+                _ => {}
             }
         }
     }

@@ -5,7 +5,6 @@
 //! numbered question; each has sent its stacks, followed by that number. When all have, and the
 //! decision has come, the stall is reported.
 
-use job::{StallStep, StallWatch};
 use record::stacks::{self, Comparison, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
@@ -22,8 +21,6 @@ const MAX_STACK_BYTES: usize = 8 << 20;
 /// The reports of hosts about a job without a sign of life.
 #[derive(Debug, Default)]
 pub struct StallDesk {
-    /// The watch, if this launcher decides.
-    watch: Option<StallWatch>,
     /// The stacks of each host that has not finished its answer, and how many bytes it sent.
     coming: BTreeMap<usize, (Vec<Stack>, usize)>,
     /// The last answer of each host.
@@ -73,19 +70,6 @@ impl CompleteStall {
 }
 
 impl StallDesk {
-    /// `watch` decides, if this launcher does.
-    pub fn new(watch: Option<StallWatch>) -> StallDesk {
-        StallDesk {
-            watch,
-            ..StallDesk::default()
-        }
-    }
-
-    /// The watch, if this launcher decides.
-    pub fn watch(&mut self) -> Option<&mut StallWatch> {
-        self.watch.as_mut()
-    }
-
     /// A host sends the stacks of a process.
     pub fn stack(&mut self, at: usize, stack: Stack) {
         let (stacks, bytes) = self.coming.entry(at).or_default();
@@ -150,19 +134,6 @@ impl StallDesk {
     pub fn resumed(&mut self) -> (Option<CompleteStall>, Option<u64>) {
         let told = self.tell();
         (told, self.since_ms.take())
-    }
-
-    /// The stall that a step of the watch found just now.
-    pub fn found_by(step: StallStep, time_ms: u64, ends: bool) -> Option<FoundStall> {
-        match step {
-            StallStep::Stalled { number, silent } => Some(FoundStall {
-                number,
-                silent,
-                time_ms,
-                ends,
-            }),
-            StallStep::Ask(_) | StallStep::Resumed => None,
-        }
     }
 }
 
@@ -474,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_stall_is_told_when_all_hosts_have_told_theirs() {
-        let mut desk = StallDesk::new(None);
+        let mut desk = StallDesk::default();
         let stands = |number| Stands {
             number,
             idle_ms: 0,

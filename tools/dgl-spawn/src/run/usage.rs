@@ -48,12 +48,12 @@ pub fn samples<'a>(
     [of_host].into_iter().chain(of_processes).collect()
 }
 
-fn gpu(told: &supervise::Gpu) -> Gpu {
+fn gpu(used: &supervise::Gpu) -> Gpu {
     Gpu {
-        index: told.index,
-        util_percent: f64::from(told.util_percent),
-        mem_used_bytes: told.mem_used_bytes,
-        mem_bytes: told.mem_bytes,
+        index: used.index,
+        util_percent: f64::from(used.util_percent),
+        mem_used_bytes: used.mem_used_bytes,
+        mem_bytes: used.mem_bytes,
     }
 }
 
@@ -74,7 +74,7 @@ struct Figures {
 
 impl Busiest {
     /// Takes the report of a host.
-    pub fn tell(&mut self, host: u32, usage: &Usage) {
+    pub fn update(&mut self, host: u32, usage: &Usage) {
         let used = &usage.host;
         let percent = |part: u64, whole: u64| {
             u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(u64::MAX)
@@ -153,16 +153,16 @@ mod tests {
     fn the_busiest_of_each_is_shown() {
         let mut busiest = Busiest::default();
         assert_eq!(busiest.text(), "");
-        busiest.tell(0, &usage(5000, 410, 0));
+        busiest.update(0, &usage(5000, 410, 0));
         assert_eq!(busiest.text(), "CPU 25 %, memory 41 %, network 0 B/s");
-        busiest.tell(2, &usage(19_400, 300, 590_000_000));
-        busiest.tell(3, &usage(19_400, 300, 5));
+        busiest.update(2, &usage(19_400, 300, 590_000_000));
+        busiest.update(3, &usage(19_400, 300, 5));
         assert_eq!(
             busiest.text(),
             "CPU 97 % (host 2), memory 41 % (host 0), network 118 MB/s (host 2)"
         );
-        busiest.tell(2, &Usage::default());
-        busiest.tell(3, &usage(u64::MAX, u64::MAX, u64::MAX));
+        busiest.update(2, &Usage::default());
+        busiest.update(3, &usage(u64::MAX, u64::MAX, u64::MAX));
         assert!(
             busiest.text().starts_with("CPU 100 % (host 3)"),
             "whatever a host says"

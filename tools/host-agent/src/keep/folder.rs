@@ -22,10 +22,13 @@ use record::is_job_name;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use wire::keep::Refusal;
+
+/// The name of the file with the records.
+pub const RECORDS: &str = "processes";
 
 /// A job's folder, which need not exist.
 #[derive(Clone, Debug)]
@@ -55,14 +58,6 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// The name of the job.
-    fn job(&self) -> String {
-        self.0
-            .parent()
-            .and_then(Path::file_name)
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-    }
-
     fn beside(&self, suffix: &str) -> PathBuf {
         let mut name = self.0.as_os_str().to_owned();
         name.push(suffix);
@@ -74,30 +69,17 @@ impl Folder {
         self.beside(".starting")
     }
 
-    pub fn lock_path(&self) -> PathBuf {
-        self.beside(".lock")
-    }
-
-    /// Makes the folder anew with these files, unless a keeper lives there.
-    pub fn make(&self, files: &[(&str, &[u8])]) -> Result<KeeperLock, Refusal> {
-        let refusal = |error: io::Error| Refusal::Folder {
-            path: self.0.display().to_string(),
-            error: error.to_string(),
-        };
+    /// Makes the folder anew with these files; `None` if a keeper lives there.
+    pub fn make(&self, files: &[(&str, &[u8])]) -> io::Result<Option<KeeperLock>> {
         if let Some(parent) = self.0.parent() {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(parent)
-                .map_err(refusal)?;
+            make_private(parent)?;
         }
-        let lock = self
-            .lock()
-            .map_err(refusal)?
-            .ok_or_else(|| Refusal::NameInUse { job: self.job() })?;
+        let Some(lock) = self.lock()? else {
+            return Ok(None);
+        };
         let new = self.beside(&format!(".new.{}", std::process::id()));
         let _ = fs::remove_dir_all(&new);
-        let made = DirBuilder::new().mode(0o700).create(&new).and_then(|()| {
+        let made = make_private(&new).and_then(|()| {
             files
                 .iter()
                 .try_for_each(|(name, content)| write_new(&new.join(name), content))?;
@@ -109,11 +91,11 @@ impl Folder {
         if made.is_err() {
             let _ = fs::remove_dir_all(&new);
         }
-        made.map(|()| lock).map_err(refusal)
+        made.map(|()| Some(lock))
     }
 
     /// Takes the lock; `None` if a keeper holds it.
-    pub fn lock(&self) -> io::Result<Option<KeeperLock>> {
+    fn lock(&self) -> io::Result<Option<KeeperLock>> {
         let mut options = OpenOptions::new();
         options
             .read(true)
@@ -123,7 +105,7 @@ impl Folder {
             .mode(0o600)
             .custom_flags(nix::libc::O_NOFOLLOW);
         match Flock::lock(
-            options.open(self.lock_path())?,
+            options.open(self.beside(".lock"))?,
             FlockArg::LockExclusiveNonblock,
         ) {
             Ok(lock) => Ok(Some(KeeperLock(Some(lock)))),
@@ -131,6 +113,21 @@ impl Folder {
             // the file system has no locks
             Err(_) => Ok(Some(KeeperLock(None))),
         }
+    }
+
+    /// Removes the folder, unless a keeper lives there.
+    pub fn remove(&self) -> Option<io::Result<()>> {
+        let _lock = match self.lock() {
+            Ok(None) => return None,
+            lock => lock,
+        };
+        let removed = fs::remove_dir_all(&self.0);
+        if removed.is_ok() {
+            let _ = fs::remove_file(self.beside(".lock"));
+            // the parent stays while it has folders of other hosts
+            let _ = self.0.parent().map(fs::remove_dir);
+        }
+        Some(removed)
     }
 
     /// Opens a file in the folder for appending.
@@ -143,13 +140,34 @@ impl Folder {
             .open(self.file(name))
     }
 
-    /// A descriptor of the folder, and the socket's path by way of it, because the path of a Unix
-    /// socket may have only 107 bytes.
-    pub fn socket(&self) -> io::Result<(OwnedFd, PathBuf)> {
-        let folder = OwnedFd::from(File::open(&self.0)?);
-        let path = PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()));
-        Ok((folder, path))
+    /// Listens for those who follow the job.
+    pub fn listen(&self) -> io::Result<UnixListener> {
+        let folder = File::open(&self.0)?;
+        UnixListener::bind(socket(&folder))
     }
+
+    /// Connects to the keeper; fails if there is none.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        let folder = File::open(&self.0)?;
+        UnixStream::connect(socket(&folder))
+    }
+
+    /// The records of this host's processes, lines of JSON; fails if there is no such job.
+    pub fn records(&self) -> io::Result<Vec<String>> {
+        let text = fs::read_to_string(self.file(RECORDS))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+}
+
+/// The path of the socket by a descriptor of its folder, because the path of a Unix socket may have
+/// only 107 bytes.
+fn socket(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()))
+}
+
+/// Makes a folder that only the user may look into, and those above it.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -189,6 +207,7 @@ mod tests {
         let lock = folder
             .make(&[("token", b"one\n"), ("processes", b"")])
             .unwrap();
+        assert!(lock.is_some());
         assert_eq!(fs::read(folder.file("token")).unwrap(), b"one\n");
         for (path, mode) in [
             (folder.path().to_owned(), 0o700),
@@ -203,28 +222,11 @@ mod tests {
             );
         }
         // of two that open the lock, also in one process, the first has it
-        assert_eq!(
-            folder.make(&[]).unwrap_err(),
-            Refusal::NameInUse {
-                job: "deeper".to_owned()
-            }
-        );
+        assert!(folder.make(&[]).unwrap().is_none());
         drop(lock);
         let _lock = folder.make(&[("token", b"two\n")]).unwrap();
         assert_eq!(fs::read(folder.file("token")).unwrap(), b"two\n");
         assert!(!folder.file("processes").exists());
         fs::remove_dir_all(scratch).unwrap();
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_made_says_why() {
-        let refused = Folder("/proc/self/nowhere/10.0.0.1".into())
-            .make(&[])
-            .unwrap_err();
-        assert!(
-            matches!(&refused, Refusal::Folder { path,
-                error } if path.starts_with("/proc/self/nowhere") && !error.is_empty()),
-            "{refused:?}"
-        );
     }
 }

@@ -3,23 +3,22 @@
 //! the report any longer this ends, and the job does not.
 
 use super::folder::{Folder, log_name};
-use super::journal::{Ages, JOURNAL, Tail};
-use super::orders;
+use super::journal::{Ages, KeptJob, Tail};
 use super::pipes::MessageReader;
+use crate::output::Output;
 use job::Role;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Deserialize;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use wire::codec::{self, Decoder};
-use wire::keep::{Follow, Record};
-use wire::supervise::{Output, Stream};
+use wire::codec;
+use wire::job::JobOnHost;
+use wire::keep::Record;
+use wire::supervise::{self, Stream};
 use wire::{Event, Failure, Request};
 
 /// How often files are checked; those that grow fast are read without a pause.
@@ -27,79 +26,60 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often a sign of life is sent.
 const ALIVE_PACE: Duration = Duration::from_secs(1);
 
-/// Whether the launcher is gone to which [`tell`] reports in this process.
-static LAUNCHER_IS_GONE: AtomicBool = AtomicBool::new(false);
-
-/// Makes [`tell`] end; the job goes on.
-pub fn launcher_is_gone() {
-    LAUNCHER_IS_GONE.store(true, Ordering::Relaxed);
+/// Sends the records of a job that was left.
+pub fn send_records(wanted: &JobOnHost, output: &mut Output) {
+    match find(wanted).and_then(|folder| folder.records().ok()) {
+        Some(records) => records
+            .into_iter()
+            .for_each(|record| output.event(&Event::Record(Record { record }))),
+        None => output.event(&Event::NoJob),
+    }
 }
 
-/// Carries out the request in a process of its own, whose command line shows what it does.
-pub fn follow(wanted: &Follow) -> Result<Option<Event>, Failure> {
-    let fault =
-        |error: io::Error| Failure::new(format!("the job there cannot be followed: {error}"));
-    let folder =
-        Folder::of(&wanted.job, wanted.address).filter(|folder| folder.file("processes").exists());
-    let Some(folder) = folder else {
-        return Ok(Some(Event::NoJob));
+fn find(wanted: &JobOnHost) -> Option<Folder> {
+    Folder::of(&wanted.name, wanted.address).filter(|folder| folder.records().is_ok())
+}
+
+/// Becomes a process that reports the job, whose command line shows what it does. Returns the
+/// answer if it cannot.
+pub fn follow(wanted: &JobOnHost) -> Result<Event, Failure> {
+    let Some(folder) = find(wanted) else {
+        return Ok(Event::NoJob);
     };
     let mut command = Command::new("/proc/self/exe");
     // so that `ps` shows the name of the program, not the file of /proc by which it was found
     command.arg0("host-agent").arg("follow").arg(folder.path());
-    if wanted.records {
-        command.arg("records");
-    }
-    let status = command.status().map_err(fault)?;
-    match status.success() {
-        true => Ok(None),
-        false => Err(Failure::new(format!(
-            "what followed the job there ended with status {}",
-            shell_code(status)
-        ))),
+    let error = command.exec();
+    Err(Failure::new(format!(
+        "the job there cannot be followed: {error}"
+    )))
+}
+
+/// `host-agent follow FOLDER`: reports on stdout; orders come on stdin.
+pub fn run(folder: &Path) -> ExitCode {
+    match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(stdin) => report(&Folder::at(folder), MessageReader::shared(stdin, &[])),
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
-/// The exit status as a shell reports it.
-fn shell_code(status: std::process::ExitStatus) -> i32 {
-    status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal))
-        .unwrap_or(1)
-}
-
-/// `host-agent follow FOLDER [records]`: reports on stdout; orders come on stdin. If the job's
-/// records are wanted, they come first, and the rest when the first request has come.
-pub fn run(folder: &Path, records: bool) -> ExitCode {
-    let folder = Folder::at(folder);
-    if records {
-        let text = std::fs::read_to_string(folder.file("processes")).unwrap_or_default();
-        let records = text.lines().map(|line| {
-            Event::Record(Record {
-                record: line.to_owned(),
-            })
-        });
-        if records
-            .chain([Event::Ready])
-            .try_for_each(|event| write_event(&event, &[]))
-            .is_err()
-        {
-            return ExitCode::SUCCESS;
-        }
-    }
-    let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else {
-        return ExitCode::FAILURE;
+/// Reports a job on stdout, and takes orders for its keeper.
+pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
+    let log = |line: String| {
+        let LogOf { role, rank } = serde_json::from_str(&line).ok()?;
+        Some(Tail::new(folder.file(&log_name(role, rank))))
     };
-    let mut orders = MessageReader::shared(stdin);
-    while records && !orders.has_ended() && !matches!(orders.next::<Request>(), Ok(Some(_))) {
-        orders.read();
-    }
-    Teller::new(&folder, Some(orders)).run()
-}
-
-/// Reports on a job that this launcher has just left; its orders reach the keeper in another way.
-pub fn tell(folder: &Folder) -> ExitCode {
-    Teller::new(folder, None).run()
+    let records = folder.records().unwrap_or_default();
+    let mut reporter = Reporter {
+        job: KeptJob::of(folder),
+        ages: Ages::of(folder),
+        logs: records.into_iter().filter_map(log).collect(),
+        orders,
+        sent_alive: Instant::now(),
+        over: None,
+    };
+    while let Ok(true) = reporter.turn() {}
+    ExitCode::SUCCESS
 }
 
 fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
@@ -115,151 +95,83 @@ struct LogOf {
     rank: u32,
 }
 
-struct Teller {
-    journal: Tail,
-    entries: Decoder,
+struct Reporter {
+    job: KeptJob,
     ages: Ages,
     logs: Vec<Tail>,
     /// Where orders for the keeper come from.
-    orders: Option<MessageReader>,
-    keeper: Option<UnixStream>,
-    said_alive: Instant,
+    orders: MessageReader,
+    sent_alive: Instant,
     /// The last event of the keeper, that everything has ended. It is reported last, too.
     over: Option<Event>,
 }
 
-impl Teller {
-    fn new(folder: &Folder, orders: Option<MessageReader>) -> Teller {
-        let records = std::fs::read_to_string(folder.file("processes")).unwrap_or_default();
-        let log = |line: &str| {
-            serde_json::from_str(line)
-                .map(|LogOf { role, rank }| Tail::new(folder.file(&log_name(role, rank))))
-                .ok()
-        };
-        let keeper = orders::connect(folder)
-            .ok()
-            .filter(|keeper| keeper.set_nonblocking(true).is_ok());
-        Teller {
-            journal: Tail::new(folder.file(JOURNAL)),
-            entries: Decoder::default(),
-            ages: Ages::of(folder),
-            logs: records.lines().filter_map(log).collect(),
-            orders,
-            keeper,
-            said_alive: Instant::now(),
-            over: None,
-        }
-    }
-
-    fn run(mut self) -> ExitCode {
-        while let Ok(true) = self.turn() {}
-        ExitCode::SUCCESS
-    }
-
+impl Reporter {
     /// Reports what is new; returns whether there may be more. Fails if nobody reads the report.
     fn turn(&mut self) -> io::Result<bool> {
         // the keeper's end is looked for first: what was written before it is then read after it
         // was seen
-        let gone = self.keeper.is_none();
-        let more = self.tell_journal()? | self.tell_logs()?;
+        let gone = self.job.keeper().is_none();
+        let more = self.report_journal()? | self.report_logs()?;
         if (self.over.is_some() || gone) && !more {
             write_event(&self.over.take().unwrap_or(Event::KeeperGone), &[])?;
             return Ok(false);
         }
-        if self.said_alive.elapsed() >= ALIVE_PACE {
-            self.said_alive = Instant::now();
+        if self.sent_alive.elapsed() >= ALIVE_PACE {
+            self.sent_alive = Instant::now();
             write_event(&Event::Alive, &[])?;
         }
-        Ok(self.wait(if more { Duration::ZERO } else { PAUSE }))
+        self.wait(if more { Duration::ZERO } else { PAUSE });
+        self.obey();
+        Ok(!self.orders.has_ended())
     }
 
-    fn tell_journal(&mut self) -> io::Result<bool> {
-        let block = self.journal.read();
-        self.entries.push(&block);
-        while let Ok(Some(message)) = self.entries.next_message::<Event>() {
-            match message.head {
-                Event::Past(past) if matches!(*past.what, Event::Over(_)) => {
-                    self.over = Some(Event::Past(self.ages.tell(past)));
-                }
-                Event::Past(past) => write_event(&Event::Past(self.ages.tell(past)), &[])?,
-                event => write_event(&event, &[])?,
-            }
-        }
-        Ok(!block.is_empty())
-    }
-
-    fn tell_logs(&mut self) -> io::Result<bool> {
-        let mut more = false;
-        for (index, log) in (0..).zip(&mut self.logs) {
-            let block = log.read();
-            if !block.is_empty() {
-                more = true;
-                write_event(
-                    &Event::Output(Output {
-                        index,
-                        stream: Stream::Stdout,
-                    }),
-                    &block,
-                )?;
+    fn report_journal(&mut self) -> io::Result<bool> {
+        let entries = self.job.read();
+        let more = entries.is_some();
+        for past in entries.into_iter().flatten() {
+            let is_over = matches!(*past.what, Event::Over(_));
+            let event = Event::Past(self.ages.date(past));
+            if is_over {
+                self.over = Some(event);
+            } else {
+                write_event(&event, &[])?;
             }
         }
         Ok(more)
     }
 
-    /// Waits for orders or the keeper's end, and takes them; returns whether the launcher is there.
-    fn wait(&mut self, pause: Duration) -> bool {
-        let mut fds = Vec::new();
-        fds.extend(
-            self.keeper
-                .as_ref()
-                .map(|keeper| PollFd::new(keeper.as_fd(), PollFlags::POLLIN)),
-        );
-        fds.extend(
-            self.orders
-                .as_ref()
-                .map(|orders| PollFd::new(orders.as_fd(), PollFlags::POLLIN)),
-        );
-        let _ = poll(
-            &mut fds,
-            PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO),
-        );
-        // the last of the orders, if there are any
-        let ordered = self.orders.is_some() && fds.last().and_then(PollFd::any).unwrap_or(false);
-        drop(fds);
-        self.look_for_keeper();
-        let here = self.orders.as_mut().is_none_or(|orders| {
-            if ordered {
-                orders.read();
-            }
-            !orders.has_ended()
-        });
-        while let Some(Ok(Some(message))) = self.orders.as_mut().map(MessageReader::next::<Request>)
-        {
-            if orders::is_order(&message.head)
-                && let Some(keeper) = &mut self.keeper
-            {
-                let _ = keeper.write_all(&codec::encode(&message.head, &[]));
+    fn report_logs(&mut self) -> io::Result<bool> {
+        let mut more = false;
+        for (index, log) in (0..).zip(&mut self.logs) {
+            let block = log.read();
+            if !block.is_empty() {
+                more = true;
+                let stream = Stream::Stdout;
+                write_event(&Event::Output(supervise::Output { index, stream }), &block)?;
             }
         }
-        here && !LAUNCHER_IS_GONE.load(Ordering::Relaxed)
+        Ok(more)
     }
 
-    fn look_for_keeper(&mut self) {
-        let mut buffer = [0; 1024];
-        let gone = match self
-            .keeper
-            .as_mut()
-            .map(|keeper| io::Read::read(keeper, &mut buffer))
-        {
-            Some(Ok(0)) => true,
-            Some(Err(error)) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-            ),
-            _ => false,
-        };
-        if gone {
-            self.keeper = None;
+    /// Waits for orders or the keeper's end.
+    fn wait(&mut self, pause: Duration) {
+        let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut fds = vec![input(self.orders.as_fd())];
+        fds.extend(self.job.wait_for().map(input));
+        let pause = PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut fds, pause);
+        if fds[0].any().unwrap_or(false) {
+            self.orders.read();
+        }
+    }
+
+    /// Passes orders on to the keeper, which obeys those to end the job.
+    fn obey(&mut self) {
+        while let Ok(Some(order)) = self.orders.next::<Request>() {
+            if let Some(keeper) = self.job.keeper() {
+                let _ = keeper.write_all(&codec::encode(&order.head, &[]));
+            }
         }
     }
 }

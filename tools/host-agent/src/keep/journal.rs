@@ -4,11 +4,13 @@
 use super::folder::Folder;
 use crate::procfs;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use wire::Event;
+use wire::codec::{self, Decoder, Message};
 use wire::keep::Past;
-use wire::{Event, codec};
 
 /// The name of its file.
 pub const JOURNAL: &str = "journal";
@@ -29,11 +31,8 @@ impl Journal {
     /// Writes an event with the current time. If the disk is full, the job goes on without the
     /// entry, of which no half stays, because nobody could read what follows it.
     pub fn note(&mut self, what: Event) {
-        let time_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |time| time.as_millis());
         let past = Past {
-            time_ms: u64::try_from(time_ms).unwrap_or(u64::MAX),
+            time_ms: record::term::now_ms(),
             uptime_ms: procfs::uptime_ms(),
             ago_ms: None,
             what: Box::new(what),
@@ -46,7 +45,7 @@ impl Journal {
     }
 }
 
-/// How long ago what its entries tell was, whatever the clock of the host has done since.
+/// How long ago the entries were written, whatever the clock of the host has done since.
 #[derive(Clone, Copy, Debug)]
 pub struct Ages {
     /// The journal was written since the last start of the host.
@@ -62,12 +61,12 @@ impl Ages {
         }
     }
 
-    /// The entry as it is told now.
-    pub fn tell(self, past: Past) -> Past {
-        self.tell_at(past, procfs::uptime_ms())
+    /// The entry as it is reported now.
+    pub fn date(self, past: Past) -> Past {
+        self.date_at(past, procfs::uptime_ms())
     }
 
-    fn tell_at(self, past: Past, uptime_ms: Option<u64>) -> Past {
+    fn date_at(self, past: Past, uptime_ms: Option<u64>) -> Past {
         let then = past.uptime_ms.filter(|_| self.is_of_this_boot);
         Past {
             ago_ms: then.and_then(|then| uptime_ms?.checked_sub(then)),
@@ -95,28 +94,60 @@ impl Tail {
             self.file = File::open(&self.path).ok();
         }
         let mut block = vec![0; BLOCK];
-        let count = self
-            .file
-            .as_mut()
-            .and_then(|file| file.read(&mut block).ok())
-            .unwrap_or(0);
-        block.truncate(count);
+        let read = self.file.as_mut().map(|file| file.read(&mut block));
+        block.truncate(read.and_then(Result::ok).unwrap_or(0));
         block
     }
 }
 
-/// The entries of a journal that does not grow; a line that is not an entry ends it.
-pub fn entries(folder: &Folder) -> Vec<Past> {
-    let mut decoder = codec::Decoder::default();
-    decoder.push(&std::fs::read(folder.file(JOURNAL)).unwrap_or_default());
-    let next = || match decoder.next_message::<Event>() {
-        Ok(Some(codec::Message {
-            head: Event::Past(past),
-            ..
-        })) => Some(past),
-        _ => None,
-    };
-    std::iter::from_fn(next).collect()
+/// A job that was left on this host, as others see it: by what its keeper writes, and by whether
+/// the keeper is there.
+#[derive(Debug)]
+pub struct KeptJob {
+    journal: Tail,
+    entries: Decoder,
+    keeper: Option<UnixStream>,
+}
+
+impl KeptJob {
+    pub fn of(folder: &Folder) -> KeptJob {
+        let keeper = folder.connect().ok();
+        KeptJob {
+            journal: Tail::new(folder.file(JOURNAL)),
+            entries: Decoder::default(),
+            keeper: keeper.filter(|keeper| keeper.set_nonblocking(true).is_ok()),
+        }
+    }
+
+    /// The next entries of the journal; `None` if no more was written yet.
+    pub fn read(&mut self) -> Option<Vec<Past>> {
+        let block = self.journal.read();
+        self.entries.push(&block);
+        let next = || match self.entries.next_message::<Event>() {
+            Ok(Some(Message {
+                head: Event::Past(past),
+                ..
+            })) => Some(past),
+            _ => None,
+        };
+        (!block.is_empty()).then(|| std::iter::from_fn(next).collect())
+    }
+
+    /// The connection with the keeper; `None` once that is gone.
+    pub fn keeper(&mut self) -> Option<&mut UnixStream> {
+        let mut keeper = self.keeper.take()?;
+        let is_there = match keeper.read(&mut [0; 1024]) {
+            Ok(count) => count > 0,
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        };
+        self.keeper = Some(keeper).filter(|_| is_there);
+        self.keeper.as_mut()
+    }
+
+    /// What to wait for, to notice the end of the keeper.
+    pub fn wait_for(&self) -> Option<BorrowedFd<'_>> {
+        self.keeper.as_ref().map(AsFd::as_fd)
+    }
 }
 
 #[cfg(test)]
@@ -148,8 +179,8 @@ mod tests {
             ("by an agent that did not write it", true, None, None),
         ];
         for (what, is_of_this_boot, uptime_ms, ago_ms) in table {
-            let told = Ages { is_of_this_boot }.tell_at(entry(uptime_ms), Some(1000));
-            assert_eq!((told.ago_ms, told.time_ms), (ago_ms, 5), "{what}");
+            let dated = Ages { is_of_this_boot }.date_at(entry(uptime_ms), Some(1000));
+            assert_eq!((dated.ago_ms, dated.time_ms), (ago_ms, 5), "{what}");
         }
     }
 }

@@ -7,47 +7,41 @@ use super::pipes::MessageReader;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use wire::{Event, Request, codec};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use wire::Request;
 
 /// How many followers of a job a host may have. Each is a login of its user.
 const AT_ONCE: usize = 64;
-
-/// Whether a request is an order of a follower to the keeper.
-pub fn is_order(request: &Request) -> bool {
-    matches!(request, Request::End(_) | Request::Kill)
-}
 
 /// The keeper's side.
 #[derive(Debug)]
 pub struct Orders {
     listener: UnixListener,
-    /// The connections: a number, the reader, and the descriptor for answers.
-    connected: Vec<(u64, MessageReader, OwnedFd)>,
+    /// The connections, by numbers.
+    connected: BTreeMap<u64, MessageReader>,
     count: u64,
 }
 
 impl Orders {
     pub fn listen(folder: &Folder) -> io::Result<Orders> {
-        let (_folder, path) = folder.socket()?;
-        let listener = UnixListener::bind(path)?;
+        let listener = folder.listen()?;
         listener.set_nonblocking(true)?;
         Ok(Orders {
             listener,
-            connected: Vec::new(),
+            connected: BTreeMap::new(),
             count: 0,
         })
     }
 
     /// What to wait for: the listener, and each connection with its number.
     pub fn wait_for(&self) -> (BorrowedFd<'_>, impl Iterator<Item = (u64, BorrowedFd<'_>)>) {
+        let connected = self.connected.iter();
         (
             self.listener.as_fd(),
-            self.connected
-                .iter()
-                .map(|(number, reader, _)| (*number, reader.as_fd())),
+            connected.map(|(number, reader)| (*number, reader.as_fd())),
         )
     }
 
@@ -56,47 +50,33 @@ impl Orders {
         while let Ok((stream, _)) = self.listener.accept() {
             let own = getsockopt(&stream, PeerCredentials)
                 .is_ok_and(|peer| peer.uid() == geteuid().as_raw());
-            if !own || self.connected.len() >= AT_ONCE {
-                continue;
-            }
-            let stream = OwnedFd::from(stream);
-            if let Ok(answers) = stream.try_clone()
-                && let Ok(reader) = MessageReader::new(stream)
+            if own
+                && self.connected.len() < AT_ONCE
+                && let Ok(reader) = MessageReader::new(stream.into())
             {
                 self.count += 1;
-                self.connected.push((self.count, reader, answers));
+                self.connected.insert(self.count, reader);
             }
         }
     }
 
-    /// The orders of a connection. Each is answered, by which the sender knows that it was taken.
+    /// The orders of a connection.
     pub fn read(&mut self, number: u64) -> Vec<Request> {
-        let mut requests = Vec::new();
-        let Some(at) = self.connected.iter().position(|(one, ..)| *one == number) else {
-            return requests;
+        let mut orders = Vec::new();
+        let Some(reader) = self.connected.get_mut(&number) else {
+            return orders;
         };
-        let (_, reader, answers) = &mut self.connected[at];
         reader.read();
         let open = loop {
             match reader.next::<Request>() {
-                Ok(Some(message)) => {
-                    requests.push(message.head);
-                    // it never blocks, like the reader; if nobody reads answers, none is needed
-                    let _ = nix::unistd::write(&*answers, &codec::encode(&Event::Done, &[]));
-                }
+                Ok(Some(message)) => orders.push(message.head),
                 Ok(None) => break !reader.has_ended(),
                 Err(_) => break false,
             }
         };
         if !open {
-            self.connected.remove(at);
+            self.connected.remove(&number);
         }
-        requests
+        orders
     }
-}
-
-/// Connects to the keeper of a folder; fails if there is none.
-pub fn connect(folder: &Folder) -> io::Result<UnixStream> {
-    let (_folder, path) = folder.socket()?;
-    UnixStream::connect(path)
 }

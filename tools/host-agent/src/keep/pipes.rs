@@ -32,15 +32,17 @@ pub struct MessageReader {
 impl MessageReader {
     pub fn new(descriptor: OwnedFd) -> io::Result<MessageReader> {
         never_block(descriptor.as_fd())?;
-        Ok(MessageReader::shared(descriptor))
+        Ok(MessageReader::shared(descriptor, &[]))
     }
 
     /// Reads from a descriptor that others share, such as stdin: only when poll(2) has reported
-    /// bytes.
-    pub fn shared(descriptor: OwnedFd) -> MessageReader {
+    /// bytes. `rest` was read of it before.
+    pub fn shared(descriptor: OwnedFd, rest: &[u8]) -> MessageReader {
+        let mut decoder = Decoder::default();
+        decoder.push(rest);
         MessageReader {
             descriptor,
-            decoder: Decoder::default(),
+            decoder,
             ended: false,
         }
     }

@@ -4,32 +4,32 @@
 
 use super::folder::Folder;
 use super::follow;
-use std::io::{self, Read, Write};
+use super::pipes::MessageReader;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::thread;
-use wire::codec::{self, Decoder, Message};
-use wire::{Event, Failure};
+use wire::codec;
+use wire::{Event, Failure, Request};
 
 /// Connects a launcher with a new keeper; `rest` holds the bytes of stdin behind the request to
 /// keep.
-pub fn relay(rest: Vec<u8>) -> Result<ExitCode, Failure> {
+pub fn relay(rest: &[u8]) -> Result<ExitCode, Failure> {
     let fault = |error: io::Error| {
         Failure::new(format!(
             "the agent that is to keep the job cannot be started: {error}"
         ))
     };
+    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?;
+    let mut requests = MessageReader::shared(stdin, rest);
     let keeper = start().map_err(fault)?;
-    let requests = keeper.try_clone().map_err(fault)?;
-    let carrying = thread::Builder::new().spawn(move || carry_requests(&rest, requests));
-    carrying.map_err(fault)?;
-    let kept = carry_events(keeper).map_err(fault)?;
-    // after a job was left the thread goes on, because it carries the launcher's orders to the
-    // keeper
-    Ok(kept.map_or(ExitCode::SUCCESS, |folder| follow::tell(&folder)))
+    match carry(&mut requests, keeper).map_err(fault)? {
+        Some(folder) => Ok(follow::report(&folder, requests)),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Starts a keeper out of reach of whatever ends this process: in a session of its own and not as a
@@ -61,37 +61,41 @@ pub fn begin_session() -> ExitCode {
     }
 }
 
-fn carry_requests(rest: &[u8], mut keeper: UnixStream) {
-    let copied = keeper
-        .write_all(rest)
-        .and_then(|()| io::copy(&mut io::stdin().lock(), &mut keeper));
-    // a launcher that is gone must be gone for the keeper too
-    let _ = keeper.shutdown(Shutdown::Write);
-    if copied.is_ok() {
-        follow::launcher_is_gone();
-    }
-}
-
-/// Carries events until the keeper stops reporting; returns the job's folder if the keeper keeps
-/// the job.
-fn carry_events(mut keeper: UnixStream) -> io::Result<Option<Folder>> {
-    let (mut decoder, mut buffer) = (Decoder::default(), vec![0; 64 << 10]);
+/// Carries requests and events until the keeper stops reporting; returns the job's folder if the
+/// keeper keeps the job.
+fn carry(requests: &mut MessageReader, mut keeper: UnixStream) -> io::Result<Option<Folder>> {
+    let mut events = MessageReader::shared(keeper.try_clone()?.into(), &[]);
     let mut kept = None;
     let mut out = io::stdout().lock();
     loop {
-        let count = keeper.read(&mut buffer)?;
-        if count == 0 {
-            return Ok(kept);
+        while let Some(message) = requests.next::<Request>().map_err(io::Error::other)? {
+            keeper.write_all(&codec::encode(&message.head, &message.body))?;
         }
-        decoder.push(&buffer[..count]);
-        while let Some(Message { head, body }) =
-            decoder.next_message::<Event>().map_err(io::Error::other)?
-        {
-            if let Event::Kept(job) = &head {
+        if requests.has_ended() {
+            // a launcher that is gone must be gone for the keeper too
+            let _ = keeper.shutdown(Shutdown::Write);
+        }
+        let input = |reader| PollFd::new(reader, PollFlags::POLLIN);
+        let mut fds = vec![input(events.as_fd())];
+        fds.extend((!requests.has_ended()).then(|| input(requests.as_fd())));
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        if ready.get(1).copied().unwrap_or(false) {
+            requests.read();
+        }
+        if ready[0] {
+            events.read();
+        }
+        while let Some(message) = events.next::<Event>().map_err(io::Error::other)? {
+            if let Event::Kept(job) = &message.head {
                 kept = Some(Folder::at(&PathBuf::from(&job.folder.0)));
             }
-            out.write_all(&codec::encode(&head, &body))?;
+            out.write_all(&codec::encode(&message.head, &message.body))?;
             out.flush()?;
+        }
+        if events.has_ended() {
+            let _ = keeper.shutdown(Shutdown::Write);
+            return Ok(kept);
         }
     }
 }

@@ -2,23 +2,18 @@
 //! folder has a file `facts` with the settings that trainers must have in common with them, and on
 //! the first host `groups`, with a folder for each group of trainers.
 
-use super::folder::Folder;
-use super::journal::{self, JOURNAL, Tail};
-use super::orders;
+use super::folder::{Folder, make_private};
+use super::journal::KeptJob;
 use crate::procfs;
 use job::Loss;
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use wire::codec::Decoder;
-use wire::keep::Ending;
-use wire::servers::{
-    Data, DataKey, Difference, Find, Group, Liveness, Servers, StartClaimed, State,
-};
-use wire::{Event, Failure};
+use wire::ending::Ending;
+use wire::job::JobOnHost;
+use wire::servers::{Data, Find, Group, Liveness, StartClaimed, State};
+use wire::{Event, Failure, Text};
 
 /// The file with the facts.
 pub const FACTS: &str = "facts";
@@ -30,60 +25,23 @@ const PORT_STEP: u32 = 100;
 /// The last port for the rendezvous of a group.
 const LAST_PORT: u32 = 32_000;
 
-/// The settings that trainers must share with servers, in the order in which differences are
-/// reported.
-const KEYS: [(DataKey, &str); 5] = [
-    (DataKey::Clients, "clients"),
-    (DataKey::Servers, "servers"),
-    (DataKey::Samplers, "samplers"),
-    (DataKey::IpConfig, "ip_config"),
-    (DataKey::PartConfig, "part_config"),
-];
-
-/// The facts as lines `KEY VALUE`; a file is represented by its content.
-pub fn facts(data: &Data) -> io::Result<String> {
-    Ok(KEYS
-        .iter()
-        .map(|(key, word)| format!("{word} {}\n", value(data, *key).unwrap_or_default()))
-        .collect())
-}
-
-/// The value of a setting; `None` for a file that cannot be read.
-fn value(data: &Data, key: DataKey) -> Option<String> {
-    let hash = |path: &OsStr| {
-        let path = Path::new(&data.folder.0).join(path);
-        fs::read(path)
-            .ok()
-            .map(|content| blake3::hash(&content).to_hex().to_string())
+/// The settings with each file represented by the hash of its content, which is empty if it cannot
+/// be read. They are those of servers and of trainers that suit each other.
+pub fn facts(data: &Data) -> Data {
+    let hash = |path: &Text| {
+        let content = fs::read(Path::new(&data.folder.0).join(&path.0));
+        let hash = content.map(|content| blake3::hash(&content).to_hex().to_string());
+        Text::from(&*hash.unwrap_or_default())
     };
-    match key {
-        DataKey::Clients => Some(data.clients.clone()),
-        DataKey::Servers => Some(data.servers.clone()),
-        DataKey::Samplers => Some(data.samplers.clone()),
-        DataKey::IpConfig => hash(&data.ip_config.0),
-        DataKey::PartConfig => hash(&data.part_config.0),
+    Data {
+        folder: Text::default(),
+        ip_config: hash(&data.ip_config),
+        part_config: hash(&data.part_config),
+        ..data.clone()
     }
 }
 
-/// The settings in which servers with these facts differ from what trainers need.
-fn differences(facts: &str, data: &Data) -> Vec<Difference> {
-    let theirs = |word: &str| {
-        let value = facts
-            .lines()
-            .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '))?;
-        (!value.is_empty()).then(|| value.to_owned())
-    };
-    let compared = KEYS.iter().map(|(key, word)| Difference {
-        key: *key,
-        theirs: theirs(word),
-        ours: value(data, *key),
-    });
-    compared
-        .filter(|difference| difference.theirs != difference.ours)
-        .collect()
-}
-
-fn folder_of(servers: &Servers) -> Result<Folder, Failure> {
+fn folder_of(servers: &JobOnHost) -> Result<Folder, Failure> {
     Folder::of(&servers.name, servers.address).ok_or_else(|| {
         Failure::new(
             "graph servers of that name have no folder there: HOME is not \
@@ -95,40 +53,37 @@ fn folder_of(servers: &Servers) -> Result<Folder, Failure> {
 /// Whether there are servers for trainers with these settings.
 pub fn find(wanted: &Find) -> Result<Event, Failure> {
     let folder = folder_of(&wanted.servers)?;
-    let facts = match fs::read_to_string(folder.file(FACTS)) {
-        Ok(facts) => facts,
-        Err(_) => {
-            return Ok(Event::Servers(State {
-                life: Liveness::None,
-                differences: Vec::new(),
-            }));
-        }
+    let facts = fs::read(folder.file(FACTS));
+    let life = match facts {
+        Ok(_) => life(&folder),
+        Err(_) => Liveness::None,
     };
-    let life = life(&folder);
-    let differences = if matches!(life, Liveness::Dead(_)) {
-        Vec::new()
-    } else {
-        differences(&facts, &wanted.data)
+    let (theirs, ours) = match life {
+        Liveness::Starting | Liveness::Alive => (
+            serde_json::from_slice(&facts.unwrap_or_default()).unwrap_or_default(),
+            self::facts(&wanted.data),
+        ),
+        Liveness::None | Liveness::Dead(_) => Default::default(),
     };
-    Ok(Event::Servers(State { life, differences }))
+    Ok(Event::Servers(Box::new(State { life, theirs, ours })))
 }
 
 /// Whether the servers are alive, by their keeper and by what it wrote.
 fn life(folder: &Folder) -> Liveness {
+    let mut job = KeptJob::of(folder);
     let (mut ending, mut listening) = (None, 0);
-    for past in journal::entries(folder) {
+    for past in std::iter::from_fn(|| job.read()).flatten() {
         match *past.what {
             Event::Ending(why) => ending = ending.or(Some(why)),
             Event::Listening(_) => listening += 1,
             _ => {}
         }
     }
-    if ending.is_some() || orders::connect(folder).is_err() {
+    if ending.is_some() || job.keeper().is_none() {
         return Liveness::Dead(ending);
     }
-    let records = fs::read_to_string(folder.file("processes")).unwrap_or_default();
-    let awaited = records.lines().filter(|line| has_port(line)).count();
-    if listening >= awaited {
+    let records = folder.records().unwrap_or_default();
+    if listening >= records.iter().filter(|line| has_port(line)).count() {
         Liveness::Alive
     } else {
         Liveness::Starting
@@ -141,7 +96,7 @@ fn has_port(record: &str) -> bool {
 }
 
 /// Whether this launcher may start the servers. Others wait as long as this agent lives.
-pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
+pub fn claim_start(servers: &JobOnHost) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let fault = |error: io::Error| Failure::new(format!("{}: {error}", folder.path().display()));
     if let Some(parent) = folder.path().parent() {
@@ -154,14 +109,6 @@ pub fn claim_start(servers: &Servers) -> Result<Event, Failure> {
     let alive = matches!(life(&folder), Liveness::Alive | Liveness::Starting);
     let ours = !alive && symlink(own, &claim).is_ok();
     Ok(Event::StartClaimed(StartClaimed { ours }))
-}
-
-fn make_private(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
 }
 
 /// The identity of a process: its number and its start time.
@@ -201,7 +148,7 @@ fn is_alive(claim: &Path) -> bool {
 
 /// Assigns the number of a new group of trainers, which belongs to whoever makes the folder of that
 /// name, and a port for torch's rendezvous.
-pub fn take_group(servers: &Servers) -> Result<Event, Failure> {
+pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let groups = folder.file("groups");
     let fault = |error: io::Error| {
@@ -234,55 +181,25 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
 }
 
 /// The graph servers that a job uses, checked from time to time.
-pub struct Watched {
-    keeper: Option<UnixStream>,
-    /// What their keeper writes, of which each byte is read once.
-    journal: Tail,
-    entries: Decoder,
-}
+pub struct UsedServers(KeptJob);
 
-impl Watched {
-    pub fn new(servers: &Servers) -> Option<Watched> {
+impl UsedServers {
+    pub fn new(servers: &JobOnHost) -> Option<UsedServers> {
         let folder = Folder::of(&servers.name, servers.address)?;
-        let keeper = orders::connect(&folder)
-            .ok()
-            .filter(|keeper| keeper.set_nonblocking(true).is_ok());
-        Some(Watched {
-            keeper,
-            journal: Tail::new(folder.file(JOURNAL)),
-            entries: Decoder::default(),
-        })
+        Some(UsedServers(KeptJob::of(&folder)))
     }
 
     /// Why they have ended, or are about to; `None` while they live. A keeper that is gone without
     /// a word is one that was lost.
     pub fn ending(&mut self, host: u32) -> Option<Ending> {
-        let is_gone = match &mut self.keeper {
-            Some(keeper) => match io::Read::read(keeper, &mut [0; 64]) {
-                Ok(count) => count == 0,
-                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-            },
-            None => true,
-        };
-        let written = self.written_ending();
+        // looked at first, so that all that it wrote is read then
+        let is_gone = self.0.keeper().is_none();
+        let mut entries = std::iter::from_fn(|| self.0.read()).flatten();
+        let written = entries.find_map(|past| match *past.what {
+            Event::Ending(ending) => Some(ending),
+            _ => None,
+        });
         written.or_else(|| is_gone.then(|| Ending::lost(host, Loss::KeeperGone)))
-    }
-
-    fn written_ending(&mut self) -> Option<Ending> {
-        loop {
-            let block = self.journal.read();
-            self.entries.push(&block);
-            while let Ok(Some(message)) = self.entries.next_message::<Event>() {
-                if let Event::Past(past) = message.head
-                    && let Event::Ending(ending) = *past.what
-                {
-                    return Some(ending);
-                }
-            }
-            if block.is_empty() {
-                return None;
-            }
-        }
     }
 }
 
@@ -291,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_told_with_both_values() {
+    fn files_are_compared_by_their_contents() {
         let scratch = std::env::temp_dir().join(format!("dgl-tools-facts-{}", std::process::id()));
         fs::create_dir_all(&scratch).unwrap();
         fs::write(scratch.join("ip.txt"), "10.0.0.1\n").unwrap();
@@ -303,25 +220,11 @@ mod tests {
             servers: "1".to_owned(),
             samplers: "0".to_owned(),
         };
-        let text = facts(&data).unwrap();
-        assert!(
-            text.starts_with("clients 4\nservers 1\nsamplers 0\nip_config ")
-                && text.ends_with("\npart_config \n"),
-            "{text}"
-        );
-        assert_eq!(differences(&text, &data), []);
-        let other = Data {
-            clients: "8".to_owned(),
-            ..data.clone()
-        };
-        let theirs = Difference {
-            key: DataKey::Clients,
-            theirs: Some("4".to_owned()),
-            ours: Some("8".to_owned()),
-        };
-        assert_eq!(differences(&text, &other), [theirs]);
+        let before = facts(&data);
+        assert_eq!((&*before.clients, &before.part_config), ("4", &"".into()));
+        assert_eq!(facts(&data), before);
         fs::write(scratch.join("ip.txt"), "10.0.0.2\n").unwrap();
-        assert_eq!(differences(&text, &data).len(), 1);
+        assert_ne!(facts(&data), before);
         fs::remove_dir_all(scratch).unwrap();
     }
 

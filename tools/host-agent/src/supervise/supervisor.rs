@@ -10,7 +10,7 @@ use super::shm_watch::ShmWatch;
 use super::signals::block_signals;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
-use crate::keep::servers::Watched;
+use crate::keep::servers::UsedServers;
 use crate::processes::{END_NOTICE, REAP_NOTICE, Termination};
 use crate::shm::ShmFile;
 use crate::stacks::server::StackServer;
@@ -141,7 +141,7 @@ struct Supervisor {
     /// Where others ask us to read the stacks of our processes.
     stack_server: Option<StackServer>,
     /// The graph servers that the job uses, until their end was reported.
-    used_servers: Option<Watched>,
+    used_servers: Option<UsedServers>,
     /// Whether the processes are graph servers that stay.
     stays: bool,
     /// The pipe that is read first; the next one has the next turn.
@@ -202,7 +202,7 @@ impl Supervisor {
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
             liveness: Liveness::begin(&start, now),
             reported_alive: now,
-            used_servers: start.uses.as_ref().and_then(Watched::new),
+            used_servers: start.uses.as_ref().and_then(UsedServers::new),
             stays: start.stays,
             first_pipe: 0,
         };
@@ -396,7 +396,9 @@ impl Supervisor {
 
     fn request(&mut self, request: Request) {
         match request {
-            Request::End(End { grace_ms, stacks }) => self.end(grace_ms, stacks),
+            Request::End(End {
+                grace_ms, stacks, ..
+            }) => self.end(grace_ms, stacks),
             Request::Kill => {
                 let now = Instant::now();
                 let begun = Termination::begin(Duration::ZERO, false, now);

@@ -1,17 +1,16 @@
-//! The keeper and the launcher. Until the job starts, requests are passed on or carried out in
-//! their order; afterwards, orders are obeyed.
+//! The keeper and the launcher. Until the job starts, requests are passed on or carried out;
+//! afterwards, orders are obeyed.
 
-use super::peer::Peer;
-use super::state::{Files, Keeper, Place};
-use crate::keep::folder::{Folder, log_name};
-use crate::keep::guests::GuestListener;
+use super::state::{Files, Keeper, Leader, Peer};
+use crate::keep::folder::{Folder, RECORDS, log_name};
 use crate::keep::journal::{BOOT, Journal};
-use crate::keep::leader::Leader;
+use crate::keep::listener::PeerListener;
 use crate::keep::orders::Orders;
 use crate::keep::servers;
 use crate::procfs;
+use job::Mode;
 use nix::sys::socket::{Shutdown, shutdown};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -19,7 +18,8 @@ use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
 use wire::codec::{self, Message};
 use wire::job::{Job, Process};
-use wire::keep::{Guest, Join, Kept, PeerMessage, Prepare, Prepared, Refusal, Refused};
+use wire::keep::{ExpectPeer, Join, Kept, Member, Prepare, Prepared};
+use wire::preflight::Finding;
 use wire::supervise::Start;
 use wire::{Event, Failure, Request};
 
@@ -28,67 +28,55 @@ const JOIN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Keeper {
     pub(super) fn read_launcher(&mut self) {
-        let Some(launcher) = &mut self.launcher else {
+        let Some(mut launcher) = self.launcher.take() else {
             return;
         };
         launcher.read();
-        let mut open = !launcher.has_ended();
-        loop {
+        let open = loop {
             match launcher.next::<Request>() {
-                Ok(Some(request)) => self.queue.push_back(request),
-                Ok(None) => break,
-                Err(_) => {
-                    open = false;
-                    break;
-                }
+                Ok(Some(request)) => self.serve(request),
+                Ok(None) => break !launcher.has_ended(),
+                Err(_) => break false,
             }
-        }
-        if !open {
-            self.launcher = None;
-        }
-        self.serve();
+        };
+        self.launcher = Some(launcher).filter(|_| open);
     }
 
-    pub(super) fn write_launcher(&mut self) {
-        self.launcher_out.write();
-        self.let_launcher_go();
-    }
-
-    /// Stops reporting to the launcher, because the job is kept; it may still send something.
-    fn let_launcher_go(&mut self) {
+    /// Stops reporting to the launcher once the job is kept; it may still send something.
+    pub(super) fn let_launcher_go(&mut self) {
         if self.start.is_some() && self.launcher_out.waiting() == 0 {
             let _ = shutdown(io::stdout().as_raw_fd(), Shutdown::Write);
             self.launcher_out.close();
         }
     }
 
-    fn tell_launcher(&mut self, event: &Event) {
+    fn send_to_launcher(&mut self, event: &Event) {
         self.launcher_out.send(&codec::encode(event, &[]));
     }
 
-    /// Serves the launcher's requests in their order. Those that are not for the keeper go on to
-    /// the agent that supervises.
-    pub(super) fn serve(&mut self) {
-        while let Some(request) = self.queue.pop_front() {
-            if self.start.is_some() {
-                self.obey(&request.head);
-            } else if !is_for_keeper(&request.head) {
-                self.hand_on(&request);
-            } else if self.unanswered > 0 {
-                self.queue.push_front(request);
-                return;
-            } else {
-                let answer = self.carry_out(request.head);
-                let answer = answer.map_or_else(Event::Failed, |()| Event::Done);
-                if self.start.is_none() {
-                    self.tell_launcher(&answer);
-                }
-            }
+    fn serve(&mut self, Message { head, body }: Message<Request>) {
+        if self.start.is_some() {
+            return self.order(head);
         }
+        let done = match head {
+            Request::Keep | Request::Follow(_) => Err(Failure::new("this is a keeper already")),
+            Request::Record(record) => {
+                self.records.push(record.record);
+                Ok(())
+            }
+            Request::Prepare(prepare) => self.prepare(*prepare),
+            Request::ExpectPeer(peer) => self.expect(peer),
+            Request::Join(join) => self.join(&join),
+            Request::Start(start) => self.keep_from_here(start),
+            other => return self.pass_on(&other, &body),
+        };
+        self.send_to_launcher(&done.map_or_else(Event::Failed, |()| Event::Done));
+        self.let_launcher_go();
     }
 
-    fn hand_on(&mut self, request: &Message<Request>) {
-        match &request.head {
+    /// Passes a request on to the agent that supervises, which answers it.
+    fn pass_on(&mut self, request: &Request, body: &[u8]) {
+        match request {
             Request::Job(job) => {
                 self.job = Some(job.clone());
                 self.processes.clear();
@@ -97,145 +85,111 @@ impl Keeper {
             Request::Process(process) => self.processes.push(process.clone()),
             _ => {}
         }
-        self.unanswered += usize::from(request.head != Request::Alive);
-        self.supervisor
-            .requests
-            .send(&codec::encode(&request.head, &request.body));
+        self.supervisor.requests.send(&codec::encode(request, body));
     }
 
-    fn carry_out(&mut self, request: Request) -> Result<(), Failure> {
-        match request {
-            Request::Record(record) => self.records.push(record.record),
-            Request::Prepare(prepare) => self.prepare(&prepare)?,
-            Request::Guest(guest) => self.expect(&guest)?,
-            Request::Join(join) => self.join(&join)?,
-            Request::Start(start) => self.keep_from_here(start)?,
-            _ => return Err(Failure::new("this is a keeper already")),
-        }
-        Ok(())
-    }
-
-    fn prepare(&mut self, wanted: &Prepare) -> Result<(), Failure> {
+    fn prepare(&mut self, wanted: Prepare) -> Result<(), Failure> {
         let job = self
             .job
             .clone()
             .ok_or_else(|| Failure::new("there is no job to keep"))?;
-        if self.records.len() != self.processes.len() || !matches!(self.place, Place::None) {
+        if self.records.len() != self.processes.len() || self.files.is_some() {
             return Err(Failure::new(
                 "a job is prepared once, when there is a record of each of its processes",
             ));
         }
-        let made = self.make_files(&job, wanted).and_then(|files| {
-            let leader = |error: io::Error| Refusal::Leader {
-                error: error.to_string(),
+        let Some(files) = self.make_files(&job, &wanted)? else {
+            self.send_to_launcher(&Event::Preflight(Finding::NameInUse));
+            return Ok(());
+        };
+        let now = Instant::now();
+        let leader = wanted.leads.map(|rules| -> io::Result<Leader> {
+            let member = |process: &Process| Member {
+                role: process.role,
+                awaited: process.port.is_some(),
             };
-            let door = wanted
-                .leads
-                .then(|| GuestListener::open(job.address, self.identity.clone()))
-                .transpose()
-                .map_err(leader)?;
-            let port = door.as_ref().map(GuestListener::port);
-            Ok((files, door, port))
+            let own = (job.host, self.processes.iter().map(member).collect());
+            Ok(Leader {
+                job: job::Job::new(Mode::Deciding, [own], rules, now),
+                listener: Some(PeerListener::open(job.address, self.identity.clone())?),
+                awaited: BTreeSet::from([job.host]),
+                join_until: now,
+            })
         });
-        let (files, door, port) = match made {
-            Ok(made) => made,
-            Err(why) => {
-                self.tell_launcher(&Event::Refused(Refused { why }));
-                return Ok(());
-            }
-        };
+        self.leader = leader.transpose().map_err(|error| unreachable(&error))?;
         self.files = Some(files);
-        self.place = match door {
-            Some(door) => {
-                let leader = Leader::new(
-                    job.hosts as usize,
-                    wanted.limits.clone(),
-                    wanted.stall,
-                    self.patience(),
-                    Instant::now(),
-                );
-                Place::Leads {
-                    leader: Box::new(leader),
-                    door: Some(Box::new(door)),
-                    peers: BTreeMap::new(),
-                }
-            }
-            None => Place::WillJoin,
+        let listener = self
+            .leader
+            .as_ref()
+            .and_then(|leader| leader.listener.as_ref());
+        let prepared = Prepared {
+            key: self.identity.public_key().to_string(),
+            port: listener.map(PeerListener::port),
         };
-        let key = self.identity.public_key().to_string();
-        self.tell_launcher(&Event::Prepared(Prepared { key, port }));
+        self.send_to_launcher(&Event::Prepared(prepared));
         Ok(())
     }
 
-    fn make_files(&self, job: &Job, wanted: &Prepare) -> Result<Files, Refusal> {
-        let unnamed = || Refusal::Folder {
-            path: "~/.local/state/dgl-tools".to_owned(),
-            error: "HOME is not set".to_owned(),
+    /// Makes the job's folder; `None` if a job of this name is kept there.
+    fn make_files(&self, job: &Job, wanted: &Prepare) -> Result<Option<Files>, Failure> {
+        let unwritable = |path: &str, error: &dyn std::fmt::Display| {
+            Failure::new(format!(
+                "the job's folder cannot be made or written: {path}: {error}"
+            ))
         };
-        let folder = Folder::of(&job.name, job.address).ok_or_else(unnamed)?;
-        let refusal = |error: io::Error| Refusal::Folder {
-            path: folder.path().display().to_string(),
-            error: error.to_string(),
+        let folder = Folder::of(&job.name, job.address)
+            .ok_or_else(|| unwritable("~/.local/state/dgl-tools", &"HOME is not set"))?;
+        let make = || -> io::Result<Option<Files>> {
+            let lines = self.records.iter().map(|record| format!("{record}\n"));
+            let records: String = lines.collect();
+            let guard = format!("{}\n", std::process::id());
+            let boot = procfs::boot_id();
+            let facts = wanted.serves.as_ref().map(servers::facts);
+            let facts = facts.map(|facts| serde_json::to_vec(&facts)).transpose()?;
+            let mut files: Vec<(&str, &[u8])> = vec![
+                ("token", job.token.as_bytes()),
+                ("guard", guard.as_bytes()),
+                (BOOT, boot.as_bytes()),
+                (RECORDS, records.as_bytes()),
+            ];
+            files.extend(
+                facts
+                    .as_ref()
+                    .map(|facts| (servers::FACTS, facts.as_slice())),
+            );
+            let Some(lock) = folder.make(&files)? else {
+                return Ok(None);
+            };
+            let log = |process: &Process| folder.append(&log_name(process.role, process.rank));
+            Ok(Some(Files {
+                _lock: lock,
+                journal: Journal::new(&folder)?,
+                logs: self.processes.iter().map(log).collect::<io::Result<_>>()?,
+                orders: Orders::listen(&folder)?,
+                folder: folder.clone(),
+            }))
         };
-        let records: String = self
-            .records
-            .iter()
-            .map(|record| format!("{record}\n"))
-            .collect();
-        let guard = format!("{}\n", std::process::id());
-        let boot = procfs::boot_id();
-        let facts = wanted
-            .serves
-            .as_ref()
-            .map(servers::facts)
-            .transpose()
-            .map_err(refusal)?;
-        let mut files: Vec<(&str, &[u8])> = vec![
-            ("token", job.token.as_bytes()),
-            ("guard", guard.as_bytes()),
-            (BOOT, boot.as_bytes()),
-            ("processes", records.as_bytes()),
-        ];
-        files.extend(
-            facts
-                .as_ref()
-                .map(|facts| (servers::FACTS, facts.as_bytes())),
-        );
-        let lock = folder.make(&files)?;
-        let log = |process: &Process| folder.append(&log_name(process.role, process.rank));
-        Ok(Files {
-            _lock: lock,
-            journal: Journal::new(&folder).map_err(refusal)?,
-            logs: self
-                .processes
-                .iter()
-                .map(log)
-                .collect::<io::Result<_>>()
-                .map_err(refusal)?,
-            orders: Orders::listen(&folder).map_err(refusal)?,
-            folder,
-        })
+        make().map_err(|error| unwritable(&folder.path().display().to_string(), &error))
     }
 
-    fn expect(&mut self, guest: &Guest) -> Result<(), Failure> {
-        let key = PublicKey::try_from(guest.key.clone()).map_err(Failure::new)?;
-        let own = self.own_host();
-        match &mut self.place {
-            Place::Leads {
-                door: Some(door), ..
-            } if guest.host != own => {
-                door.expect(guest.host, key);
-                Ok(())
-            }
-            _ => Err(Failure::new(
-                "this host does not lead the job, or is the guest itself",
-            )),
+    fn expect(&mut self, peer: ExpectPeer) -> Result<(), Failure> {
+        let key = PublicKey::try_from(peer.key).map_err(Failure::new)?;
+        let Some(leader) = self.leader.as_mut() else {
+            return Err(Failure::new("this host does not lead the job"));
+        };
+        if !leader.awaited.insert(peer.host) {
+            return Err(Failure::new("this host has joined already, or it leads"));
         }
+        leader.job.add_host(peer.host, peer.processes);
+        if let Some(listener) = &mut leader.listener {
+            listener.expect(peer.host, key);
+        }
+        Ok(())
     }
 
     fn join(&mut self, join: &Join) -> Result<(), Failure> {
         let key = PublicKey::try_from(join.key.clone()).map_err(Failure::new)?;
-        if !matches!(self.place, Place::WillJoin) {
+        if self.files.is_none() || self.leader.is_some() || !self.peers.is_empty() {
             return Err(Failure::new("this host joins nobody"));
         }
         // before the start nothing else waits
@@ -243,84 +197,41 @@ impl Keeper {
             &SocketAddr::from((join.address, join.port)),
             JOIN_LIMIT.min(self.patience()),
         );
-        match connected.and_then(|stream| Link::connect(stream, &self.identity, key)) {
-            Ok(link) => {
-                let peer = Some(Box::new(Peer::new(link, &[], Instant::now())));
-                self.place = Place::Joins {
-                    host: join.host,
-                    peer,
-                };
-            }
-            Err(error) => self.tell_launcher(&Event::Refused(Refused {
-                why: Refusal::Leader {
-                    error: error.to_string(),
-                },
-            })),
-        }
+        let link = connected.and_then(|stream| Link::connect(stream, &self.identity, key));
+        let link = link.map_err(|error| unreachable(&error))?;
+        self.peers.insert(join.host, Peer::new(link, &[]));
         Ok(())
     }
 
     /// From here on the job does not need its launcher. Nothing is started before all hosts have
     /// joined.
     fn keep_from_here(&mut self, start: Start) -> Result<(), Failure> {
-        let Some(files) = self
-            .files
-            .as_ref()
-            .filter(|_| !matches!(self.place, Place::WillJoin))
-        else {
+        let has_leader = self.leader.is_some() || !self.peers.is_empty() || self.ending.is_some();
+        let Some(files) = self.files.as_ref().filter(|_| has_leader) else {
             return Err(Failure::new("the job is not prepared to be kept"));
         };
         let folder = files.folder.path().into();
-        self.tell_launcher(&Event::Kept(Kept { folder }));
+        self.send_to_launcher(&Event::Kept(Kept { folder }));
         self.start = Some(start);
-        self.let_launcher_go();
         let now = Instant::now();
-        self.supervisor.heard = now;
-        match &mut self.place {
-            Place::Leads {
-                leader,
-                peers,
-                door,
-            } => {
-                leader.wait_from(now);
-                *door = door.take().filter(|door| !door.is_complete());
-                peers.values_mut().for_each(|peer| peer.heard = now);
-            }
-            Place::Joins {
-                peer: Some(peer), ..
-            } => peer.heard = now,
-            _ => {}
+        self.supervisor.received = now;
+        self.peers.values_mut().for_each(|peer| peer.received = now);
+        let patience = self.patience();
+        if let Some(leader) = &mut self.leader {
+            leader.join_until = now + patience;
+            leader.listener.take_if(|listener| listener.is_complete());
         }
-        if let Some(ending) = self.ending.clone() {
+        match self.ending.clone() {
             // another host was lost before
-            self.end_before_start(ending);
-            return Ok(());
+            Some(ending) => self.end_before_start(ending),
+            None => self.report(Event::Ready),
         }
-        for process in self.processes.clone() {
-            self.tell(PeerMessage::Member {
-                role: process.role,
-                awaited: process.port.is_some(),
-            });
-        }
-        self.tell(PeerMessage::Joined);
         Ok(())
-    }
-
-    /// Obeys somebody who follows the job.
-    pub(super) fn obey(&mut self, order: &Request) {
-        match order {
-            Request::End(_) => self.tell(PeerMessage::Stop { signal: None }),
-            Request::Kill => self.tell(PeerMessage::Kill),
-            _ => {}
-        }
     }
 }
 
-/// Whether the keeper itself carries out a request.
-fn is_for_keeper(request: &Request) -> bool {
-    use Request::{Follow, Guest, Join, Keep, Prepare, Record, Start};
-    matches!(
-        request,
-        Keep | Record(_) | Prepare(_) | Guest(_) | Join(_) | Start(_) | Follow(_)
-    )
+fn unreachable(error: &io::Error) -> Failure {
+    Failure::new(format!(
+        "the agent that keeps the job on the first host cannot be reached: {error}"
+    ))
 }

@@ -1,30 +1,25 @@
 //! The keeper: one event loop for a job that was left, in which nothing blocks. Until the job
 //! starts, it passes on what the launcher and the agent that supervises send each other.
 
-mod agent;
 mod launcher;
-mod peer;
 mod peers;
 mod state;
 mod supervisor;
 
-use job::{Loss, heartbeat};
+use job::{Ending, Loss, ONE_SIGNAL, heartbeat};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use peer::Peer;
 use record::term;
-use state::{Keeper, Place};
+use state::{Keeper, Peer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use wire::keep::PeerMessage;
 use wire::{Event, Failure, Request};
 
 /// How often time limits are checked.
 const PACE: Duration = Duration::from_secs(1);
-
 /// `host-agent keep on`: keeps a job for the launcher behind stdin and stdout, a socket.
 pub fn keep() -> ExitCode {
     match Keeper::begin() {
@@ -46,7 +41,7 @@ enum Ready {
     Supervisor,
     SupervisorIn,
     Signals,
-    Guests,
+    Listener,
     Peer(u32),
     Orders,
     Order(u64),
@@ -67,8 +62,8 @@ impl Keeper {
                 self.handle(one);
             }
             self.keep_alive();
-            if self.looked.elapsed() >= PACE {
-                self.looked = Instant::now();
+            if self.checked.elapsed() >= PACE {
+                self.checked = Instant::now();
                 self.tick();
             }
         }
@@ -85,49 +80,34 @@ impl Keeper {
         let Some(over) = self.over.filter(|_| self.ending.is_some()) else {
             return false;
         };
-        match &self.place {
-            Place::Leads { peers, .. } => peers.is_empty() || over.elapsed() >= self.patience(),
-            _ => true,
-        }
+        self.leader.is_none() || self.peers.is_empty() || over.elapsed() >= self.patience()
     }
 
     fn wait(&self) -> io::Result<Vec<Ready>> {
+        let (input, output) = (PollFlags::POLLIN, PollFlags::POLLOUT);
         let mut fds: Vec<(BorrowedFd<'_>, PollFlags, Ready)> =
-            vec![(self.signals.as_fd(), PollFlags::POLLIN, Ready::Signals)];
-        let input = PollFlags::POLLIN;
-        fds.extend(
-            self.launcher
-                .as_ref()
-                .map(|launcher| (launcher.as_fd(), input, Ready::Launcher)),
-        );
-        fds.extend(
-            self.launcher_out
-                .wants()
-                .map(|fd| (fd, PollFlags::POLLOUT, Ready::LauncherOut)),
-        );
+            vec![(self.signals.as_fd(), input, Ready::Signals)];
+        if let Some(launcher) = &self.launcher {
+            fds.push((launcher.as_fd(), input, Ready::Launcher));
+        }
+        if let Some(fd) = self.launcher_out.wants() {
+            fds.push((fd, output, Ready::LauncherOut));
+        }
         if !self.supervisor.events.has_ended() {
             fds.push((self.supervisor.events.as_fd(), input, Ready::Supervisor));
         }
-        fds.extend(
-            self.supervisor
-                .requests
-                .wants()
-                .map(|fd| (fd, PollFlags::POLLOUT, Ready::SupervisorIn)),
-        );
-        match &self.place {
-            Place::Leads { door, peers, .. } => {
-                if let Some(door) = door {
-                    fds.push((door.as_fd(), input, Ready::Guests));
-                }
-                fds.extend(peers.iter().map(|(host, peer)| {
-                    (peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))
-                }));
-            }
-            Place::Joins {
-                host,
-                peer: Some(peer),
-            } => fds.push((peer.link.as_fd(), peer.link.wait_for(), Ready::Peer(*host))),
-            _ => {}
+        if let Some(fd) = self.supervisor.requests.wants() {
+            fds.push((fd, output, Ready::SupervisorIn));
+        }
+        if let Some(listener) = self
+            .leader
+            .as_ref()
+            .and_then(|leader| leader.listener.as_ref())
+        {
+            fds.push((listener.as_fd(), input, Ready::Listener));
+        }
+        for (host, Peer { link, .. }) in &self.peers {
+            fds.push((link.as_fd(), link.wait_for(), Ready::Peer(*host)));
         }
         if let Some(files) = &self.files {
             let (listener, connected) = files.orders.wait_for();
@@ -152,11 +132,14 @@ impl Keeper {
     fn handle(&mut self, ready: Ready) {
         match ready {
             Ready::Launcher => self.read_launcher(),
-            Ready::LauncherOut => self.write_launcher(),
+            Ready::LauncherOut => {
+                self.launcher_out.write();
+                self.let_launcher_go();
+            }
             Ready::Supervisor => self.read_supervisor(),
             Ready::SupervisorIn => self.supervisor.requests.write(),
             Ready::Signals => self.read_signals(),
-            Ready::Guests => self.admit_guests(),
+            Ready::Listener => self.admit_peers(),
             Ready::Peer(host) => self.read_peer(host),
             Ready::Orders => {
                 if let Some(files) = &mut self.files {
@@ -168,76 +151,55 @@ impl Keeper {
                     .files
                     .as_mut()
                     .map_or(Vec::new(), |files| files.orders.read(number));
-                orders.iter().for_each(|order| self.obey(order));
+                orders.into_iter().for_each(|order| self.order(order));
             }
         }
     }
 
+    /// One SIGTERM ends the job, and a second one that is not of the same moment ends it at once.
     fn read_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
-            if signal.ssi_signo == Signal::SIGTERM as u32 {
-                self.tell(PeerMessage::Stop {
-                    signal: Some(Signal::SIGTERM as i32),
-                });
+            let now = Instant::now();
+            match self.terminated {
+                _ if signal.ssi_signo != Signal::SIGTERM as u32 => {}
+                None => {
+                    self.terminated = Some(now);
+                    self.order(Request::End(self.end_for(Ending::default())));
+                }
+                Some(first) if now >= first + ONE_SIGNAL => self.order(Request::Kill),
+                Some(_) => {}
             }
         }
     }
 
     fn keep_alive(&mut self) {
-        if self.said_alive.elapsed() < heartbeat(self.patience()) {
+        if self.sent_alive.elapsed() < heartbeat(self.patience()) {
             return;
         }
-        self.said_alive = Instant::now();
+        self.sent_alive = Instant::now();
         // also while other hosts are waited for, because it holds what the job has claimed
         if self.start.is_some() {
             self.supervisor.ask(&Request::Alive);
         }
-        match &mut self.place {
-            Place::Leads { peers, .. } => peers
-                .values_mut()
-                .for_each(|peer| peer.tell(&PeerMessage::Alive)),
-            Place::Joins {
-                peer: Some(peer), ..
-            } => peer.tell(&PeerMessage::Alive),
-            _ => {}
-        }
+        self.send_to_peers(&Request::Alive.into());
     }
 
     fn tick(&mut self) {
-        let (now, patience, own) = (Instant::now(), self.patience(), self.own_host());
+        let (now, patience) = (Instant::now(), self.patience());
         // also those whose time is over, which nothing reports
-        self.admit_guests();
+        self.admit_peers();
         if self.start.is_none() {
             return;
         }
-        let is_silent = |peer: &Peer| now >= peer.heard + patience;
-        let silent: Vec<u32> = match &self.place {
-            Place::Leads { peers, .. } => peers
-                .iter()
-                .filter(|(_, peer)| is_silent(peer))
-                .map(|(host, _)| *host)
-                .collect(),
-            Place::Joins {
-                host,
-                peer: Some(peer),
-            } if is_silent(peer) => vec![*host],
-            _ => Vec::new(),
-        };
-        silent
-            .into_iter()
-            .for_each(|host| self.peer_is_gone(host, Loss::Silent(patience)));
-        if self.supervisor.started
-            && !self.supervisor.over
-            && now >= self.supervisor.heard + patience
-        {
-            self.tell(PeerMessage::Lost {
-                loss: Loss::SupervisorGone,
-            });
+        let silent = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| now >= peer.received + patience);
+        let silent: Vec<u32> = silent.map(|(host, _)| *host).collect();
+        for host in silent {
+            self.peer_is_gone(host, Loss::Silent(patience));
         }
-        self.await_guardian();
-        if let Place::Leads { leader, .. } = &mut self.place {
-            let decision = leader.tick(own, now);
-            self.apply(decision);
-        }
+        self.check_supervisor(now);
+        self.check_limits(now);
     }
 }

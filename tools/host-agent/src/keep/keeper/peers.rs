@@ -1,14 +1,12 @@
-//! The keeper and those of other hosts: what the leader learns and decides, and what the others do
-//! then.
+//! The keepers of all hosts: what the leader learns and decides, and what each host does then.
 
-use super::peer::Peer;
-use super::state::{Keeper, Place};
-use crate::keep::guests::NewGuest;
-use crate::keep::leader::Decision;
-use job::Loss;
+use super::state::{Keeper, Leader, Peer};
+use crate::keep::listener::NewPeer;
+use job::{Ending, Loss, Step};
 use std::time::{Duration, Instant};
-use wire::keep::{Ending, PeerMessage};
-use wire::supervise::{End, Over, Stand};
+use wire::codec;
+use wire::keep::PeerMessage;
+use wire::supervise::{End, Over, Start};
 use wire::{Event, Request};
 
 impl Keeper {
@@ -16,51 +14,66 @@ impl Keeper {
         self.job.as_ref().map_or(0, |job| job.host)
     }
 
-    /// Sends a message to the leader, which may be this keeper.
-    pub(super) fn tell(&mut self, message: PeerMessage) {
-        match &mut self.place {
-            Place::Leads { .. } => self.hear(self.own_host(), message),
-            Place::Joins {
-                peer: Some(peer), ..
-            } => peer.tell(&message),
-            _ => {}
+    pub(super) fn send_to_peers(&mut self, message: &PeerMessage) {
+        let bytes = codec::encode(message, &[]);
+        for peer in self.peers.values_mut() {
+            // a peer that accepts nothing will be missed by its silence
+            let _ = peer.link.send(&bytes);
         }
     }
 
-    pub(super) fn admit_guests(&mut self) {
-        let Place::Leads { door, peers, .. } = &mut self.place else {
+    /// Sends a message to the leader, which may be this keeper.
+    fn send_to_leader(&mut self, message: PeerMessage) {
+        match self.leader {
+            Some(_) => self.lead(self.own_host(), message),
+            None => self.send_to_peers(&message),
+        }
+    }
+
+    /// Reports something about this host to the leader.
+    pub(super) fn report(&mut self, event: Event) {
+        self.send_to_leader(PeerMessage::Event(event));
+    }
+
+    /// Somebody on this host wants the job to end.
+    pub(super) fn order(&mut self, request: Request) {
+        if matches!(request, Request::End(_) | Request::Kill) {
+            self.send_to_leader(PeerMessage::Request(request));
+        }
+    }
+
+    pub(super) fn admit_peers(&mut self) {
+        let Some(leader) = &mut self.leader else {
             return;
         };
-        let Some(listener) = door else { return };
-        let mut hosts = Vec::new();
-        for NewGuest { host, link, said } in listener.turn() {
-            peers.insert(host, Peer::new(link, &said, Instant::now()));
-            hosts.push(host);
-        }
+        let Some(listener) = &mut leader.listener else {
+            return;
+        };
+        let arrived = listener.turn();
         if self.start.is_some() && listener.is_complete() {
-            *door = None;
+            leader.listener = None;
         }
-        hosts.into_iter().for_each(|host| self.read_peer(host));
+        for NewPeer {
+            host,
+            link,
+            received,
+        } in arrived
+        {
+            self.peers.insert(host, Peer::new(link, &received));
+            self.read_peer(host);
+        }
     }
 
     pub(super) fn read_peer(&mut self, host: u32) {
-        let now = Instant::now();
-        let (messages, open) = match &mut self.place {
-            Place::Leads { peers, .. } => match peers.get_mut(&host) {
-                Some(peer) => peer.read(now),
-                None => return,
-            },
-            Place::Joins {
-                peer: Some(peer), ..
-            } => peer.read(now),
-            _ => return,
+        let Some(peer) = self.peers.get_mut(&host) else {
+            return;
         };
-        let leads = matches!(self.place, Place::Leads { .. });
+        let (messages, open) = peer.read();
         for message in messages {
-            if leads {
-                self.hear(host, message);
-            } else {
-                self.follow_leader(message);
+            match message {
+                message if self.leader.is_some() => self.lead(host, message),
+                PeerMessage::Request(request) => self.obey_leader(request),
+                PeerMessage::Event(_) => {}
             }
         }
         if !open {
@@ -69,147 +82,142 @@ impl Keeper {
     }
 
     pub(super) fn peer_is_gone(&mut self, host: u32, loss: Loss) {
-        let was_there = match &mut self.place {
-            Place::Leads { peers, .. } => peers.remove(&host).is_some(),
-            Place::Joins { peer, .. } => peer.take().is_some(),
-            _ => false,
-        };
-        match &mut self.place {
-            Place::Leads { leader, .. } if was_there => {
-                let decision = leader.lost(host, loss);
-                self.apply(decision);
-            }
-            Place::Joins { .. } if was_there => {
-                let patience = self.patience();
-                let pause = self.paused.filter(|(_, at)| at.elapsed() < patience);
-                let ending = match pause {
-                    Some((time, _)) => Ending::paused(time),
-                    None => Ending::lost(host, loss),
-                };
-                self.end(false, ending);
-            }
-            _ => {}
+        if self.peers.remove(&host).is_none() {
+            return;
         }
+        if let Some(leader) = &mut self.leader {
+            let steps = leader.job.host_lost(host, loss);
+            return self.take(steps);
+        }
+        let patience = self.patience();
+        let pause = self.paused.filter(|(_, at)| at.elapsed() < patience);
+        let ending = match pause {
+            Some((time, _)) => Ending::paused(time),
+            None => Ending::lost(host, loss),
+        };
+        self.end(self.end_for(ending));
     }
 
     /// This keeper did not run for so long that others may have taken it for gone.
     pub(super) fn was_paused(&mut self, time: Duration) {
-        let now = Instant::now();
+        let (now, patience) = (Instant::now(), self.patience());
         self.paused = Some((time, now));
-        if let Place::Leads { leader, .. } = &mut self.place {
-            leader.paused(time, now);
+        if let Some(leader) = &mut self.leader {
+            leader.job.paused(time, now, patience);
         }
     }
 
-    /// Handles a message to the leader.
-    fn hear(&mut self, host: u32, message: PeerMessage) {
-        let Place::Leads { leader, .. } = &mut self.place else {
+    /// Handles a message to the leader, which this keeper is.
+    fn lead(&mut self, host: u32, message: PeerMessage) {
+        let Some(leader) = &mut self.leader else {
             return;
         };
-        let now = Instant::now();
-        let decision = match message {
-            PeerMessage::Member { role, awaited } => leader.member(host, role, awaited),
-            PeerMessage::Joined => leader.joined(host, now),
-            PeerMessage::Listening { index } => leader.listening(host, index),
-            PeerMessage::Exited { index, exit } => leader.exited(host, index, exit, now),
-            PeerMessage::Lost { loss } => leader.lost(host, loss),
-            PeerMessage::ServersEnded(ended) => leader.servers_ended(ended.failure),
-            PeerMessage::Stop {
-                signal: Some(signal),
-            } => leader.stop(host, signal, now),
-            PeerMessage::Stop { signal: None } => leader.end(now),
-            PeerMessage::Kill => {
-                let decisions = leader.kill(now);
-                return self.apply_all(decisions);
+        let (job, now) = (&mut leader.job, Instant::now());
+        let steps = match message {
+            PeerMessage::Event(Event::Ready) => {
+                let was_awaited = leader.awaited.remove(&host);
+                if !was_awaited || !leader.awaited.is_empty() || job.ending().is_some() {
+                    return;
+                }
+                job.begin(now);
+                vec![Step::Send(Request::Start(Start::default()))]
             }
-            PeerMessage::Raised { index, exception } => leader.raised(host, index, exception),
-            PeerMessage::Idle { for_ms } => {
-                let decisions = leader.idle(host, Duration::from_millis(for_ms));
-                return self.apply_all(decisions);
+            PeerMessage::Event(event) => job.event(host, &event, now),
+            PeerMessage::Request(order @ (Request::End(_) | Request::Kill)) => {
+                job.order(&order, now)
             }
-            PeerMessage::Moves(moves) => {
-                let decisions = leader.moves(host, moves);
-                return self.apply_all(decisions);
-            }
-            PeerMessage::Stands { number, idle_ms } => {
-                let decisions = leader.stands(host, number, Duration::from_millis(idle_ms));
-                return self.apply_all(decisions);
-            }
-            PeerMessage::Alive => None,
-            PeerMessage::Begin | PeerMessage::End { .. } | PeerMessage::Stand { .. } => {
-                leader.lost(host, "it speaks as the leader of the job".into())
-            }
+            PeerMessage::Request(Request::Alive) => return,
+            PeerMessage::Request(_) => job.host_lost(host, "it speaks as the leader of the job"),
         };
-        self.apply(decision);
+        self.take(steps);
     }
 
-    fn apply_all(&mut self, decisions: Vec<Decision>) {
-        for decision in decisions {
-            self.apply(Some(decision));
-        }
-    }
-
-    /// Applies the leader's decision on all hosts.
-    pub(super) fn apply(&mut self, decision: Option<Decision>) {
-        let Some(decision) = decision else { return };
-        let message = match decision {
-            Decision::Begin => PeerMessage::Begin,
-            Decision::End { stacks, ending } => PeerMessage::End { stacks, ending },
-            Decision::Kill => PeerMessage::Kill,
-            Decision::Ask(number) => PeerMessage::Stand { number },
-            Decision::Stalled(stalled) => return self.note(Event::Stalled(stalled)),
-            Decision::Resumed(resumed) => return self.note(Event::Resumed(resumed)),
+    pub(super) fn check_limits(&mut self, now: Instant) {
+        let own = self.own_host();
+        let Some(Leader {
+            job,
+            awaited,
+            join_until,
+            ..
+        }) = &mut self.leader
+        else {
+            return;
         };
-        if let Place::Leads { peers, .. } = &mut self.place {
-            peers.values_mut().for_each(|peer| peer.tell(&message));
-        }
-        self.follow_leader(message);
+        let steps = match awaited.len() {
+            0 => {
+                let action = job.tick(now);
+                job.steps(action)
+            }
+            missing if now >= *join_until => {
+                let hosts = self.job.as_ref().map_or(0, |job| job.hosts);
+                let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+                let joined = hosts.saturating_sub(missing);
+                job.host_lost(own, Loss::NotJoined { joined, hosts })
+            }
+            _ => return,
+        };
+        self.take(steps);
     }
 
-    /// Obeys the leader on this host.
-    fn follow_leader(&mut self, message: PeerMessage) {
-        match message {
-            PeerMessage::Begin => {
-                if let Some(start) = self
-                    .start
-                    .clone()
-                    .filter(|_| self.ending.is_none() && !self.supervisor.started)
-                {
-                    self.supervisor.started = true;
-                    self.supervisor.ask(&Request::Start(start));
+    /// Does on all hosts what the leader has decided.
+    fn take(&mut self, steps: Vec<Step>) {
+        for step in steps {
+            match step {
+                Step::Note(event) => self.note(event),
+                Step::Send(request) => {
+                    self.send_to_peers(&request.clone().into());
+                    self.obey_leader(request);
                 }
             }
-            PeerMessage::End { stacks, ending } => self.end(stacks, ending),
-            PeerMessage::Kill => self.supervisor.ask(&Request::Kill),
-            PeerMessage::Stand { number } if self.ending.is_none() => {
-                self.supervisor.ask(&Request::Stand(Stand { number }));
+        }
+    }
+
+    /// Does on this host what the leader has decided.
+    fn obey_leader(&mut self, request: Request) {
+        match (request, &self.start) {
+            (Request::Start(_), Some(start))
+                if self.ending.is_none() && !self.supervisor.started =>
+            {
+                self.supervisor.started = true;
+                self.supervisor.ask(&Request::Start(start.clone()));
+            }
+            (Request::End(end), _) => self.end(end),
+            (Request::Kill, _) => self.supervisor.ask(&Request::Kill),
+            (Request::Stand(stand), _) if self.ending.is_none() => {
+                self.supervisor.ask(&Request::Stand(stand));
             }
             _ => {}
         }
     }
 
+    pub(super) fn end_for(&self, ending: Ending) -> End {
+        End {
+            grace_ms: self.job.as_ref().map_or(0, |job| job.grace_ms),
+            stacks: false,
+            ending,
+        }
+    }
+
     /// Ends the job on this host; only the first cause counts.
-    fn end(&mut self, stacks: bool, ending: Ending) {
+    fn end(&mut self, end: End) {
         if self.ending.is_some() {
             return;
         }
-        self.ending = Some(ending.clone());
+        self.ending = Some(end.ending.clone());
         if self.start.is_none() {
             return;
         }
         if !self.supervisor.started {
-            return self.end_before_start(ending);
+            return self.end_before_start(end.ending);
         }
-        self.note(Event::Ending(ending));
-        let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
-        self.supervisor.ask(&Request::End(End { grace_ms, stacks }));
+        self.note(Event::Ending(end.ending.clone()));
+        self.supervisor.ask(&Request::End(end));
     }
 
     /// Ends the job before anything was started.
     pub(super) fn end_before_start(&mut self, ending: Ending) {
         self.note(Event::Ending(ending));
         self.note(Event::Over(Over { survivors: 0 }));
-        self.supervisor.over = true;
         self.supervisor.requests.close();
         self.over = Some(Instant::now());
     }

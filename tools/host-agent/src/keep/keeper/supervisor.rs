@@ -3,13 +3,11 @@
 
 use super::state::Keeper;
 use crate::processes;
-use job::{Exit, Loss};
 use std::io::Write;
 use std::time::{Duration, Instant};
-use wire::Event;
 use wire::codec::{self, Message};
-use wire::keep::PeerMessage;
-use wire::supervise::{Exited, Output, Over};
+use wire::supervise::{Output, Over};
+use wire::{Event, Failure};
 
 /// How long a guardian may take beyond the grace, for KILL and the removal of shared memory.
 const GUARDIAN_LIMIT: Duration = Duration::from_secs(15);
@@ -17,11 +15,13 @@ const GUARDIAN_LIMIT: Duration = Duration::from_secs(15);
 impl Keeper {
     pub(super) fn read_supervisor(&mut self) {
         self.supervisor.events.read();
-        self.supervisor.heard = Instant::now();
+        self.supervisor.received = Instant::now();
         loop {
             match self.supervisor.events.next::<Event>() {
                 Ok(Some(message)) if self.start.is_some() => self.happened(message),
-                Ok(Some(message)) => self.hand_back(&message),
+                Ok(Some(Message { head, body })) => {
+                    self.launcher_out.send(&codec::encode(&head, &body));
+                }
                 Ok(None) => break,
                 Err(_) => return self.supervisor_is_gone(),
             }
@@ -31,83 +31,25 @@ impl Keeper {
         }
     }
 
-    fn hand_back(&mut self, message: &Message<Event>) {
-        self.launcher_out
-            .send(&codec::encode(&message.head, &message.body));
-        if matches!(message.head, Event::Done | Event::Failed(_)) {
-            self.unanswered = self.unanswered.saturating_sub(1);
-            self.serve();
-        }
-    }
-
     fn happened(&mut self, Message { head, body }: Message<Event>) {
         match &head {
             Event::Output(output) => return self.write_log(output, &body),
-            Event::Failed(failure) => {
-                let loss = Loss::Other(failure.problem.clone());
-                return self.tell(PeerMessage::Lost { loss });
-            }
+            Event::Stack(_) => return self.note(head),
             Event::Started(_)
             | Event::Listening(_)
             | Event::Exited(_)
             | Event::ShmRemoved(_)
             | Event::ServersEnded(_)
-            | Event::Stack(_)
             | Event::Stands(_)
-            | Event::Raised(_)
-            | Event::Over(_) => {
+            | Event::Raised(_) => self.note(head.clone()),
+            Event::Over(_) => {
                 self.note(head.clone());
+                self.over = Some(Instant::now());
             }
-            Event::Idle(_) | Event::Moves(_) => {}
+            Event::Idle(_) | Event::Moves(_) | Event::Failed(_) => {}
             _ => return,
         }
-        self.tell_leader(head);
-    }
-
-    /// Reports to the leader what matters for its decisions.
-    fn tell_leader(&mut self, head: Event) {
-        match head {
-            Event::Listening(listening) => self.tell(PeerMessage::Listening {
-                index: listening.index,
-            }),
-            Event::Exited(exited) => {
-                self.tell(PeerMessage::Exited {
-                    index: exited.index,
-                    exit: exit_of(&exited),
-                });
-            }
-            Event::Idle(idle) => self.tell(PeerMessage::Idle {
-                for_ms: idle.for_ms,
-            }),
-            Event::Moves(moves) => self.tell(PeerMessage::Moves(moves)),
-            Event::Stands(stands) => self.tell(PeerMessage::Stands {
-                number: stands.number,
-                idle_ms: stands.idle_ms,
-            }),
-            Event::Raised(raised) => {
-                let fails = self
-                    .start
-                    .as_ref()
-                    .is_some_and(|start| start.fail_on_exception);
-                if fails && raised.left_script.unwrap_or(true) {
-                    self.tell(PeerMessage::Raised {
-                        index: raised.index,
-                        exception: raised.exception,
-                    });
-                }
-            }
-            Event::ServersEnded(ended) => self.tell(PeerMessage::ServersEnded(ended)),
-            Event::Over(_) => {
-                self.supervisor.over = true;
-                self.over = Some(Instant::now());
-                if self.ending.is_none() {
-                    self.tell(PeerMessage::Lost {
-                        loss: Loss::SupervisorGone,
-                    });
-                }
-            }
-            _ => {}
-        }
+        self.report(head);
     }
 
     /// Writes to a log. If the disk is full, the job goes on without it.
@@ -121,53 +63,49 @@ impl Keeper {
         }
     }
 
-    pub(super) fn note(&mut self, event: Event) {
-        if let Some(files) = &mut self.files {
-            files.journal.note(event);
-        }
-    }
-
     /// The supervising agent is gone; its guardian ends what it had.
     fn supervisor_is_gone(&mut self) {
         self.supervisor.requests.close();
         if self.start.is_none() {
             // the launcher notices by our end
             self.launcher = None;
-        } else if !self.supervisor.over && self.supervisor.gone.is_none() {
+        } else if self.over.is_none() && self.supervisor.gone.is_none() {
             self.supervisor.gone = Some(Instant::now());
-            if self.ending.is_none() {
-                self.tell(PeerMessage::Lost {
-                    loss: Loss::SupervisorGone,
-                });
-            }
+            self.report_gone_supervisor();
             self.await_guardian();
         }
     }
 
+    fn report_gone_supervisor(&mut self) {
+        let problem = "the agent that supervised its processes is gone";
+        self.report(Event::Failed(Failure::new(problem)));
+    }
+
+    /// Checks whether the agent that supervises has ended, or gives no sign of life.
+    pub(super) fn check_supervisor(&mut self, now: Instant) {
+        let supervisor = &self.supervisor;
+        let is_silent = now >= supervisor.received + self.patience();
+        if supervisor.started && self.over.is_none() && is_silent {
+            self.report_gone_supervisor();
+        }
+        self.await_guardian();
+    }
+
     /// Once the guardian of a supervisor that is gone has ended too, or takes too long, counts what
     /// is left of the job.
-    pub(super) fn await_guardian(&mut self) {
+    fn await_guardian(&mut self) {
         let (Some(since), Some(job)) = (self.supervisor.gone, &self.job) else {
             return;
         };
         let limit = Duration::from_millis(job.grace_ms) + GUARDIAN_LIMIT;
         let has_ended = !matches!(self.supervisor.child.try_wait(), Ok(None));
-        if self.supervisor.over || !has_ended && since.elapsed() < limit {
+        if self.over.is_some() || !has_ended && since.elapsed() < limit {
             return;
         }
         let left = processes::find_by_token(&job.token).len();
-        self.supervisor.over = true;
         self.note(Event::Over(Over {
             survivors: u32::try_from(left).unwrap_or(u32::MAX),
         }));
         self.over = Some(Instant::now());
-    }
-}
-
-fn exit_of(exited: &Exited) -> Exit {
-    Exit {
-        status: exited.status,
-        reaped: exited.reaped,
-        out_of_memory: exited.oom,
     }
 }

@@ -17,16 +17,16 @@ const LIMITS: Limits = Limits {
 };
 
 /// A keeper that was admitted.
-pub struct NewGuest {
+pub struct NewPeer {
     pub host: u32,
     pub link: Link,
     /// The bytes that came with the proof of its key.
-    pub said: Vec<u8>,
+    pub received: Vec<u8>,
 }
 
 /// The listening side of the leader.
 #[derive(Debug)]
-pub struct GuestListener {
+pub struct PeerListener {
     admission: Admission<Greeting>,
     port: u16,
     /// The host that has each key. A host that has come is removed.
@@ -35,11 +35,11 @@ pub struct GuestListener {
     guests: Option<Guests>,
 }
 
-impl GuestListener {
+impl PeerListener {
     /// Listens at this host's address, on a port that the system chooses.
-    pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<GuestListener> {
+    pub fn open(address: Ipv4Addr, identity: Identity) -> io::Result<PeerListener> {
         let listener = TcpListener::bind(SocketAddr::from((address, 0)))?;
-        Ok(GuestListener {
+        Ok(PeerListener {
             port: listener.local_addr()?.port(),
             admission: Admission::new(vec![listener], LIMITS)?,
             awaited: BTreeMap::new(),
@@ -64,7 +64,7 @@ impl GuestListener {
     }
 
     /// Serves the port, without waiting; returns the keepers that were admitted.
-    pub fn turn(&mut self) -> Vec<NewGuest> {
+    pub fn turn(&mut self) -> Vec<NewPeer> {
         let (guests, identity, awaited) = (&mut self.guests, &self.identity, &mut self.awaited);
         let outcomes = self.admission.turn(|stream| {
             let keys = || Guests::new(identity, awaited.keys().copied().collect());
@@ -82,17 +82,17 @@ impl GuestListener {
             .filter_map(|Greeting { link, received, .. }| {
                 // a second keeper with the same key is not admitted
                 let host = awaited.remove(&link.peer()?)?;
-                Some(NewGuest {
+                Some(NewPeer {
                     host,
                     link,
-                    said: received,
+                    received,
                 })
             })
             .collect()
     }
 }
 
-impl AsFd for GuestListener {
+impl AsFd for PeerListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.admission.as_fd()
     }
@@ -107,10 +107,10 @@ mod tests {
 
     /// Serves the door until one arrives, or for a moment.
     fn serve(
-        door: &mut GuestListener,
+        door: &mut PeerListener,
         client: Option<&mut Link>,
         limit: Duration,
-    ) -> Option<NewGuest> {
+    ) -> Option<NewPeer> {
         let (until, mut client) = (Instant::now() + limit, client);
         while Instant::now() < until {
             if let Some(arrived) = door.turn().pop() {
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn who_was_told_of_is_let_in_once_and_nobody_else() {
         let own = Identity::new().unwrap();
-        let mut door = GuestListener::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
+        let mut door = PeerListener::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
         let (guest, stranger) = (Identity::new().unwrap(), Identity::new().unwrap());
         door.expect(7, guest.public_key());
         let address = (Ipv4Addr::LOCALHOST, door.port());

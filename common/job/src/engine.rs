@@ -1,0 +1,314 @@
+//! What hosts report about a job goes in, and what is to be done comes out. A launcher that stays
+//! attached runs this for its job, and so does the keeper of the first host for a job that its
+//! launcher has left.
+
+use crate::machine::Job;
+use crate::model::Action;
+use crate::stall::{StallStep, StallWatch};
+use std::time::{Duration, Instant};
+use wire::ending::{Exit, Loss};
+use wire::keep::{Resumed, Stalled};
+use wire::supervise::{End, Exited, Moves, Raised, Stand};
+use wire::{Event, Request};
+
+const SIGTERM: i32 = 15;
+
+/// What the owner of the job does next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// It sends this to the agents of all hosts.
+    Send(Request),
+    /// It notes that the job stalls ([`Event::Stalled`]) or moves again ([`Event::Resumed`]).
+    Note(Event),
+}
+
+impl Job {
+    /// A host reports this about its processes.
+    pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
+        let index = match event {
+            Event::Started(started) => Some(started.index),
+            Event::Listening(listening) => Some(listening.index),
+            Event::Exited(exited) => Some(exited.index),
+            Event::Raised(raised) => Some(raised.index),
+            _ => None,
+        };
+        let id = (host, index.unwrap_or_default());
+        if index.is_some() && !self.has(id) {
+            return self.host_lost(host, "it told of a process that it does not have");
+        }
+        let action = match event {
+            Event::Started(_) => {
+                self.started(id);
+                None
+            }
+            Event::Listening(_) => {
+                self.listening(id);
+                None
+            }
+            Event::Exited(exited) => self.exited(id, exit_of(exited), now),
+            Event::Raised(raised) if self.has_failed(raised) => {
+                self.raised(id, raised.exception.clone())
+            }
+            Event::ServersEnded(ended) => self.servers_ended(ended.failure.clone()),
+            Event::Idle(idle) => {
+                return self.watch(|watch| watch.idle(host, Duration::from_millis(idle.for_ms)));
+            }
+            Event::Moves(moves) => return self.moves(host, *moves),
+            Event::Stands(stands) => {
+                let idle = Duration::from_millis(stands.idle_ms);
+                return self.watch(|watch| watch.answered(host, stands.number, idle));
+            }
+            Event::Over(_) => {
+                return self.host_lost(host, "the job was ended there by someone else");
+            }
+            Event::Failed(failure) => return self.host_lost(host, failure.problem.clone()),
+            _ => None,
+        };
+        self.steps(action)
+    }
+
+    /// A host is lost, or has ended its part of the job.
+    pub fn host_lost(&mut self, host: u32, why: impl Into<Loss>) -> Vec<Step> {
+        let mut steps = self.watch(|watch| watch.gone(host));
+        let action = self.lost(host, why);
+        steps.extend(self.steps(action));
+        steps
+    }
+
+    /// Somebody on a host that does not decide wants the job to end, or to end at once.
+    pub fn order(&mut self, order: &Request, now: Instant) -> Vec<Step> {
+        // the second of two hosts that are told to end the job is not impatient
+        let action = self.ending().is_none().then(|| self.signal(SIGTERM, now));
+        let mut steps = self.steps(action.flatten());
+        steps.extend((*order == Request::Kill).then_some(Step::Send(Request::Kill)));
+        steps
+    }
+
+    /// The steps by which an action is taken.
+    pub fn steps(&self, action: Option<Action>) -> Vec<Step> {
+        let request = |action| match action {
+            Action::Kill => Request::Kill,
+            Action::End | Action::EndWithStacks => Request::End(End {
+                grace_ms: record::term::millis(self.rules.grace),
+                stacks: action == Action::EndWithStacks,
+                ending: self.ending().cloned().unwrap_or_default(),
+            }),
+        };
+        action.map(request).map(Step::Send).into_iter().collect()
+    }
+
+    fn has_failed(&self, raised: &Raised) -> bool {
+        self.rules.fail_on_exception && raised.left_script.unwrap_or(true)
+    }
+
+    fn moves(&mut self, host: u32, moves: Moves) -> Vec<Step> {
+        let step = self.stall.as_mut().and_then(|watch| watch.moves(host));
+        // a job that is being ended moves too
+        if step.is_none() || self.ending().is_some() {
+            return Vec::new();
+        }
+        vec![Step::Note(Event::Resumed(Resumed { host, moves }))]
+    }
+
+    fn watch(&mut self, report: impl FnOnce(&mut StallWatch) -> Option<StallStep>) -> Vec<Step> {
+        let step = self.stall.as_mut().and_then(report);
+        match (step, self.rules.stall) {
+            _ if self.ending().is_some() => Vec::new(),
+            (Some(StallStep::Ask(number)), _) => {
+                vec![Step::Send(Request::Stand(Stand { number }))]
+            }
+            (Some(StallStep::Stalled { number, silent }), Some(rule)) => {
+                let action = rule.ends.then(|| self.stalled(rule.limit)).flatten();
+                let found = Step::Note(Event::Stalled(Stalled {
+                    number,
+                    silent_ms: record::term::millis(silent),
+                    ends: rule.ends,
+                }));
+                [found].into_iter().chain(self.steps(action)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn exit_of(exited: &Exited) -> Exit {
+    Exit {
+        status: exited.status,
+        reaped: exited.reaped,
+        out_of_memory: exited.oom,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Mode;
+    use record::Role;
+    use wire::Failure as Problem;
+    use wire::ending::ExitStatus::{self, Code, Signal};
+    use wire::ending::{Cause, Ending, Failure, Limit, Reason, Rules, StallRule};
+    use wire::keep::Member;
+    use wire::supervise::{Idle, Listening, Over, Stands};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Two hosts with a server and a trainer each.
+    fn begun() -> (Job, Instant) {
+        let stall = StallRule {
+            limit: MINUTE,
+            ends: true,
+        };
+        let rules = Rules {
+            limits: vec![Limit::Start(MINUTE)],
+            stall: Some(stall),
+            fail_on_exception: true,
+            grace: Duration::from_secs(2),
+        };
+        let server = Member {
+            role: Role::Server,
+            awaited: true,
+        };
+        let trainer = Member {
+            role: Role::Trainer,
+            awaited: false,
+        };
+        let hosts = [4, 1].map(|host| (host, vec![server, trainer]));
+        let now = Instant::now();
+        (Job::new(Mode::Deciding, hosts, rules, now), now)
+    }
+
+    fn end(cause: Option<Cause>, failure: Option<Failure>) -> Step {
+        Step::Send(Request::End(End {
+            grace_ms: 2000,
+            stacks: false,
+            ending: Ending { cause, failure },
+        }))
+    }
+
+    fn exited(index: u32, status: ExitStatus) -> Event {
+        Event::Exited(Exited {
+            index,
+            status,
+            core: false,
+            cpu_s: 0.0,
+            max_rss_bytes: 0,
+            oom: false,
+            reaped: false,
+            job_reaped: false,
+        })
+    }
+
+    fn raised(index: u32, left_script: Option<bool>) -> Event {
+        Event::Raised(Raised {
+            index,
+            exception: "E: 1".to_owned(),
+            silent_ms: 0,
+            left_script,
+            frames: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_job() {
+        let failed = |reason| {
+            let failure = Failure {
+                host: 4,
+                index: Some(1),
+                reason,
+            };
+            vec![end(Some(Cause::Process), Some(failure))]
+        };
+        let lost = |why: &str| {
+            let Ending { cause, failure } = Ending::lost(4, why.into());
+            vec![end(cause, failure)]
+        };
+        let table = [
+            (
+                exited(1, Signal(9)),
+                failed(Reason::Ended(Signal(9).into())),
+            ),
+            (raised(1, None), failed(Reason::Raised("E: 1".to_owned()))),
+            (raised(1, Some(false)), vec![]),
+            (Event::Failed(Problem::new("gone")), lost("gone")),
+            (
+                Event::Over(Over { survivors: 0 }),
+                lost("the job was ended there by someone else"),
+            ),
+        ];
+        for (event, expected) in table {
+            let (mut job, now) = begun();
+            assert_eq!(job.event(4, &event, now), expected, "{event:?}");
+            if !expected.is_empty() {
+                assert_eq!(job.event(1, &exited(1, Code(1)), now), []);
+                assert_eq!(job.host_lost(1, Loss::KeeperGone), []);
+            }
+        }
+    }
+
+    #[test]
+    fn all_ended_well() {
+        let (mut job, now) = begun();
+        for (host, index) in [(1, 0), (4, 1), (1, 1)] {
+            assert_eq!(job.event(host, &exited(index, Code(0)), now), []);
+        }
+        assert_eq!(job.event(4, &exited(0, Code(0)), now), [end(None, None)]);
+    }
+
+    #[test]
+    fn a_job_that_stalls_is_asked_about_and_ended() {
+        let (mut job, now) = begun();
+        let idle = Event::Idle(Idle { for_ms: 60_000 });
+        let stands = Event::Stands(Stands {
+            number: 1,
+            idle_ms: 60_000,
+            stopped: Vec::new(),
+        });
+        assert_eq!(job.event(1, &idle, now), []);
+        let ask = Step::Send(Request::Stand(Stand { number: 1 }));
+        assert_eq!(job.event(4, &idle, now), [ask]);
+        assert_eq!(job.event(4, &stands, now), []);
+        let stalled = Step::Note(Event::Stalled(Stalled {
+            number: 1,
+            silent_ms: 60_000,
+            ends: true,
+        }));
+        let steps = [stalled, end(Some(Cause::Stalled(MINUTE)), None)];
+        assert_eq!(job.event(1, &stands, now), steps);
+        let moves = Event::Moves(Moves::default());
+        assert_eq!(job.event(1, &moves, now), [], "it is ending");
+    }
+
+    #[test]
+    fn a_host_speaks_for_its_own_processes_alone() {
+        let table = [
+            (4, raised(2, None)),
+            (4, exited(2, Code(0))),
+            (1, Event::Listening(Listening { index: 7 })),
+            (9, exited(0, Code(0))),
+            (4, exited(u32::MAX, Code(0))),
+        ];
+        for (host, event) in table {
+            let (mut job, now) = begun();
+            job.event(host, &event, now);
+            let failure = job.failure().unwrap();
+            assert_eq!((failure.host, failure.index), (host, None), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn one_order_to_all_hosts_is_one_and_kill_comes_behind_the_end() {
+        let order = Request::End(End {
+            grace_ms: 0,
+            stacks: false,
+            ending: Ending::default(),
+        });
+        let ended = end(Some(Cause::Signal(15)), None);
+        let kill = Step::Send(Request::Kill);
+        let (mut job, now) = begun();
+        assert_eq!(job.order(&order, now), std::slice::from_ref(&ended));
+        assert_eq!(job.order(&order, now + MINUTE), []);
+        assert_eq!(job.order(&Request::Kill, now), std::slice::from_ref(&kill));
+        let (mut job, now) = begun();
+        assert_eq!(job.order(&Request::Kill, now), [ended, kill]);
+    }
+}
