@@ -7,6 +7,7 @@
 
 use crate::blocks::{self, AHEAD};
 use crate::chain::{self, Action, Chain, Rank, Source as From};
+use crate::compression::Compression;
 use crate::context::PushContext;
 use crate::feed::{self, small};
 use crate::plan::{self, Delivery, Source, key};
@@ -32,10 +33,6 @@ use wire::files::{BLOCK, Begin, FileEvent, FileRequest, HandOn, Hex, PIECES_AT_O
 
 /// How often a thread checks what others want of its host.
 const TURN: Duration = Duration::from_millis(50);
-/// After how many bytes the decision to compress is made again.
-const ASKED: u64 = 32 << 20;
-/// How many bytes are sent uncompressed first, to measure the link.
-const PROBE: u64 = 4 << 20;
 
 /// One host of a chain.
 struct Member<'t, 'a> {
@@ -92,7 +89,7 @@ fn hand_on(
         return;
     };
     // a fault of the source is reported when the file is sent to each host
-    let Ok(file) = feed::open(path, delivery) else {
+    let Ok(file) = feed::open(delivery) else {
         return;
     };
     // each host can still get it from here
@@ -443,7 +440,7 @@ impl Relay<'_, '_, '_> {
             return;
         };
         // what was read before and after the change cannot be the same
-        if let Some(why) = feed::changed(self.path, self.members[place].delivery) {
+        if let Some(why) = feed::changed(self.members[place].delivery) {
             return self.fail(why);
         }
         let [it, other] = [place, from].map(|at| self.members[at].task.host.place());
@@ -476,7 +473,8 @@ impl Relay<'_, '_, '_> {
     /// Sends the host its missing parts, until it is left out.
     fn feed(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
         let missing = self.lock().chain.missing(place);
-        let mut packing = Packing::new(self.options.compress, self.now());
+        let mut compression = Compression::new(self.options.compress);
+        compression.begin(view.sent);
         let mut buffer = Vec::new();
         for (begin, end) in missing {
             let mut pieces = Pieces::new(&self.file, begin, end - begin);
@@ -489,39 +487,43 @@ impl Relay<'_, '_, '_> {
                         return Ok(());
                     }
                 };
-                let packed = !piece.is_zeros && packing.pays(&buffer);
-                let id = self.members[place].delivery.id;
-                let raw = std::mem::take(&mut buffer);
-                let (step, body) = blocks::request(id, &piece, raw, packed, Some(&self.signer));
-                buffer = body;
-                view.sent += buffer.len() as u64;
-                target.client.send_read(step, &mut buffer);
-                if !self.drain(place, target, view, AHEAD)?
-                    || (packing.wants_rate(view.sent)
-                        && !self.probe(place, target, view, &mut packing)?)
-                {
+                let client = &mut target.client;
+                let gone = view.sent.saturating_sub(client.pending());
+                let packed = !piece.is_zeros && compression.pays(&buffer, gone);
+                let to = (self.members[place].delivery.id, &piece);
+                let how = (packed, Some(&self.signer));
+                view.sent += blocks::send(client, &self.file, to, &mut buffer, how)?;
+                if !self.drain(place, target, view, AHEAD)? {
                     return Ok(());
+                }
+                if compression.wants_rate(view.sent) {
+                    if !self.wait_until_arrived(place, target, view)? {
+                        return Ok(());
+                    }
+                    compression.measure(view.sent);
                 }
             }
         }
         if !self.drain(place, target, view, 0)? {
             return Ok(());
         }
-        match feed::changed(self.path, self.members[place].delivery) {
+        if let Some(why) = target.client.source_fault() {
+            self.fail(why);
+            return Ok(());
+        }
+        match feed::changed(self.members[place].delivery) {
             Some(why) => self.fail(why),
             None => self.tell(|chain| chain.confirm(place)),
         }
         Ok(())
     }
 
-    /// Waits until the host has what was sent, which measures the link; returns whether the host is
-    /// still fed.
-    fn probe(
+    /// Waits until the host has what was sent; returns whether the host is still fed.
+    fn wait_until_arrived(
         &self,
         place: usize,
         target: &mut Target,
         view: &mut View,
-        packing: &mut Packing,
     ) -> Result<bool, HostFailure> {
         let number = target.client.sync();
         while view.synced < number {
@@ -530,7 +532,6 @@ impl Relay<'_, '_, '_> {
             }
             target.client.exchange(TURN)?;
         }
-        packing.measured(view.sent, self.now());
         Ok(true)
     }
 
@@ -598,49 +599,5 @@ impl Relay<'_, '_, '_> {
             }
             _ => target.client.send(FileRequest::Close { id }),
         }
-    }
-}
-
-/// Decides whether blocks are compressed.
-struct Packing {
-    wish: Option<bool>,
-    begun: Duration,
-    /// The measured rate of the link in bytes a second.
-    rate: Option<f64>,
-    packed: bool,
-    /// After how many bytes the decision is made again.
-    left: u64,
-}
-
-impl Packing {
-    fn new(wish: Option<bool>, now: Duration) -> Packing {
-        Packing {
-            wish,
-            begun: now,
-            rate: None,
-            packed: false,
-            left: 0,
-        }
-    }
-
-    fn wants_rate(&self, sent: u64) -> bool {
-        self.wish.is_none() && self.rate.is_none() && sent >= PROBE
-    }
-
-    fn measured(&mut self, sent: u64, now: Duration) {
-        let took = now.saturating_sub(self.begun).as_secs_f64().max(1e-6);
-        self.rate = Some(sent as f64 / took);
-    }
-
-    fn pays(&mut self, raw: &[u8]) -> bool {
-        let (None, Some(rate)) = (self.wish, self.rate) else {
-            return self.wish.unwrap_or(false);
-        };
-        if self.left < raw.len() as u64 {
-            self.left = ASKED;
-            self.packed = push::shrinks_enough(raw, rate);
-        }
-        self.left -= raw.len() as u64;
-        self.packed
     }
 }

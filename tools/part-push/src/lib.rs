@@ -5,6 +5,7 @@ mod act;
 mod args;
 mod blocks;
 pub mod chain;
+mod compression;
 mod context;
 mod feed;
 mod hand_on;

@@ -60,20 +60,6 @@ impl Delivery {
     }
 }
 
-/// After how many bytes the decision to compress is made again.
-const BATCH_BYTES: u64 = 64 << 20;
-/// After how many files the decision to compress is made again.
-const BATCH_FILES: usize = 4000;
-
-/// What is sent in one go.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Job<D> {
-    /// Small files, many in a message.
-    Batch(Vec<D>),
-    /// One file, in blocks.
-    Large(D),
-}
-
 /// The deliveries to these hosts, in the order of hosts and files. All of them must be below the
 /// workspace, if it is known.
 pub fn deliveries(
@@ -207,28 +193,6 @@ pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     refused
 }
 
-/// Groups small files, and leaves large ones alone.
-pub fn jobs<'a>(deliveries: &[&'a Delivery]) -> Vec<Job<&'a Delivery>> {
-    let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
-        deliveries.iter().partition(|delivery| is_small(delivery));
-    let mut jobs = Vec::new();
-    let (mut batch, mut bytes) = (Vec::new(), 0);
-    for delivery in small {
-        if !batch.is_empty() && (bytes + delivery.bytes > BATCH_BYTES || batch.len() == BATCH_FILES)
-        {
-            jobs.push(Job::Batch(std::mem::take(&mut batch)));
-            bytes = 0;
-        }
-        batch.push(delivery);
-        bytes += delivery.bytes;
-    }
-    if !batch.is_empty() {
-        jobs.push(Job::Batch(batch));
-    }
-    jobs.extend(large.into_iter().map(Job::Large));
-    jobs
-}
-
 /// Whether a file travels in one message with others.
 pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= SMALL
@@ -294,7 +258,6 @@ pub fn is_sure(delivery: &Delivery) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::files::BLOCK;
 
     impl Delivery {
         /// One that the tests change.
@@ -431,31 +394,6 @@ mod tests {
         };
         assert!(matches!(source("/w/a/"), Ok((dst, Source::Folder)) if dst.as_os_str() == "/w/a"));
         assert!(matches!(source("/w/a"), Ok((_, Source::There))));
-    }
-
-    #[test]
-    fn small_files_travel_together() {
-        let file = |id, bytes| Delivery {
-            id,
-            bytes,
-            ..delivery("/w/a")
-        };
-        let files = [file(0, 1), file(1, BLOCK + 1), file(2, BLOCK), file(3, 0)];
-        let ids = |jobs: Vec<Job<&Delivery>>| -> Vec<Job<Vec<u32>>> {
-            let id = |delivery: &Delivery| delivery.id;
-            let ids = jobs.into_iter().map(|job| match job {
-                Job::Batch(batch) => Job::Batch(vec![batch.into_iter().map(id).collect()]),
-                Job::Large(one) => Job::Large(vec![id(one)]),
-            });
-            ids.collect()
-        };
-        let all: Vec<&Delivery> = files.iter().collect();
-        assert_eq!(
-            ids(jobs(&all)),
-            [Job::Batch(vec![vec![0, 2, 3]]), Job::Large(vec![1])]
-        );
-        let many: Vec<Delivery> = (0..130).map(|id| file(id, BLOCK)).collect();
-        assert_eq!(jobs(&many.iter().collect::<Vec<_>>()).len(), 3);
     }
 
     #[test]
