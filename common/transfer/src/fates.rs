@@ -1,6 +1,6 @@
 //! What becomes of each file that goes to a host or comes from it: one state, in one place.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 /// What is known of a file on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +40,6 @@ impl Fates {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Fate>> {
-        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn place(&self, one: &impl Numbered) -> usize {
         let place = one.number().checked_sub(self.first);
         place
@@ -53,7 +49,8 @@ impl Fates {
 
     /// What is known of one; of another host's, that it is told.
     pub fn of(&self, one: &impl Numbered) -> Fate {
-        self.lock()
+        self.fates
+            .lock()
             .get(self.place(one))
             .cloned()
             .unwrap_or(Fate::Reported)
@@ -61,7 +58,7 @@ impl Fates {
 
     /// Something else is known. What was told or refused stays so.
     pub fn set(&self, one: &impl Numbered, fate: Fate) {
-        if let Some(known) = self.lock().get_mut(self.place(one))
+        if let Some(known) = self.fates.lock().get_mut(self.place(one))
             && !matches!(known, Fate::Reported | Fate::Refused(_))
         {
             *known = fate;
@@ -71,24 +68,28 @@ impl Fates {
     /// The record of one is to be written; `false` if it was before. Whoever is told `true` writes
     /// it: a host that says the same thing twice is told of once.
     pub fn report(&self, one: &impl Numbered) -> bool {
-        let mut fates = self.lock();
+        let mut fates = self.fates.lock();
         let known = fates.get_mut(self.place(one));
         known.is_some_and(|known| std::mem::replace(known, Fate::Reported) != Fate::Reported)
     }
 
     /// How many have this fate.
     pub fn count(&self, fate: &Fate) -> usize {
-        self.lock().iter().filter(|known| *known == fate).count()
+        self.fates
+            .lock()
+            .iter()
+            .filter(|known| *known == fate)
+            .count()
     }
 
     /// Whether each has its record.
     pub fn are_reported(&self) -> bool {
-        self.lock().iter().all(|fate| *fate == Fate::Reported)
+        self.fates.lock().iter().all(|fate| *fate == Fate::Reported)
     }
 
     /// Those of these that have this fate.
     pub fn with<'a, T: Numbered>(&self, fate: &Fate, all: &[&'a T]) -> Vec<&'a T> {
-        let fates = self.lock();
+        let fates = self.fates.lock();
         let has = |one: &&&T| fates.get(self.place(**one)) == Some(fate);
         all.iter().filter(has).copied().collect()
     }

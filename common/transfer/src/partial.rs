@@ -14,11 +14,11 @@ use nix::fcntl::{FallocateFlags, OFlag, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Whence, lseek};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use wire::files::Fault;
 
 /// Parts that come in any order are noted after this many bytes; as many come again after a loss of
@@ -172,7 +172,7 @@ impl Partial {
         };
         let mut partial = Partial::new(file, names, bytes, keep);
         partial.room = room;
-        if !partial.lock().parts.is_beginning() {
+        if !partial.state.lock().parts.is_beginning() {
             partial.scatter()?;
         }
         Ok(partial)
@@ -198,13 +198,9 @@ impl Partial {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// From here on parts come in any order, from other writers too.
     pub fn scatter(&self) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.noted.is_none() {
             let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
             let mut lines = self.names.folder.open_file(&self.names.notes, flags)?;
@@ -223,7 +219,7 @@ impl Partial {
 
     /// The parts that are present.
     pub fn parts(&self) -> Parts {
-        self.lock().parts.clone()
+        self.state.lock().parts.clone()
     }
 
     /// The open file, from which its parts can be read, whatever name it has by now.
@@ -237,7 +233,7 @@ impl Partial {
             .checked_add(length)
             .filter(|end| *end <= self.bytes)
             .ok_or(Fault::OutOfOrder)?;
-        let state = self.lock();
+        let state = self.state.lock();
         if state.noted.is_none() && at != state.parts.first() {
             return Err(Fault::OutOfOrder);
         }
@@ -246,7 +242,7 @@ impl Partial {
 
     /// Takes the lock that is held while something is written; fails once nothing may be.
     fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
-        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        let closed = self.closed.read();
         if *closed {
             Err(Fault::OutOfOrder)
         } else {
@@ -303,7 +299,7 @@ impl Partial {
 
     /// Notes that a part has come. The notes are written now and then if parts come in any order.
     fn note(&self, at: u64, end: u64) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.parts.add(at, end);
         let Some(noted) = &mut state.noted else {
             return Ok(());
@@ -322,12 +318,16 @@ impl Partial {
 
     /// Writes all notes.
     pub fn flush(&self) -> io::Result<()> {
-        self.lock().noted.as_mut().map_or(Ok(()), Notes::flush)
+        self.state
+            .lock()
+            .noted
+            .as_mut()
+            .map_or(Ok(()), Notes::flush)
     }
 
     /// Stops all writers and writes the notes.
     pub fn close(&self) -> io::Result<()> {
-        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.closed.write() = true;
         if let Some(room) = &self.room {
             room.stop();
         }
@@ -338,7 +338,7 @@ impl Partial {
     pub fn finish(&self, (folder, dst): (&Folder, &OsStr), finish: Finish) -> Result<(), Fault> {
         self.close().map_err(|error| Fault::system(&error))?;
         let mut parts = self.parts();
-        if self.lock().noted.is_some() {
+        if self.state.lock().noted.is_some() {
             // together with what others wrote
             let text = self.names.read_notes();
             let text = text.map_err(|error| Fault::system(&error))?;

@@ -10,9 +10,10 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::sys::statvfs::{Statvfs, fstatvfs};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 
 /// How much the thread reserves at once: a quarter of a millisecond, for which a writer may have to
@@ -54,7 +55,7 @@ impl Room {
             }
             return Ok(Room(None));
         }
-        let mut last = lock(&LAST);
+        let mut last = LAST.lock();
         if let Some(last) = last.upgrade() {
             last.join();
         }
@@ -66,7 +67,7 @@ impl Room {
         });
         let one = Arc::clone(&reserving);
         let thread = Builder::new().spawn(move || one.reserve())?;
-        *lock(&reserving.thread) = Some(thread);
+        *reserving.thread.lock() = Some(thread);
         *last = Arc::downgrade(&reserving);
         Ok(Room(Some(reserving)))
     }
@@ -77,7 +78,7 @@ impl Room {
         let Some(reserving) = &self.0 else {
             return Ok(());
         };
-        let mut state = lock(&reserving.state);
+        let mut state = reserving.state.lock();
         if let Some(failed) = state.failed {
             return Err(failed.into());
         }
@@ -88,7 +89,7 @@ impl Room {
     /// No more room is reserved when this returns.
     pub(crate) fn stop(&self) {
         if let Some(reserving) = &self.0 {
-            lock(&reserving.state).left = Parts::default();
+            reserving.state.lock().left = Parts::default();
             reserving.join();
         }
     }
@@ -105,14 +106,14 @@ impl Reserving {
         while let Some((begin, end)) = self.next_slice() {
             if let Err(error) = reserve(&self.file, begin, end) {
                 let error = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-                lock(&self.state).failed = Some(error);
+                self.state.lock().failed = Some(error);
                 return;
             }
         }
     }
 
     fn next_slice(&self) -> Option<(u64, u64)> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let (begin, end) = *state.left.list().last()?;
         let slice = (begin.max(end.saturating_sub(SLICE)), end);
         state.left = state.left.without(&Parts::of(&[slice]));
@@ -121,14 +122,10 @@ impl Reserving {
 
     /// Waits until the thread has ended. Whoever else waits does so too.
     fn join(&self) {
-        if let Some(thread) = lock(&self.thread).take() {
+        if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How much an ordinary user may still write, in bytes; `None` if the file system has no size, as
@@ -206,7 +203,7 @@ mod tests {
         assert!(Room::take(&file, &Parts::default(), 1 << 60).is_err());
         room.fill(0, 10).unwrap();
         let state = &room.0.as_ref().unwrap().state;
-        lock(state).failed = Some(Errno::ENOSPC);
+        state.lock().failed = Some(Errno::ENOSPC);
         let error = room.fill(10, 20).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::ENOSPC as i32));
     }

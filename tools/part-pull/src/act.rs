@@ -5,6 +5,7 @@ use crate::giver::{self, Listed, Moved, Received, SourceHost};
 use crate::local;
 use crate::plan::{Item, WantedFile};
 use cli::progress::{ProgressDisplay, Route};
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -17,8 +18,8 @@ use remote::lanes::{Lanes, Streams};
 use remote::{self, Kind, Remote, Session};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::LARGE;
 use transfer::fates::{Fate, Fates};
@@ -156,11 +157,7 @@ impl Puller<'_> {
             faults: Mutex::default(),
         };
         if !board.human {
-            board
-                .out
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pass(stream);
+            board.out.lock().pass(stream);
         }
         let streams = Streams::wanted(args.streams, self.at_once, self.remote.is_ssh());
         let (wire, limit) = (args.wire.options(&args.connect), args.wire.limit());
@@ -180,11 +177,8 @@ impl Puller<'_> {
                 .for_each(|task| task.pull(&board, streams, &wire, &more));
         });
         board.show.end();
-        let out = board.out.into_inner();
-        let unwritten = out.unwrap_or_else(PoisonError::into_inner).fault();
-        let faults = board.faults.into_inner();
-        let mut faults = faults.unwrap_or_else(PoisonError::into_inner);
-        faults.extend(unwritten);
+        let mut faults = board.faults.into_inner();
+        faults.extend(board.out.into_inner().fault());
         Ok(faults)
     }
 
@@ -500,10 +494,7 @@ struct Reporter {
 impl Reporter {
     fn record(&self, record: &Pulled) {
         if !self.human {
-            self.out
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .record(record);
+            self.out.lock().record(record);
         }
     }
 
@@ -531,10 +522,7 @@ impl Reporter {
             error: error.clone(),
         });
         if let Some(why) = error {
-            self.faults
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(file_fault(host, item, &why));
+            self.faults.lock().push(file_fault(host, item, &why));
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::target::Target;
 use crate::task::{State, Task};
 use crate::turn;
 use cli::progress::ProgressDisplay;
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -23,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use transfer::fates::{Fate, Fates};
 use transfer::{beat_interval, source};
 
@@ -218,7 +219,7 @@ fn keep_alive(tasks: &[Task<'_>], is_over: &Receiver<()>) {
     while is_over.recv_timeout(beat_interval()) == Err(RecvTimeoutError::Timeout) {
         for task in tasks {
             // a host that is locked is being served
-            if let Ok(mut state) = task.state.try_lock()
+            if let Some(mut state) = task.state.try_lock()
                 && let Some(Err(broken)) = state
                     .target
                     .as_mut()
@@ -260,12 +261,8 @@ fn carry_out(
         send_nothing(tasks, &board);
     }
     board.show.end();
-    let failed = board
-        .failed
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    let out = board.out.into_inner();
-    let unwritten = out.unwrap_or_else(PoisonError::into_inner).fault();
+    let failed = board.failed.into_inner();
+    let unwritten = board.out.into_inner().fault();
     Report([full, failed, broken(tasks), Vec::from_iter(unwritten)].concat())
 }
 

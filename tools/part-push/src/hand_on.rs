@@ -11,18 +11,18 @@ use crate::compression::Compression;
 use crate::context::PushContext;
 use crate::feed::{self, small};
 use crate::plan::{self, Delivery, Source, key};
-use crate::push::{self, Options, Outcome, Watch};
-use crate::reporter::{HostReporter, Reporter};
+use crate::push::{self, Options};
+use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::{Kept, Target};
 use crate::task::Task;
 use cli::progress::Route;
+use parking_lot::{Mutex, MutexGuard};
 use remote::direct::Wire;
 use remote::host_client::HostFailure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tls::Identity;
 use transfer::content;
@@ -172,7 +172,7 @@ struct View {
 
 impl Relay<'_, '_, '_> {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn now(&self) -> Duration {

@@ -5,6 +5,7 @@ use crate::blocks::{self, AHEAD};
 use crate::compression::Compression;
 use crate::feed::{self, small};
 use crate::plan::{self, Delivery, Source, key};
+use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
 use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::{Lanes, Streams};
@@ -26,36 +27,18 @@ pub struct Options {
     pub streams: Streams,
 }
 
-/// The result of a delivery.
-pub struct Outcome {
-    /// Why the file is not there; `None` if it is.
-    pub error: Option<String>,
-    /// How many bytes went over the wire for it.
-    pub sent_bytes: u64,
-    /// From the beginning of its sending to the host's confirmation.
-    pub elapsed: Duration,
-}
-
-/// Is notified of progress and results.
-pub trait Watch: Sync {
-    /// This many more bytes were sent or need not be.
-    fn moved(&self, bytes: u64);
-    /// A delivery has its result.
-    fn done(&self, delivery: &Delivery, outcome: Outcome);
-}
-
 /// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
 pub fn push(
     target: &mut Target,
     deliveries: &[&Delivery],
     options: Options,
     more: &dyn Fn() -> Option<HostClient>,
-    watch: &dyn Watch,
+    reporter: &HostReporter<'_>,
 ) -> Result<(), HostFailure> {
     let is_direct = target.client.is_direct();
     let mut push = Push {
         target,
-        watch,
+        reporter,
         under_way: BTreeMap::new(),
         compression: Compression::new(options.compress),
         sent: 0,
@@ -73,7 +56,7 @@ pub fn push(
 
 struct Push<'a, 'd> {
     target: &'a mut Target,
-    watch: &'a dyn Watch,
+    reporter: &'a HostReporter<'a>,
     /// The deliveries that the host has not confirmed, by their numbers.
     under_way: BTreeMap<u32, UnderWay<'d>>,
     compression: Compression,
@@ -159,7 +142,7 @@ impl<'d> Push<'_, 'd> {
             self.target
                 .client
                 .send_read(FileRequest::Batch(batch), &mut body);
-            self.watch.moved(raw);
+            self.reporter.moved(raw);
             self.continue_when_sent(bytes)?;
         }
         Ok(())
@@ -170,7 +153,7 @@ impl<'d> Push<'_, 'd> {
         let source = match feed::open(file) {
             Ok(source) => source,
             Err(why) => {
-                self.watch.moved(file.bytes);
+                self.reporter.moved(file.bytes);
                 self.done(file.id, Some(why));
                 return Ok(());
             }
@@ -187,7 +170,8 @@ impl<'d> Push<'_, 'd> {
             sparse: feed::is_sparse(&source),
         }));
         let counted = self.target.counted(file);
-        self.watch.moved(kept.parts.bytes().saturating_sub(counted));
+        self.reporter
+            .moved(kept.parts.bytes().saturating_sub(counted));
         self.begin_measuring()?;
         let mut wrong = None;
         for part in kept.parts.missing(file.bytes) {
@@ -235,7 +219,7 @@ impl<'d> Push<'_, 'd> {
             let to = (file.id, &piece);
             let bytes = blocks::send(client, source, to, &mut buffer, (packed, None))?;
             self.add_sent(file.id, bytes);
-            self.watch.moved(piece.length);
+            self.reporter.moved(piece.length);
             self.continue_when_sent(bytes)?;
         }
         // wait for the end, so that a fault of the source is attributed to this file; the pipe and
@@ -269,10 +253,10 @@ impl<'d> Push<'_, 'd> {
         if !self.under_way.contains_key(&file.id) {
             return Ok((end - at, None));
         }
-        let watch = self.watch;
+        let reporter = self.reporter;
         self.compression.begin(self.sent);
         let send = |client: &mut HostClient, range| {
-            send_range(client, source, file, range, &|bytes| watch.moved(bytes))
+            send_range(client, source, file, range, &|bytes| reporter.moved(bytes))
         };
         let (length, results) = self.lanes.round(&mut self.target.client, (at, end), &send);
         let mut wrong = None;
@@ -362,7 +346,7 @@ impl<'d> Push<'_, 'd> {
             sent,
         }) = self.under_way.remove(&id)
         {
-            self.watch.done(
+            self.reporter.done(
                 delivery,
                 Outcome {
                     error,

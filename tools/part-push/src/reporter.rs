@@ -1,15 +1,25 @@
 //! Reports all results: records, progress, faults.
 
 use crate::plan::Delivery;
-use crate::push::{Outcome, Watch};
 use cli::progress::ProgressDisplay;
+use parking_lot::Mutex;
 use record::error::Fault;
 use record::jsonl::{self, Out};
 use record::term::millis;
 use record::{Host, Pushed};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use transfer::fates::Fates;
+
+/// The result of a delivery.
+pub struct Outcome {
+    /// Why the file is not there; `None` if it is.
+    pub error: Option<String>,
+    /// How many bytes went over the wire for it.
+    pub sent_bytes: u64,
+    /// From the beginning of its sending to the host's confirmation.
+    pub elapsed: Duration,
+}
 
 /// Reports the results of all hosts.
 pub struct Reporter {
@@ -30,17 +40,13 @@ pub struct Reporter {
 impl Reporter {
     /// Whether some host did not get the file of a delivery.
     pub fn has_failed(&self, delivery: &Delivery) -> bool {
-        let failed = self.failed_files.lock();
-        let failed = failed.unwrap_or_else(PoisonError::into_inner);
-        failed.contains(&delivery.file)
+        self.failed_files.lock().contains(&delivery.file)
     }
 
     /// Writes the record of a delivery.
     pub fn record(&self, delivery: &Delivery, skipped: bool, outcome: &Outcome) {
         if outcome.error.is_some() {
-            let failed = self.failed_files.lock();
-            let mut failed = failed.unwrap_or_else(PoisonError::into_inner);
-            failed.insert(delivery.file);
+            self.failed_files.lock().insert(delivery.file);
         }
         if self.human {
             return;
@@ -57,10 +63,7 @@ impl Reporter {
             elapsed_ms: millis(outcome.elapsed),
             error: outcome.error.clone(),
         });
-        self.out
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .write(&line);
+        self.out.lock().write(&line);
     }
 
     /// Reports the result of a delivery.
@@ -71,10 +74,7 @@ impl Reporter {
         }
         if let Some(why) = outcome.error {
             let place = format!("{}: {}", host.place(), delivery.dst.display());
-            self.failed
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(Fault::item(place, why));
+            self.failed.lock().push(Fault::item(place, why));
         }
     }
 }
@@ -89,12 +89,14 @@ pub struct HostReporter<'a> {
     pub board: &'a Reporter,
 }
 
-impl Watch for HostReporter<'_> {
-    fn moved(&self, bytes: u64) {
+impl HostReporter<'_> {
+    /// This many more bytes were sent or need not be.
+    pub fn moved(&self, bytes: u64) {
         self.board.show.moved(self.host, bytes);
     }
 
-    fn done(&self, delivery: &Delivery, outcome: Outcome) {
+    /// A delivery has its result.
+    pub fn done(&self, delivery: &Delivery, outcome: Outcome) {
         if self.fates.report(delivery) {
             self.board.tell(self.host, delivery, false, outcome);
         }

@@ -2,14 +2,15 @@
 
 use crate::context::PushContext;
 use crate::plan::{self, Delivery, Source};
-use crate::push::{self, Options, Outcome, Watch};
-use crate::reporter::{HostReporter, Reporter};
+use crate::push::{self, Options};
+use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
 use cli::progress::Route;
+use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use remote::host_client::HostFailure;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
@@ -69,7 +70,7 @@ fn unsent(error: Option<String>) -> Outcome {
 impl<'a> Task<'a> {
     /// Locks the state of the host.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Does something with the host, if it is there; a host whose connection breaks is given up.

@@ -301,6 +301,11 @@ impl IncomingFile {
         self.stop(forward);
     }
 
+    /// Whether no more comes.
+    pub fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
     /// No more comes. Parts that have come are still handed on if the file is wanted.
     pub fn end(&self, is_wanted: bool) {
         let mut state = self.state.lock();

@@ -33,22 +33,14 @@ pub struct Receiver {
     /// The folder of partial files; `None` if nothing is written.
     folder: Option<Folder>,
     _lane: Option<Flock<File>>,
-    files: BTreeMap<u32, Fate>,
+    /// The files that come in blocks, by the numbers of their deliveries. Those that hosts hand on
+    /// stay when they have their names.
+    files: BTreeMap<u32, Arc<IncomingFile>>,
     /// The files in whose places there are others whose checksums the tool has, by key: what those
     /// were like then.
     compared: BTreeMap<String, Version>,
     /// The files that come over all connections.
     incoming: Arc<IncomingFiles>,
-}
-
-/// The state of a file whose content comes in blocks.
-enum Fate {
-    /// It is file.
-    Comes(Arc<IncomingFile>),
-    /// It has been renamed, and may still be handed on to other hosts.
-    Landed(Arc<IncomingFile>),
-    /// It has failed, which was reported; further parts of it are ignored.
-    Failed,
 }
 
 impl Receiver {
@@ -197,7 +189,7 @@ impl Receiver {
         Ok(folder)
     }
 
-    fn start(&mut self, begin: Begin) -> Result<Fate, Fault> {
+    fn start(&mut self, begin: Begin) -> Result<Arc<IncomingFile>, Fault> {
         let writes = self.stage.is_some() || self._lane.is_some();
         let folder = self.folder.clone().filter(|_| writes && is_key(&begin.key));
         let names = stage::part(&folder.ok_or(Fault::OutOfOrder)?, &begin.key);
@@ -206,15 +198,13 @@ impl Receiver {
             && let Some(file) = self.incoming.find(&begin.key)
         {
             file.partial.scatter().map_err(system)?;
-            return Ok(Fate::Comes(file));
+            return Ok(file);
         }
         let bytes = begin.file.bytes;
         if begin.scattered {
             let partial = Partial::join(names, bytes).map_err(system)?;
             let events = Arc::clone(&self.incoming.events);
-            return Ok(Fate::Comes(Arc::new(IncomingFile::new(
-                begin, partial, events,
-            ))));
+            return Ok(Arc::new(IncomingFile::new(begin, partial, events)));
         }
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
@@ -236,7 +226,7 @@ impl Receiver {
         if begin.chained.is_some() {
             partial.scatter().map_err(system)?;
         }
-        Ok(Fate::Comes(self.incoming.begin(begin, partial)))
+        Ok(self.incoming.begin(begin, partial))
     }
 
     /// Does something with a file that comes; a failure is reported once.
@@ -246,7 +236,7 @@ impl Receiver {
         told: &SharedOutput,
         act: impl FnOnce(&IncomingFile) -> Result<(), Fault>,
     ) {
-        let Some(Fate::Comes(file)) = self.files.get(&id) else {
+        let Some(file) = self.files.get(&id).filter(|file| !file.is_over()) else {
             return;
         };
         if let Err(fault) = act(file) {
@@ -256,7 +246,7 @@ impl Receiver {
 
     fn fail(&mut self, id: u32, fault: Fault, told: &SharedOutput) {
         // what came of it before is kept
-        if let Some(Fate::Comes(file)) = self.files.insert(id, Fate::Failed) {
+        if let Some(file) = self.files.remove(&id) {
             self.leave(&file);
         }
         told.send(landed_event(id, Err(fault)));
@@ -274,7 +264,7 @@ impl Receiver {
 
     /// Renames a file that has come completely.
     fn end(&mut self, id: u32, told: &SharedOutput) {
-        let Some(Fate::Comes(file)) = self.files.remove(&id) else {
+        let Some(file) = self.files.remove(&id) else {
             return;
         };
         let attributes = &file.begin.file;
@@ -293,7 +283,7 @@ impl Receiver {
                     stage.forget_kept(&file.begin.key);
                 }
                 if file.begin.chained.is_some() {
-                    self.files.insert(id, Fate::Landed(file));
+                    self.files.insert(id, file);
                 }
             }
             Err(_) => file.partial.discard(),
@@ -304,7 +294,7 @@ impl Receiver {
     /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.files.get(&to.id) {
-            Some(Fate::Comes(file) | Fate::Landed(file)) if self.stage.is_some() => {
+            Some(file) if self.stage.is_some() => {
                 forward::begin(Arc::clone(file), to, Arc::clone(&self.incoming));
             }
             _ => self.incoming.events.send(FileEvent::HandedOn {
@@ -318,10 +308,8 @@ impl Receiver {
 
     /// Notes the parts of all files, which may then be begun again.
     fn leave_all(&mut self) {
-        for fate in std::mem::take(&mut self.files).into_values() {
-            if let Fate::Comes(file) | Fate::Landed(file) = fate {
-                self.leave(&file);
-            }
+        for file in std::mem::take(&mut self.files).into_values() {
+            self.leave(&file);
         }
     }
 
@@ -431,7 +419,7 @@ impl Serve for Receiver {
             FileRequest::Begin(begin) => {
                 let id = begin.file.id;
                 match self.start(begin) {
-                    Ok(fate) => drop(self.files.insert(id, fate)),
+                    Ok(file) => drop(self.files.insert(id, file)),
                     Err(fault) => self.fail(id, fault, told),
                 }
             }
@@ -458,18 +446,18 @@ impl Serve for Receiver {
                 });
             }
             FileRequest::KeepBack { id, host } => {
-                if let Some(Fate::Comes(file) | Fate::Landed(file)) = self.files.get(&id) {
+                if let Some(file) = self.files.get(&id) {
                     file.stop_forward(host);
                 }
             }
             FileRequest::End { id } => self.end(id, told),
-            FileRequest::Close { id } => match self.files.remove(&id) {
-                Some(Fate::Comes(file)) => self.leave(&file),
-                Some(Fate::Landed(file)) => file.end(false),
-                Some(Fate::Failed) | None => {}
-            },
+            FileRequest::Close { id } => {
+                if let Some(file) = self.files.remove(&id) {
+                    self.leave(&file);
+                }
+            }
             FileRequest::Discard { id } => {
-                if let Some(Fate::Comes(file)) = self.files.remove(&id) {
+                if let Some(file) = self.files.remove(&id) {
                     file.end(false);
                     file.partial.discard();
                 }

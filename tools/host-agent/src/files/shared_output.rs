@@ -1,7 +1,7 @@
 //! The output of a conversation about files, to which several threads write.
 
 use crate::output::Output;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use wire::Event;
 use wire::files::FileEvent;
 
@@ -15,7 +15,7 @@ impl SharedOutput {
 
     /// From here on, events go to another output.
     pub fn redirect(&self, output: Output) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = output;
+        *self.0.lock() = output;
     }
 
     pub fn send(&self, told: FileEvent) {
@@ -23,23 +23,14 @@ impl SharedOutput {
     }
 
     pub fn send_with(&self, told: FileEvent, body: &[u8]) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .event_with(&Event::File(told), body);
+        self.0.lock().event_with(&Event::File(told), body);
     }
 
     pub fn event(&self, event: &Event) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .event(event);
+        self.0.lock().event(event);
     }
 
     pub fn is_closed(&self) -> bool {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_closed()
+        self.0.lock().is_closed()
     }
 }
