@@ -566,7 +566,7 @@ impl HostClient {
                 }
                 SessionEvent::Event(
                     Event::File(
-                        FileEvent::Came { .. }
+                        FileEvent::Arrived { .. }
                         | FileEvent::HandedOn { .. }
                         | FileEvent::Refused { .. },
                     ),

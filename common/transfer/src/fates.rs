@@ -40,10 +40,10 @@ impl Fates {
         }
     }
 
-    fn place(&self, one: &impl Numbered) -> usize {
-        let place = one.number().checked_sub(self.first);
-        place
-            .and_then(|place| usize::try_from(place).ok())
+    fn index(&self, one: &impl Numbered) -> usize {
+        let index = one.number().checked_sub(self.first);
+        index
+            .and_then(|index| usize::try_from(index).ok())
             .unwrap_or(usize::MAX)
     }
 
@@ -51,14 +51,14 @@ impl Fates {
     pub fn of(&self, one: &impl Numbered) -> Fate {
         self.fates
             .lock()
-            .get(self.place(one))
+            .get(self.index(one))
             .cloned()
             .unwrap_or(Fate::Reported)
     }
 
     /// Something else is known. What was told or refused stays so.
     pub fn set(&self, one: &impl Numbered, fate: Fate) {
-        if let Some(known) = self.fates.lock().get_mut(self.place(one))
+        if let Some(known) = self.fates.lock().get_mut(self.index(one))
             && !matches!(known, Fate::Reported | Fate::Refused(_))
         {
             *known = fate;
@@ -69,7 +69,7 @@ impl Fates {
     /// it: a host that says the same thing twice is told of once.
     pub fn report(&self, one: &impl Numbered) -> bool {
         let mut fates = self.fates.lock();
-        let known = fates.get_mut(self.place(one));
+        let known = fates.get_mut(self.index(one));
         known.is_some_and(|known| std::mem::replace(known, Fate::Reported) != Fate::Reported)
     }
 
@@ -90,7 +90,7 @@ impl Fates {
     /// Those of these that have this fate.
     pub fn with<'a, T: Numbered>(&self, fate: &Fate, all: &[&'a T]) -> Vec<&'a T> {
         let fates = self.fates.lock();
-        let has = |one: &&&T| fates.get(self.place(**one)) == Some(fate);
+        let has = |one: &&&T| fates.get(self.index(**one)) == Some(fate);
         all.iter().filter(has).copied().collect()
     }
 }

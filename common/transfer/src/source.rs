@@ -181,11 +181,11 @@ pub fn meta(meta: &Metadata) -> Meta {
 
 /// Whether a file system that was given the first time may report the second: file systems have
 /// steps of 1 s, 1 ms, 1 us, 100 ns or 1 ns.
-pub fn same_time(given: (i64, u32), said: (i64, u32)) -> bool {
-    given.0 == said.0
+pub fn same_time(given: (i64, u32), reported: (i64, u32)) -> bool {
+    given.0 == reported.0
         && [1, 100, 1_000, 1_000_000, 1_000_000_000]
             .iter()
-            .any(|step| given.1 - given.1 % step == said.1)
+            .any(|step| given.1 - given.1 % step == reported.1)
 }
 
 #[cfg(test)]
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_time_may_lose_what_is_finer_than_a_file_system() {
         let given = (100, 123_456_789);
-        for (said, expected) in [
+        for (reported, expected) in [
             ((100, 123_456_789), true),
             ((100, 123_456_700), true),
             ((100, 123_456_000), true),
@@ -243,7 +243,7 @@ mod tests {
             ((100, 100_000_000), false),
             ((101, 0), false),
         ] {
-            assert_eq!(same_time(given, said), expected, "{said:?}");
+            assert_eq!(same_time(given, reported), expected, "{reported:?}");
         }
     }
 }

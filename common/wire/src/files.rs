@@ -1,13 +1,13 @@
 //! Messages about files that go to a host or come from it, for part-push and part-pull.
 //!
-//! To a host: `receive` takes a folder; `look`, `peers` and `claim` ask what is there; small files
-//! come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a host:
-//! `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the connection
-//! that is made for it `handed`, `block`s and `close`; what comes so counts if the tool has signed
-//! it. Requests are not waited for one by one: each is answered in its order, and `sync` tells how
-//! far the agent has come. Sizes are called `size`, because `bytes` in a line announces what stands
-//! behind it. Content stands behind its line, at most [`crate::codec::MAX_BODY`] bytes, with its
-//! sum in the line.
+//! To a host: `receive` takes a folder; `inspect`, `peers` and `claim` ask what is there; small
+//! files come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a
+//! host: `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the
+//! connection that is made for it `handed`, `block`s and `close`; what comes so counts if the tool
+//! has signed it. Requests are not waited for one by one: each is answered in its order, and `sync`
+//! tells how far the agent has come. Sizes are called `size`, because `bytes` in a line announces
+//! what stands behind it. Content stands behind its line, at most [`crate::codec::MAX_BODY`] bytes,
+//! with its sum in the line.
 
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -35,7 +35,7 @@ pub enum FileRequest {
     Give(Give),
     /// Asks what exists under the names behind the line, each ended by NUL; answered by
     /// [`FileEvent::There`], in their order.
-    Look {
+    Inspect {
         /// Whether the checksum of each file's content is wanted.
         sums: bool,
     },
@@ -288,7 +288,7 @@ pub struct Begin {
     #[serde(default)]
     pub scattered: bool,
     /// The public key with which the tool signs the pieces of this file, if hosts hand it on: it
-    /// comes in any order, and [`FileEvent::Came`] reports what has come.
+    /// comes in any order, and [`FileEvent::Arrived`] reports what has come.
     pub chained: Option<String>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -386,7 +386,7 @@ pub enum FileEvent {
     },
     /// The parts that have come of a file that hosts hand on; if there are very many, the first of
     /// them.
-    Came {
+    Arrived {
         /// The number of the delivery.
         id: u32,
         /// The begin and end of each part.

@@ -78,10 +78,10 @@ pub fn run(
     let pairs: Vec<(&Host, _)> = hosts.iter().zip(opened).collect();
     let mut tasks: Vec<Task<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
     let of = number(&mut tasks);
-    pool.install(|| tasks.par_iter_mut().for_each(|task| task.look()));
+    pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
     report.0.extend(unmatched(&tasks, wanted));
     if args.dry_run {
-        report.0.extend(tell_plan(&tasks));
+        report.0.extend(print_plan(&tasks));
         let fault = |task: &Task<'_>, (item, why): (&Item, &str)| file_fault(task.host, item, why);
         let faults = tasks
             .iter()
@@ -148,7 +148,7 @@ impl Puller<'_> {
                 .for_each(|task| task.giver = Err(HostFailure::lost("interrupted")));
         }
         // whoever was waited for may have brought them
-        pool.install(|| tasks.par_iter_mut().for_each(|task| task.look()));
+        pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
         let board = Reporter {
             out: Mutex::new(Out::new("part-pull")),
             human: args.connect.format.human(),
@@ -213,7 +213,7 @@ fn claim_all(
 
 /// Waits until no other part-pull writes to this folder; `None` if a signal ends the waiting.
 fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Fault> {
-    let mut told = false;
+    let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
         let fault = |error: io::Error| Fault::item(folder.display().to_string(), error.to_string());
         let claim = local::claim(folder)
@@ -221,13 +221,13 @@ fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Faul
         if claim.is_some() {
             return Ok(claim);
         }
-        if !told {
+        if !is_announced {
             record::tell!(
                 "part-pull: {}: another part-pull brings files there; waiting for its end",
                 folder.display()
             );
         }
-        told = true;
+        is_announced = true;
         std::thread::sleep(Duration::from_millis(100));
     }
     Ok(None)
@@ -287,7 +287,7 @@ fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
 }
 
 /// Prints what would come; returns the fault if that could not be written.
-fn tell_plan(tasks: &[Task<'_>]) -> Option<Fault> {
+fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
         for item in task.lacking() {
@@ -348,7 +348,7 @@ impl<'a> Task<'a> {
     }
 
     /// Which of those that are lacking are here.
-    fn look(&self) {
+    fn find_present(&self) {
         let here = self
             .lacking()
             .into_iter()
@@ -374,29 +374,29 @@ impl<'a> Task<'a> {
         if self.items.is_empty() {
             return;
         }
-        let told = HostReporter {
+        let reporter = HostReporter {
             host: self.host,
             fates: &self.fates,
             board,
         };
         let all: Vec<&Item> = self.items.iter().collect();
         let here = self.fates.with(&Fate::There, &all);
-        here.into_iter().for_each(|item| told.skipped(item));
+        here.into_iter().for_each(|item| reporter.skipped(item));
         for (item, why) in self.unreadable() {
-            told.done(item, Err(why.to_owned()));
+            reporter.done(item, Err(why.to_owned()));
         }
         let bring = |giver: &mut SourceHost, missing: &[&Item]| {
             let door = giver.client().door();
             let open = || more(self.host, door.as_ref());
             let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
-            let brought = bring(giver, &mut lanes, missing, &told);
+            let brought = bring(giver, &mut lanes, missing, &reporter);
             lanes.into_connections().for_each(SourceHost::end);
             brought
         };
         let lacking = self.fates.with(&Fate::Lacks, &all);
         local::release_left(&lacking);
         if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring_by_wire(giver, &all, wire, &told, bring)
+            && let Err(broken) = bring_by_wire(giver, &all, wire, &reporter, bring)
         {
             self.giver = Err(broken);
         }
@@ -404,7 +404,7 @@ impl<'a> Task<'a> {
         let why = why.unwrap_or("it was not there any more");
         local::remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
-            told.done(item, Err(why.to_owned()));
+            reporter.done(item, Err(why.to_owned()));
         }
         board
             .show
@@ -418,11 +418,11 @@ fn bring_by_wire(
     giver: &mut SourceHost,
     all: &[&Item],
     wire: &WireOptions,
-    told: &HostReporter<'_>,
+    reporter: &HostReporter<'_>,
     bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFailure>,
 ) -> Result<(), HostFailure> {
-    let (host, place) = (told.host, told.host.place());
-    let missing = told.fates.with(&Fate::Lacks, all);
+    let (host, place) = (reporter.host, reporter.host.place());
+    let missing = reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
     if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire, &[])? {
         record::tell!("part-pull: {place}: {warning}");
@@ -433,14 +433,14 @@ fn bring_by_wire(
     } else {
         Route::Login
     };
-    told.board.show.route(host, route);
+    reporter.board.show.route(host, route);
     let Err(broken) = bring(giver, &missing) else {
         return Ok(());
     };
-    let said = giver.client().fall_back(broken, wire.wire)?;
-    record::tell!("part-pull: {place}: {said}");
-    told.board.show.route(host, Route::Login);
-    bring(giver, &told.fates.with(&Fate::Lacks, all))
+    let notice = giver.client().fall_back(broken, wire.wire)?;
+    record::tell!("part-pull: {place}: {notice}");
+    reporter.board.show.route(host, Route::Login);
+    bring(giver, &reporter.fates.with(&Fate::Lacks, all))
 }
 
 /// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
@@ -449,13 +449,13 @@ fn bring(
     giver: &mut SourceHost,
     lanes: &mut Lanes<'_, SourceHost>,
     items: &[&Item],
-    told: &HostReporter<'_>,
+    reporter: &HostReporter<'_>,
 ) -> Result<(), HostFailure> {
-    let moved: Moved<'_> = &|bytes| told.board.show.moved(told.host, bytes);
+    let moved: Moved<'_> = &|bytes| reporter.board.show.moved(reporter.host, bytes);
     let (folders, files): (Vec<&Item>, Vec<&Item>) =
         items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
-        told.done(folder, local::make_empty(folder).map(|()| 0));
+        reporter.done(folder, local::make_empty(folder).map(|()| 0));
     }
     let (small, others): (Vec<&Item>, Vec<&Item>) =
         files.into_iter().partition(|item| giver::is_small(item));
@@ -464,12 +464,16 @@ fn bring(
         .partition(|item| item.there.bytes >= LARGE);
     giver.small(&small, &mut |item, result| {
         moved(item.bytes());
-        told.done(item, result);
+        reporter.done(item, result);
     })?;
-    giver.middle(&middle, &mut |item, result| told.done(item, result), moved)?;
+    giver.middle(
+        &middle,
+        &mut |item, result| reporter.done(item, result),
+        moved,
+    )?;
     for item in large {
         let result = giver.large(item, lanes, moved)?;
-        told.done(item, result);
+        reporter.done(item, result);
     }
     Ok(())
 }
@@ -498,7 +502,7 @@ impl Reporter {
         }
     }
 
-    fn tell(&self, host: &Host, item: &Item, skipped: bool, result: Received) {
+    fn report(&self, host: &Host, item: &Item, skipped: bool, result: Received) {
         let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
         let (dst, dst_b64) = path_fields(&item.dst);
         let error = result.as_ref().err().cloned();
@@ -537,14 +541,14 @@ struct HostReporter<'a> {
 impl HostReporter<'_> {
     fn skipped(&self, item: &Item) {
         if self.fates.report(item) {
-            self.board.tell(self.host, item, true, Ok(0));
+            self.board.report(self.host, item, true, Ok(0));
         }
     }
 
     /// The last word about a file.
     fn done(&self, item: &Item, result: Received) {
         if self.fates.report(item) {
-            self.board.tell(self.host, item, false, result);
+            self.board.report(self.host, item, false, result);
         }
     }
 }

@@ -96,7 +96,7 @@ impl SourceHost {
                 .map(|root| root.as_str().into())
                 .collect(),
         });
-        let (mut chosen, mut told, mut bytes) = (Vec::new(), 0, 0);
+        let (mut chosen, mut listed, mut bytes) = (Vec::new(), 0, 0);
         loop {
             let FileEvent::Found {
                 entries,
@@ -106,7 +106,7 @@ impl SourceHost {
             else {
                 return Err(HostFailure::reported("it told of no files"));
             };
-            told += (entries.len() + unreadable.len()).max(1);
+            listed += (entries.len() + unreadable.len()).max(1);
             let found = entries
                 .into_iter()
                 .filter(|found| found.meta.is_file() || found.meta.is_folder())
@@ -127,7 +127,7 @@ impl SourceHost {
                 bytes += length + meta.as_ref().err().map_or(0, String::len) + BESIDE_PATH;
                 chosen.push((path, meta));
             }
-            if told > MOST_FILES || bytes > MOST_LISTED {
+            if listed > MOST_FILES || bytes > MOST_LISTED {
                 return Err(HostFailure::reported(format!(
                     "it tells of more than {MOST_FILES} files, or of wanted ones with {} MB of \
                      names: write a pattern that names fewer folders",
@@ -151,7 +151,7 @@ impl SourceHost {
     pub fn small<'i>(
         &mut self,
         items: &[&'i Item],
-        came: &mut dyn FnMut(&'i Item, Received),
+        done: &mut dyn FnMut(&'i Item, Received),
     ) -> Result<(), HostFailure> {
         let mut questions = items.chunks(FILES_AT_ONCE).zip(0u32..);
         let mut expected: VecDeque<(u32, &Item)> = VecDeque::new();
@@ -185,7 +185,7 @@ impl SourceHost {
                             ));
                         };
                         rest = behind;
-                        came(
+                        done(
                             item,
                             whole(item, &read)
                                 .and_then(|()| local::write_small(item, bytes))
@@ -202,7 +202,7 @@ impl SourceHost {
     pub fn middle<'i>(
         &mut self,
         items: &[&'i Item],
-        came: &mut dyn FnMut(&'i Item, Received),
+        done: &mut dyn FnMut(&'i Item, Received),
         moved: Moved<'_>,
     ) -> Result<(), HostFailure> {
         let mut asked = 0;
@@ -224,7 +224,7 @@ impl SourceHost {
             if result.is_err() {
                 local::discard(item);
             }
-            came(item, result.map(|()| item.there.bytes));
+            done(item, result.map(|()| item.there.bytes));
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl SourceHost {
     ) -> Result<Received, HostFailure> {
         let (kept, earlier) = self.resume(item)?;
         let missing = kept.missing(item.there.bytes);
-        let came = item.there.bytes - kept.bytes();
+        let received = item.there.bytes - kept.bytes();
         moved(kept.bytes());
         let begun = self
             .client
@@ -248,14 +248,14 @@ impl SourceHost {
             Err(why) => return Ok(Err(why)),
         };
         match self.spans(item, &partial, &missing, lanes, moved) {
-            Ok(Ok(())) => Ok(local::finish(item, &partial).map(|()| came)),
+            Ok(Ok(())) => Ok(local::finish(item, &partial).map(|()| received)),
             Ok(Err(why)) if why == CHANGED || partial.parts().list().is_empty() => {
                 local::discard(item);
                 Ok(Err(why))
             }
             other => {
                 partial.keep();
-                other.map(|written| written.map(|()| came))
+                other.map(|written| written.map(|()| received))
             }
         }
     }
@@ -270,48 +270,26 @@ impl SourceHost {
         lanes: &mut Lanes<'_, SourceHost>,
         moved: Moved<'_>,
     ) -> Result<Result<(), String>, HostFailure> {
-        for range in missing {
-            let written = self.span(item, partial, *range, lanes, moved)?;
-            if written.is_err() {
-                return Ok(written);
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    fn span(
-        &mut self,
-        item: &Item,
-        partial: &Partial,
-        (begin, end): (u64, u64),
-        lanes: &mut Lanes<'_, SourceHost>,
-        moved: Moved<'_>,
-    ) -> Result<Result<(), String>, HostFailure> {
-        let mut at = begin;
-        while at < end {
-            let (length, written) = if lanes.pays(end - at) {
-                if let Err(error) = partial.scatter() {
-                    return Ok(Err(error.to_string()));
+        for &(begin, end) in missing {
+            let mut at = begin;
+            while at < end {
+                let (length, results) = if lanes.pays(end - at) {
+                    if let Err(error) = partial.scatter() {
+                        return Ok(Err(error.to_string()));
+                    }
+                    let bring =
+                        |giver: &mut SourceHost, range| giver.part(item, range, partial, moved);
+                    lanes.round(self, (at, end), &bring)
+                } else {
+                    let length = AT_ONCE.min(end - at);
+                    (length, vec![self.part(item, (at, length), partial, moved)])
+                };
+                let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+                if let Some(why) = results.into_iter().find_map(Result::err) {
+                    return Ok(Err(why));
                 }
-                let bring = |giver: &mut SourceHost, range| giver.part(item, range, partial, moved);
-                let (length, written) = lanes.round(self, (at, end), &bring);
-                (
-                    length,
-                    written
-                        .into_iter()
-                        .collect::<Result<Vec<_>, HostFailure>>()?
-                        .into_iter()
-                        .collect(),
-                )
-            } else {
-                let length = AT_ONCE.min(end - at);
-                let written = self.part(item, (at, length), partial, moved)?;
-                (length, written)
-            };
-            if written.is_err() {
-                return Ok(written);
+                at += length;
             }
-            at += length;
         }
         Ok(Ok(()))
     }

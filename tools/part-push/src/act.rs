@@ -244,10 +244,10 @@ fn carry_out(
     }
     tasks
         .par_iter()
-        .for_each(|task| task.look(options, args.dry_run));
+        .for_each(|task| task.inspect(options, args.dry_run));
     let full = no_room(tasks);
     if args.dry_run {
-        let unwritten = tell_plan(tasks);
+        let unwritten = print_plan(tasks);
         return Report([broken(tasks), full, Vec::from_iter(unwritten)].concat());
     }
     let mut out = Out::new("part-push");
@@ -289,7 +289,7 @@ fn reporter(args: &Args, tasks: &[Task<'_>], out: Out, deliveries: usize) -> Rep
 
 /// Sends every host what it lacks.
 fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: &Reporter) {
-    if open_ways(tasks, context) {
+    if choose_routes(tasks, context) {
         // scripts do not wait for maps
         tasks
             .par_iter()
@@ -313,7 +313,7 @@ fn send_nothing(tasks: &[Task<'_>], board: &Reporter) {
         state.reported |= state.broken.is_none();
         state.broken.get_or_insert(nothing_sent.clone());
         drop(state);
-        task.give_up_all(board);
+        task.give_up(&task.deliveries, board);
     }
 }
 
@@ -359,11 +359,11 @@ fn share(tasks: &[Task<'_>]) {
 
 /// Chooses the way for content to each host. Hosts to which files may be handed on learn who may do
 /// so. Returns whether there are any.
-fn open_ways(tasks: &[Task<'_>], context: &PushContext<'_>) -> bool {
+fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>) -> bool {
     let keys = hosts_of_chains(tasks);
     tasks
         .par_iter()
-        .for_each(|task| task.open_way(context, &keys));
+        .for_each(|task| task.choose_route(context, &keys));
     !keys.is_empty()
 }
 
@@ -437,7 +437,7 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
 }
 
 /// Prints what would be sent; returns the fault if that could not be written.
-fn tell_plan(tasks: &[Task<'_>]) -> Option<Fault> {
+fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-push");
     for task in tasks.iter().filter(|task| task.lock().target.is_some()) {
         let (send, skipped) = (task.lacking(), task.fates.count(&Fate::There));

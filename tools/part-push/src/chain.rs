@@ -78,7 +78,7 @@ struct Member {
     /// How many bytes it had at first.
     kept: u64,
     /// When the first and the last bytes came.
-    came: Option<(Duration, Duration)>,
+    arrived: Option<(Duration, Duration)>,
     /// Since when parts are available that have not come to it.
     waits: Option<Duration>,
     /// How long it may take to begin.
@@ -91,8 +91,8 @@ struct Member {
 
 impl Member {
     /// The rate in bytes a second since the first bytes came.
-    fn pace(&self, now: Duration) -> f64 {
-        let Some((begun, last)) = self.came else {
+    fn rate(&self, now: Duration) -> f64 {
+        let Some((begun, last)) = self.arrived else {
             return 0.0;
         };
         let until = if self.has_all() { last } else { now };
@@ -123,12 +123,12 @@ impl Chain {
     /// For a file of so many bytes. The hosts have these parts of it and get it in this order, each
     /// from the one before. A block may take as long as `block_takes` by a limit of ours.
     pub fn new(bytes: u64, kept: Vec<Parts>, block_takes: Duration) -> Chain {
-        let member = |(place, there): (usize, Parts)| Member {
+        let member = |(index, there): (usize, Parts)| Member {
             life: MemberState::Joins,
-            source: place.checked_sub(1).map_or(Source::Us, Source::Host),
+            source: index.checked_sub(1).map_or(Source::Us, Source::Host),
             kept: there.bytes(),
             there,
-            came: None,
+            arrived: None,
             waits: None,
             begins_within: BEGIN,
             unreached: 0,
@@ -142,28 +142,28 @@ impl Chain {
     }
 
     /// The parts that a host lacks.
-    pub fn missing(&self, place: usize) -> Vec<(u64, u64)> {
-        self.members[place].there.missing(self.bytes)
+    pub fn missing(&self, index: usize) -> Vec<(u64, u64)> {
+        self.members[index].there.missing(self.bytes)
     }
 
     /// The parts that a host has.
-    pub fn there(&self, place: usize) -> &Parts {
-        &self.members[place].there
+    pub fn there(&self, index: usize) -> &Parts {
+        &self.members[index].there
     }
 
     /// Where a host gets the file from.
-    pub fn source(&self, place: usize) -> Source {
-        self.members[place].source
+    pub fn source(&self, index: usize) -> Source {
+        self.members[index].source
     }
 
     /// Whether a host is still in the chain.
-    pub fn is_in(&self, place: usize) -> bool {
-        self.members[place].life != MemberState::Out
+    pub fn is_in(&self, index: usize) -> bool {
+        self.members[index].life != MemberState::Out
     }
 
     /// Whether it was told to give the file its name.
-    pub fn is_finished(&self, place: usize) -> bool {
-        self.members[place].life == MemberState::Finished
+    pub fn is_finished(&self, index: usize) -> bool {
+        self.members[index].life == MemberState::Finished
     }
 
     /// Whether nobody waits for anything any longer.
@@ -176,63 +176,63 @@ impl Chain {
     }
 
     /// The host is asked to begin the file with so many bytes of what it has.
-    pub fn begins(&mut self, place: usize, kept: u64, now: Duration) {
-        let member = &mut self.members[place];
+    pub fn begins(&mut self, index: usize, kept: u64, now: Duration) {
+        let member = &mut self.members[index];
         member.waits = Some(now);
         member.begins_within = BEGIN + Duration::from_secs_f64(kept as f64 / COPIES);
     }
 
     /// A host takes the file from here on.
-    pub fn joined(&mut self, place: usize, now: Duration) -> Vec<Action> {
+    pub fn joined(&mut self, index: usize, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.members[place].life != MemberState::Joins {
+        if self.members[index].life != MemberState::Joins {
             return actions;
         }
-        self.members[place].life = MemberState::Takes;
-        self.members[place].waits = Some(now);
-        self.get_from(place, self.members[place].source, &mut actions);
-        for child in self.children(place) {
-            self.get_from(child, Source::Host(place), &mut actions);
+        self.members[index].life = MemberState::Takes;
+        self.members[index].waits = Some(now);
+        self.get_from(index, self.members[index].source, &mut actions);
+        for child in self.children(index) {
+            self.get_from(child, Source::Host(index), &mut actions);
         }
         // it may have had the whole file before
-        let there = self.members[place].there.clone();
-        actions.extend(self.came(place, there, now));
+        let there = self.members[index].there.clone();
+        actions.extend(self.arrived(index, there, now));
         actions
     }
 
     /// Those that wait for what a host has, or for the word that all of it was right.
-    fn children(&self, place: usize) -> Vec<usize> {
+    fn children(&self, index: usize) -> Vec<usize> {
         let waits =
             |member: &Member| !matches!(member.life, MemberState::Finished | MemberState::Out);
         let children = self.members.iter().enumerate();
         children
-            .filter(|(_, member)| member.source == Source::Host(place) && waits(member))
+            .filter(|(_, member)| member.source == Source::Host(index) && waits(member))
             .map(|(child, _)| child)
             .collect()
     }
 
     /// From here on, a host gets the file from this source.
-    fn get_from(&mut self, place: usize, source: Source, actions: &mut Vec<Action>) {
-        self.members[place].source = source;
-        match self.members[place].life {
+    fn get_from(&mut self, index: usize, source: Source, actions: &mut Vec<Action>) {
+        self.members[index].source = source;
+        match self.members[index].life {
             MemberState::Takes => {}
             // nothing comes of it any more, but whoever is first is who confirms the file
-            MemberState::Whole if source == Source::Us => return self.feed(place, actions),
+            MemberState::Whole if source == Source::Us => return self.feed(index, actions),
             MemberState::Joins | MemberState::Whole | MemberState::Finished | MemberState::Out => {
                 return;
             }
         }
         // what it did behind another host does not count any longer
-        let member = &mut self.members[place];
-        (member.came, member.waits) = (None, None);
+        let member = &mut self.members[index];
+        (member.arrived, member.waits) = (None, None);
         member.kept = member.there.bytes();
         match source {
-            Source::Us => self.feed(place, actions),
+            Source::Us => self.feed(index, actions),
             Source::Host(from) if self.members[from].unreached >= UNREACHED => {
-                self.leave(place, actions);
+                self.leave(index, actions);
             }
             Source::Host(from) if self.members[from].takes_part() => {
-                actions.push(Action::HandOn { from, to: place });
+                actions.push(Action::HandOn { from, to: index });
             }
             // it follows when that host has joined
             Source::Host(_) => {}
@@ -240,21 +240,21 @@ impl Chain {
     }
 
     /// What is read from here on may not be what was read before.
-    fn feed(&mut self, place: usize, actions: &mut Vec<Action>) {
-        self.members[place].confirmed = false;
-        actions.push(Action::Feed(place));
+    fn feed(&mut self, index: usize, actions: &mut Vec<Action>) {
+        self.members[index].confirmed = false;
+        actions.push(Action::Feed(index));
     }
 
     /// A host reports the parts that it has.
-    pub fn came(&mut self, place: usize, there: Parts, now: Duration) -> Vec<Action> {
+    pub fn arrived(&mut self, index: usize, there: Parts, now: Duration) -> Vec<Action> {
         let bytes = self.bytes;
-        let member = &mut self.members[place];
+        let member = &mut self.members[index];
         if !member.takes_part() {
             return Vec::new();
         }
         if there.bytes() > member.there.bytes() {
-            let begun = member.came.map_or(now, |(begun, _)| begun);
-            member.came = Some((begun, now));
+            let begun = member.arrived.map_or(now, |(begun, _)| begun);
+            member.arrived = Some((begun, now));
             member.waits = (member.source == Source::Us).then_some(now);
         }
         let had_all = member.has_all();
@@ -267,20 +267,20 @@ impl Chain {
 
     /// Those that have all of a file that was confirmed.
     fn finish_whole(&mut self) -> Vec<Action> {
-        let is_right = |place: &usize| {
-            self.members[*place].life == MemberState::Whole && self.is_confirmed(*place)
+        let is_right = |index: &usize| {
+            self.members[*index].life == MemberState::Whole && self.is_confirmed(*index)
         };
         let right: Vec<usize> = (0..self.members.len()).filter(is_right).collect();
-        for place in &right {
-            self.members[*place].life = MemberState::Finished;
+        for index in &right {
+            self.members[*index].life = MemberState::Finished;
         }
         right.into_iter().map(Action::Finish).collect()
     }
 
     /// Whether the file here was the same when it had been read for the host from which all that
     /// this one gets comes in the end.
-    fn is_confirmed(&self, place: usize) -> bool {
-        let mut first = place;
+    fn is_confirmed(&self, index: usize) -> bool {
+        let mut first = index;
         while let Source::Host(from) = self.members[first].source {
             first = from;
         }
@@ -288,14 +288,14 @@ impl Chain {
     }
 
     /// All that a host lacked was read, and it is still the same file.
-    pub fn confirm(&mut self, place: usize) -> Vec<Action> {
-        self.members[place].confirmed = true;
+    pub fn confirm(&mut self, index: usize) -> Vec<Action> {
+        self.members[index].confirmed = true;
         self.finish_whole()
     }
 
     /// This machine has sent something to a host that it feeds.
-    pub fn fed(&mut self, place: usize, now: Duration) {
-        self.members[place].waits = Some(now);
+    pub fn fed(&mut self, index: usize, now: Duration) {
+        self.members[index].waits = Some(now);
     }
 
     /// A host reports that another one gets no more from it.
@@ -324,8 +324,8 @@ impl Chain {
     }
 
     /// Where a host gets the file from, past those that have left.
-    fn source_of(&self, place: usize) -> Source {
-        let mut source = self.members[place].source;
+    fn source_of(&self, index: usize) -> Source {
+        let mut source = self.members[index].source;
         // one that has finished keeps its source even when that has left
         while let Source::Host(from) = source
             && self.members[from].life == MemberState::Out
@@ -336,59 +336,59 @@ impl Chain {
     }
 
     /// A host is lost, or cannot have the file at all.
-    pub fn lost(&mut self, place: usize) -> Vec<Action> {
+    pub fn lost(&mut self, index: usize) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.leave(place, &mut actions);
+        self.leave(index, &mut actions);
         // nobody is there to be served separately
-        actions.retain(|action| *action != Action::LeaveOut(place));
+        actions.retain(|action| *action != Action::LeaveOut(index));
         actions
     }
 
-    fn leave(&mut self, place: usize, actions: &mut Vec<Action>) {
-        let was = std::mem::replace(&mut self.members[place].life, MemberState::Out);
+    fn leave(&mut self, index: usize, actions: &mut Vec<Action>) {
+        let was = std::mem::replace(&mut self.members[index].life, MemberState::Out);
         if was == MemberState::Out {
             return;
         }
-        let source = self.source_of(place);
+        let source = self.source_of(index);
         if matches!(was, MemberState::Joins | MemberState::Takes) {
             if let (Source::Host(from), MemberState::Takes) = (source, was) {
-                actions.push(Action::KeepBack { from, to: place });
+                actions.push(Action::KeepBack { from, to: index });
             }
-            actions.push(Action::LeaveOut(place));
+            actions.push(Action::LeaveOut(index));
         }
-        for child in self.children(place) {
+        for child in self.children(index) {
             self.get_from(child, source, actions);
         }
     }
 
     /// Looks for hosts that delay others.
-    pub fn look(&mut self, now: Duration) -> Vec<Action> {
+    pub fn find_delays(&mut self, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
-        for place in 0..self.members.len() {
-            self.wait_since(place, now);
-            if self.is_stalled(place, now) || self.is_slow(place, now) {
-                self.leave(place, &mut actions);
+        for index in 0..self.members.len() {
+            self.wait_since(index, now);
+            if self.is_stalled(index, now) || self.is_slow(index, now) {
+                self.leave(index, &mut actions);
             }
         }
         actions
     }
 
-    fn wait_since(&mut self, place: usize, now: Duration) {
-        let there_for_it = match (self.members[place].life, self.members[place].source) {
+    fn wait_since(&mut self, index: usize, now: Duration) {
+        let there_for_it = match (self.members[index].life, self.members[index].source) {
             (MemberState::Takes, Source::Host(from)) => {
-                let more = self.members[from].there.without(&self.members[place].there);
+                let more = self.members[from].there.without(&self.members[index].there);
                 !more.list().is_empty()
             }
             // what is sent to it says so
             (MemberState::Takes, Source::Us) | (MemberState::Joins, _) => return,
             (MemberState::Whole | MemberState::Finished | MemberState::Out, _) => false,
         };
-        let member = &mut self.members[place];
+        let member = &mut self.members[index];
         member.waits = there_for_it.then(|| member.waits.unwrap_or(now));
     }
 
-    fn is_stalled(&self, place: usize, now: Duration) -> bool {
-        let member = &self.members[place];
+    fn is_stalled(&self, index: usize, now: Duration) -> bool {
+        let member = &self.members[index];
         let waits = |member: &Member, limit: Duration| {
             let waits = member.waits.map(|since| now.saturating_sub(since));
             matches!(member.life, MemberState::Joins | MemberState::Takes)
@@ -405,22 +405,22 @@ impl Chain {
         waits(member, limit) && !is_held_up
     }
 
-    fn is_slow(&self, place: usize, now: Duration) -> bool {
-        let member = &self.members[place];
+    fn is_slow(&self, index: usize, now: Duration) -> bool {
+        let member = &self.members[index];
         let (MemberState::Takes, Source::Host(from)) = (member.life, member.source) else {
             return false;
         };
         let before = &self.members[from];
         let observed = |member: &Member| {
             member
-                .came
+                .arrived
                 .is_some_and(|(begun, _)| now.saturating_sub(begun) > OBSERVED)
         };
         let behind = before.there.bytes().saturating_sub(member.there.bytes());
         observed(member)
             && observed(before)
             && behind > BEHIND
-            && member.pace(now) * SLOWER < before.pace(now)
+            && member.rate(now) * SLOWER < before.rate(now)
     }
 }
 
@@ -466,8 +466,8 @@ mod tests {
     fn three() -> Chain {
         let mut chain = begun(3);
         let mut actions = Vec::new();
-        for place in [1, 0, 2] {
-            actions.extend(chain.joined(place, at(0)));
+        for index in [1, 0, 2] {
+            actions.extend(chain.joined(index, at(0)));
         }
         let handed = [HandOn { from: 0, to: 1 }, HandOn { from: 1, to: 2 }];
         assert_eq!(actions, [&[Feed(0)], &handed[..]].concat());
@@ -475,8 +475,9 @@ mod tests {
     }
 
     fn come(chain: &mut Chain, bytes: [u64; 3], now: Duration) -> Vec<Action> {
-        let told = bytes.iter().enumerate();
-        told.flat_map(|(place, bytes)| chain.came(place, Parts::beginning(*bytes), now))
+        let arrived = bytes.iter().enumerate();
+        arrived
+            .flat_map(|(index, bytes)| chain.arrived(index, Parts::beginning(*bytes), now))
             .collect()
     }
 
@@ -557,7 +558,7 @@ mod tests {
     #[test]
     fn where_hosts_cannot_reach_one_another_all_but_the_first_are_served_apart() {
         let mut chain = begun(6);
-        (0..6).for_each(|place| drop(chain.joined(place, at(0))));
+        (0..6).for_each(|index| drop(chain.joined(index, at(0))));
         let first = chain.broke(0, 1, true);
         assert!(first.contains(&LeaveOut(1)) && first.contains(&HandOn { from: 0, to: 2 }));
         let all = chain.broke(0, 2, true);
@@ -575,31 +576,31 @@ mod tests {
         come(&mut chain, [50 * MB, 40 * MB, 40 * MB], at(1));
         chain.fed(0, at(20));
         // host 2 has what host 1 has; host 1 waits from here on
-        assert_eq!(chain.look(at(20)), []);
-        assert_eq!(chain.look(at(29)), []);
+        assert_eq!(chain.find_delays(at(20)), []);
+        assert_eq!(chain.find_delays(at(29)), []);
         chain.fed(0, at(31));
         let expected = [
             KeepBack { from: 0, to: 1 },
             LeaveOut(1),
             HandOn { from: 0, to: 2 },
         ];
-        assert_eq!(chain.look(at(31)), expected);
+        assert_eq!(chain.find_delays(at(31)), expected);
         // the first, to which nothing goes any more
-        assert_eq!(chain.look(at(42))[..2], [LeaveOut(0), Feed(2)]);
+        assert_eq!(chain.find_delays(at(42))[..2], [LeaveOut(0), Feed(2)]);
 
         // who waits for one that stands still is not at fault, even where it waits longer
         let mut chain = three();
         come(&mut chain, [50 * MB, 40 * MB, 30 * MB], at(1));
         chain.fed(0, at(2));
-        chain.look(at(2));
+        chain.find_delays(at(2));
         chain.fed(0, at(12));
         come(&mut chain, [50 * MB, 45 * MB, 30 * MB], at(3));
-        chain.look(at(3));
+        chain.find_delays(at(3));
         chain.fed(0, at(13));
-        assert_eq!(chain.look(at(13)), []);
+        assert_eq!(chain.find_delays(at(13)), []);
         chain.fed(0, at(14));
         assert_eq!(
-            chain.look(at(14))[1..],
+            chain.find_delays(at(14))[1..],
             [LeaveOut(1), HandOn { from: 0, to: 2 }]
         );
 
@@ -608,27 +609,27 @@ mod tests {
         // what is done here before that does not count
         chain.joined(0, at(50));
         chain.fed(0, at(100));
-        assert_eq!(chain.look(at(100)), []);
+        assert_eq!(chain.find_delays(at(100)), []);
         chain.begins(1, 0, at(100));
         chain.fed(0, at(130));
-        assert_eq!(chain.look(at(130)), []);
-        assert_eq!(chain.look(at(131)), [LeaveOut(1)]);
+        assert_eq!(chain.find_delays(at(130)), []);
+        assert_eq!(chain.find_delays(at(131)), [LeaveOut(1)]);
 
         // one that copies what it has has longer
         let mut chain = begun(1);
         chain.begins(0, 2_000_000_000, at(0));
-        assert_eq!(chain.look(at(130)), []);
-        assert_eq!(chain.look(at(131)), [LeaveOut(0)]);
+        assert_eq!(chain.find_delays(at(130)), []);
+        assert_eq!(chain.find_delays(at(131)), [LeaveOut(0)]);
     }
 
     #[test]
     fn a_limit_of_ours_is_no_stall_of_theirs() {
         // a block of 1 MiB at 100 kB/s
         let mut chain = Chain::new(SIZE, vec![Parts::default(); 2], at(11));
-        (0..2).for_each(|place| drop(chain.joined(place, at(0))));
+        (0..2).for_each(|index| drop(chain.joined(index, at(0))));
         chain.fed(0, at(0));
-        assert_eq!(chain.look(at(21)), []);
-        assert_eq!(chain.look(at(22))[..2], [LeaveOut(0), Feed(1)]);
+        assert_eq!(chain.find_delays(at(21)), []);
+        assert_eq!(chain.find_delays(at(22))[..2], [LeaveOut(0), Feed(1)]);
     }
 
     #[test]
@@ -663,7 +664,7 @@ mod tests {
         for second in 2..9 {
             chain.fed(0, at(second));
             come(&mut chain, [500 * MB + second, 0, 0], at(second));
-            chain.look(at(second));
+            chain.find_delays(at(second));
         }
         assert!(chain.is_in(0));
     }
@@ -689,9 +690,9 @@ mod tests {
                     at(second),
                 );
             }
-            let actions = chain.look(at(7));
+            let actions = chain.find_delays(at(7));
             let out = actions.iter().find_map(|action| match action {
-                LeaveOut(place) => Some(*place),
+                LeaveOut(index) => Some(*index),
                 _ => None,
             });
             assert_eq!(out, left, "{rates:?}: {actions:?}");

@@ -114,9 +114,9 @@ fn hand_on(
         }),
     };
     std::thread::scope(|scope| {
-        for place in 0..members.len() {
+        for index in 0..members.len() {
             let relay = &relay;
-            scope.spawn(move || relay.serve(place));
+            scope.spawn(move || relay.serve(index));
         }
     });
 }
@@ -180,32 +180,32 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Handles an event, and queues the resulting actions for the threads.
-    fn tell(&self, happened: impl FnOnce(&mut Chain) -> Vec<Action>) {
+    fn update(&self, change: impl FnOnce(&mut Chain) -> Vec<Action>) {
         let mut state = self.lock();
-        for action in happened(&mut state.chain) {
-            let (Action::HandOn { from: place, .. }
-            | Action::KeepBack { from: place, .. }
-            | Action::Feed(place)
-            | Action::Finish(place)
-            | Action::LeaveOut(place)) = action;
-            state.orders[place].push_back(action);
+        for action in change(&mut state.chain) {
+            let (Action::HandOn { from: index, .. }
+            | Action::KeepBack { from: index, .. }
+            | Action::Feed(index)
+            | Action::Finish(index)
+            | Action::LeaveOut(index)) = action;
+            state.orders[index].push_back(action);
         }
     }
 
-    fn serve(&self, place: usize) {
-        let member = &self.members[place];
+    fn serve(&self, index: usize) {
+        let member = &self.members[index];
         let mut view = View::default();
         member.task.begun.get_or_init(|| self.begun);
         let served = member.task.on_target(|target| {
             target.client.hears_of_chains = true;
-            let served = self.serve_host(place, target, &mut view);
+            let served = self.serve_host(index, target, &mut view);
             target.client.hears_of_chains = false;
             let Err(broken) = served else { return Ok(()) };
-            self.tell(|chain| chain.lost(place));
-            self.take_back(place, target, broken)
+            self.update(|chain| chain.lost(index));
+            self.take_back(index, target, broken)
         });
         if served.is_none() {
-            self.tell(|chain| chain.lost(place));
+            self.update(|chain| chain.lost(index));
         }
     }
 
@@ -213,32 +213,32 @@ impl Relay<'_, '_, '_> {
     /// over it.
     fn take_back(
         &self,
-        place: usize,
+        index: usize,
         target: &mut Target,
         broken: HostFailure,
     ) -> Result<(), HostFailure> {
-        let Member { task, delivery, .. } = &self.members[place];
-        let said = target.client.fall_back(broken, self.wire)?;
-        record::tell!("part-push: {}: {said}", task.host.place());
+        let Member { task, delivery, .. } = &self.members[index];
+        let notice = target.client.fall_back(broken, self.wire)?;
+        record::tell!("part-push: {}: {notice}", task.host.place());
         target.claim(&[delivery])
     }
 
     fn serve_host(
         &self,
-        place: usize,
+        index: usize,
         target: &mut Target,
         view: &mut View,
     ) -> Result<(), HostFailure> {
-        self.join(place, target, view)?;
+        self.join(index, target, view)?;
         loop {
-            match self.turn(place, target, view)? {
+            match self.turn(index, target, view)? {
                 Turn::Leave => {
-                    self.leave(place, target, view);
+                    self.leave(index, target, view);
                     return Ok(());
                 }
-                Turn::Feed => self.feed(place, target, view)?,
-                Turn::Wait if self.is_over(place, view) => {
-                    self.end(place, target, view);
+                Turn::Feed => self.feed(index, target, view)?,
+                Turn::Wait if self.is_over(index, view) => {
+                    self.end(index, target, view);
                     return Ok(());
                 }
                 Turn::Wait => target.client.exchange(TURN)?,
@@ -247,12 +247,12 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Whether nobody needs this host any longer, and it needs nobody.
-    fn is_over(&self, place: usize, view: &View) -> bool {
+    fn is_over(&self, index: usize, view: &View) -> bool {
         let state = self.lock();
         let is_wrong = state.wrong.is_some();
-        match state.chain.is_in(place) {
+        match state.chain.is_in(index) {
             // what it has was right, whatever the file here has become since
-            true if state.chain.is_finished(place) => {
+            true if state.chain.is_finished(index) => {
                 view.landed && (is_wrong || state.chain.is_over())
             }
             true => is_wrong,
@@ -261,14 +261,14 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Makes the host begin the file, with the parts that it has.
-    fn join(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
-        let delivery = self.members[place].delivery;
+    fn join(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
+        let delivery = self.members[index].delivery;
         let Kept {
             parts: kept,
             earlier,
             blocks,
         } = target.resume(delivery, &self.file)?;
-        self.lock().chain.begins(place, kept.bytes(), self.now());
+        self.lock().chain.begins(index, kept.bytes(), self.now());
         target.client.send(FileRequest::Begin(Begin {
             file: small(delivery),
             key: key(delivery),
@@ -281,56 +281,56 @@ impl Relay<'_, '_, '_> {
         self.sign(delivery, &blocks, target);
         let number = target.client.sync();
         view.counted = kept.bytes();
-        let host = self.members[place].task.host;
+        let host = self.members[index].task.host;
         self.board.show.moved(host, view.counted);
         loop {
-            match target.client.take_event().map(|(told, _)| told) {
-                Some(FileEvent::Synced { number: told }) if told == number => break,
-                Some(told) => self.hear(place, told, view)?,
+            match target.client.take_event().map(|(event, _)| event) {
+                Some(FileEvent::Synced { number: event }) if event == number => break,
+                Some(event) => self.handle_event(index, event, view)?,
                 None => target.client.exchange(TURN)?,
             }
-            self.look();
-            if !self.lock().chain.is_in(place) {
+            self.find_delays();
+            if !self.lock().chain.is_in(index) {
                 target.client.forget_syncs();
                 return Ok(());
             }
         }
-        self.tell(|chain| {
-            let mut actions = chain.joined(place, self.now());
-            actions.extend(chain.came(place, kept, self.now()));
+        self.update(|chain| {
+            let mut actions = chain.joined(index, self.now());
+            actions.extend(chain.arrived(index, kept, self.now()));
             actions
         });
         view.joined = true;
-        if self.lock().chain.source(place) != From::Us {
+        if self.lock().chain.source(index) != From::Us {
             self.board.show.route(host, Route::Chain);
         }
         Ok(())
     }
 
-    fn look(&self) {
-        self.tell(|chain| chain.look(self.now()));
+    fn find_delays(&self) {
+        self.update(|chain| chain.find_delays(self.now()));
     }
 
     /// Handles events of the host, and carries out actions.
     fn turn(
         &self,
-        place: usize,
+        index: usize,
         target: &mut Target,
         view: &mut View,
     ) -> Result<Turn, HostFailure> {
-        while let Some((told, _)) = target.client.take_event() {
-            self.hear(place, told, view)?;
+        while let Some((event, _)) = target.client.take_event() {
+            self.handle_event(index, event, view)?;
         }
-        self.look();
+        self.find_delays();
         let mut turn = Turn::Wait;
         loop {
-            let order = self.lock().orders[place].pop_front();
+            let order = self.lock().orders[index].pop_front();
             let Some(order) = order else {
                 return Ok(turn);
             };
-            let id = self.members[place].delivery.id;
+            let id = self.members[index].delivery.id;
             match order {
-                Action::HandOn { to, .. } => self.send_hand_on(place, to, target),
+                Action::HandOn { to, .. } => self.send_hand_on(index, to, target),
                 Action::KeepBack { to, .. } => {
                     let host = self.members[to].task.host.id;
                     target.client.send(FileRequest::KeepBack { id, host });
@@ -361,15 +361,15 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    fn send_hand_on(&self, place: usize, to: usize, target: &mut Target) {
+    fn send_hand_on(&self, index: usize, to: usize, target: &mut Target) {
         let next = &self.members[to];
         let mut state = self.lock();
         let parts = state.chain.missing(to);
-        state.asked.insert((place, to));
+        state.asked.insert((index, to));
         drop(state);
         let (port, peer) = next.listens.clone();
         target.client.send(FileRequest::HandOn(HandOn {
-            id: self.members[place].delivery.id,
+            id: self.members[index].delivery.id,
             key: key(next.delivery),
             host: next.task.host.id,
             there: next.delivery.id,
@@ -380,22 +380,27 @@ impl Relay<'_, '_, '_> {
         }));
     }
 
-    fn hear(&self, place: usize, told: FileEvent, view: &mut View) -> Result<(), HostFailure> {
-        let delivery = self.members[place].delivery;
-        match told {
-            FileEvent::Came { id, parts } if id == delivery.id => {
+    fn handle_event(
+        &self,
+        index: usize,
+        event: FileEvent,
+        view: &mut View,
+    ) -> Result<(), HostFailure> {
+        let delivery = self.members[index].delivery;
+        match event {
+            FileEvent::Arrived { id, parts } if id == delivery.id => {
                 let there = Parts::of(&parts).whole_grains(delivery.bytes);
-                let came = there.bytes().saturating_sub(view.counted);
-                view.counted += came;
-                let (host, show) = (self.members[place].task.host, &self.board.show);
-                show.moved(host, came);
-                if self.lock().chain.source(place) != From::Us {
-                    show.handed_on(host, came);
+                let arrived = there.bytes().saturating_sub(view.counted);
+                view.counted += arrived;
+                let (host, show) = (self.members[index].task.host, &self.board.show);
+                show.moved(host, arrived);
+                if self.lock().chain.source(index) != From::Us {
+                    show.handed_on(host, arrived);
                 }
-                self.tell(|chain| chain.came(place, there, self.now()));
+                self.update(|chain| chain.arrived(index, there, self.now()));
             }
             // an event about an earlier file
-            FileEvent::Came { .. } => {}
+            FileEvent::Arrived { .. } => {}
             FileEvent::HandedOn {
                 id,
                 host,
@@ -407,23 +412,23 @@ impl Relay<'_, '_, '_> {
                     .iter()
                     .position(|member| member.task.host.id == host);
                 if let Some(to) = to {
-                    self.tell(|chain| chain.broke(place, to, unreached));
+                    self.update(|chain| chain.broke(index, to, unreached));
                 }
             }
             FileEvent::HandedOn { .. } => {}
             FileEvent::Refused { id, peer } if id == delivery.id => {
-                self.refused(place, &peer);
+                self.refused(index, &peer);
             }
             FileEvent::Refused { .. } => {}
             FileEvent::Landed { done, failed } => {
                 if done.contains(&delivery.id) {
                     view.landed = true;
-                    self.done(place, view.sent, None);
+                    self.done(index, view.sent, None);
                 }
                 for (_, fault) in failed.iter().filter(|(id, _)| *id == delivery.id) {
                     // a host that cannot write the file here cannot write it in any other way
-                    self.done(place, view.sent, Some(push::why(delivery, fault)));
-                    self.tell(|chain| chain.lost(place));
+                    self.done(index, view.sent, Some(push::why(delivery, fault)));
+                    self.update(|chain| chain.lost(index));
                 }
             }
             FileEvent::Synced { number } => view.synced = number,
@@ -433,17 +438,17 @@ impl Relay<'_, '_, '_> {
     }
 
     /// The host has refused what another one handed on.
-    fn refused(&self, place: usize, peer: &str) {
+    fn refused(&self, index: usize, peer: &str) {
         let mut members = self.members.iter();
         let from = members.position(|member| member.listens.1 == peer);
-        let Some(from) = from.filter(|from| self.lock().asked.remove(&(*from, place))) else {
+        let Some(from) = from.filter(|from| self.lock().asked.remove(&(*from, index))) else {
             return;
         };
         // what was read before and after the change cannot be the same
-        if let Some(why) = feed::changed(self.members[place].delivery) {
+        if let Some(why) = feed::changed(self.members[index].delivery) {
             return self.fail(why);
         }
-        let [it, other] = [place, from].map(|at| self.members[at].task.host.place());
+        let [it, other] = [index, from].map(|at| self.members[at].task.host.place());
         record::tell!(
             "part-push: {it}: refused what {other} handed on of {}: it is not what was read here; \
              nothing of it is kept, and the file comes from elsewhere\n  fix: look for what is \
@@ -452,12 +457,12 @@ impl Relay<'_, '_, '_> {
         );
         let task = self.members[from].task;
         task.was_refused.store(true, Ordering::Relaxed);
-        self.tell(|chain| chain.refused(from, place));
+        self.update(|chain| chain.refused(from, index));
     }
 
-    fn done(&self, place: usize, sent_bytes: u64, error: Option<String>) {
-        let member = &self.members[place];
-        let told = HostReporter {
+    fn done(&self, index: usize, sent_bytes: u64, error: Option<String>) {
+        let member = &self.members[index];
+        let reporter = HostReporter {
             host: member.task.host,
             fates: &member.task.fates,
             board: self.board,
@@ -467,12 +472,12 @@ impl Relay<'_, '_, '_> {
             sent_bytes,
             elapsed: self.begun.elapsed(),
         };
-        told.done(member.delivery, outcome);
+        reporter.done(member.delivery, outcome);
     }
 
     /// Sends the host its missing parts, until it is left out.
-    fn feed(&self, place: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
-        let missing = self.lock().chain.missing(place);
+    fn feed(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
+        let missing = self.lock().chain.missing(index);
         let mut compression = Compression::new(self.options.compress);
         compression.begin(view.sent);
         let mut buffer = Vec::new();
@@ -490,30 +495,30 @@ impl Relay<'_, '_, '_> {
                 let client = &mut target.client;
                 let gone = view.sent.saturating_sub(client.pending());
                 let packed = !piece.is_zeros && compression.pays(&buffer, gone);
-                let to = (self.members[place].delivery.id, &piece);
+                let to = (self.members[index].delivery.id, &piece);
                 let how = (packed, Some(&self.signer));
                 view.sent += blocks::send(client, &self.file, to, &mut buffer, how)?;
-                if !self.drain(place, target, view, AHEAD)? {
+                if !self.drain(index, target, view, AHEAD)? {
                     return Ok(());
                 }
                 if compression.wants_rate(view.sent) {
-                    if !self.wait_until_arrived(place, target, view)? {
+                    if !self.wait_until_arrived(index, target, view)? {
                         return Ok(());
                     }
                     compression.measure(view.sent);
                 }
             }
         }
-        if !self.drain(place, target, view, 0)? {
+        if !self.drain(index, target, view, 0)? {
             return Ok(());
         }
         if let Some(why) = target.client.source_fault() {
             self.fail(why);
             return Ok(());
         }
-        match feed::changed(self.members[place].delivery) {
+        match feed::changed(self.members[index].delivery) {
             Some(why) => self.fail(why),
-            None => self.tell(|chain| chain.confirm(place)),
+            None => self.update(|chain| chain.confirm(index)),
         }
         Ok(())
     }
@@ -521,13 +526,13 @@ impl Relay<'_, '_, '_> {
     /// Waits until the host has what was sent; returns whether the host is still fed.
     fn wait_until_arrived(
         &self,
-        place: usize,
+        index: usize,
         target: &mut Target,
         view: &mut View,
     ) -> Result<bool, HostFailure> {
         let number = target.client.sync();
         while view.synced < number {
-            if !self.drain(place, target, view, 0)? {
+            if !self.drain(index, target, view, 0)? {
                 return Ok(false);
             }
             target.client.exchange(TURN)?;
@@ -538,22 +543,22 @@ impl Relay<'_, '_, '_> {
     /// Waits until at most this many bytes wait to be sent; returns whether the host is still fed.
     fn drain(
         &self,
-        place: usize,
+        index: usize,
         target: &mut Target,
         view: &mut View,
         most: u64,
     ) -> Result<bool, HostFailure> {
         loop {
-            match self.turn(place, target, view)? {
+            match self.turn(index, target, view)? {
                 Turn::Leave => {
                     // carried out when the others are told
-                    self.lock().orders[place].push_front(Action::LeaveOut(place));
+                    self.lock().orders[index].push_front(Action::LeaveOut(index));
                     return Ok(false);
                 }
                 Turn::Feed | Turn::Wait => {}
             }
             let state = self.lock();
-            if state.wrong.is_some() || !state.chain.is_in(place) {
+            if state.wrong.is_some() || !state.chain.is_in(index) {
                 return Ok(false);
             }
             drop(state);
@@ -563,7 +568,7 @@ impl Relay<'_, '_, '_> {
             }
             target.client.exchange(TURN)?;
             if target.client.pending() < pending {
-                self.lock().chain.fed(place, self.now());
+                self.lock().chain.fed(index, self.now());
             }
         }
     }
@@ -574,28 +579,28 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Leaves the host to be served separately, with the parts that it has.
-    fn leave(&self, place: usize, target: &mut Target, view: &View) {
-        let delivery = self.members[place].delivery;
+    fn leave(&self, index: usize, target: &mut Target, view: &View) {
+        let delivery = self.members[index].delivery;
         target.client.send(FileRequest::Close { id: delivery.id });
         target.client.forget_syncs();
         // what it had before is known already
         if view.joined {
-            let there = self.lock().chain.there(place).clone();
+            let there = self.lock().chain.there(index).clone();
             target.go_on_with(delivery, there, view.counted);
         }
     }
 
     /// Reports the end: the host has the file, or nobody gets it.
-    fn end(&self, place: usize, target: &mut Target, view: &View) {
-        let id = self.members[place].delivery.id;
+    fn end(&self, index: usize, target: &mut Target, view: &View) {
+        let id = self.members[index].delivery.id;
         let state = self.lock();
-        let wrong = state.wrong.clone().filter(|_| state.chain.is_in(place));
+        let wrong = state.wrong.clone().filter(|_| state.chain.is_in(index));
         drop(state);
         target.client.forget_syncs();
         match wrong {
             Some(why) if !view.landed => {
                 target.client.send(FileRequest::Discard { id });
-                self.done(place, view.sent, Some(why));
+                self.done(index, view.sent, Some(why));
             }
             _ => target.client.send(FileRequest::Close { id }),
         }

@@ -67,7 +67,7 @@ impl Reporter {
     }
 
     /// Reports the result of a delivery.
-    pub fn tell(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
+    pub fn report(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
         self.record(delivery, skipped, &outcome);
         if outcome.error.is_none() {
             self.show.file(host, delivery.bytes, skipped);
@@ -98,7 +98,7 @@ impl HostReporter<'_> {
     /// A delivery has its result.
     pub fn done(&self, delivery: &Delivery, outcome: Outcome) {
         if self.fates.report(delivery) {
-            self.board.tell(self.host, delivery, false, outcome);
+            self.board.report(self.host, delivery, false, outcome);
         }
     }
 }

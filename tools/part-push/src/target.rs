@@ -98,7 +98,7 @@ impl Target {
 
     /// The deliveries that are already there completely. With `verify`, checksums are compared of
     /// all files, or of those for which size and time are not enough; without it, of none.
-    pub fn look(
+    pub fn find_present(
         &mut self,
         deliveries: &[&Delivery],
         verify: Option<bool>,
@@ -180,7 +180,7 @@ impl Target {
                 .iter()
                 .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
                 .collect();
-            self.client.send_with(FileRequest::Look { sums }, &names);
+            self.client.send_with(FileRequest::Inspect { sums }, &names);
         }
         while there.len() < deliveries.len() {
             match self.client.next_event()?.0 {
@@ -210,13 +210,13 @@ impl Target {
             match self.client.next_event()? {
                 (
                     FileEvent::Partial {
-                        key: told,
+                        key: claimed,
                         parts,
                         earlier,
                     },
                     body,
-                ) if told == key(delivery) => {
-                    self.partials.remove(&told);
+                ) if claimed == key(delivery) => {
+                    self.partials.remove(&claimed);
                     let parts = Parts::of(&parts).whole_grains(delivery.bytes);
                     let sums = Some(Sum::list(&body).unwrap_or_default());
                     if !parts.list().is_empty() {
@@ -227,7 +227,7 @@ impl Target {
                             counted: 0,
                             blocks: Vec::new(),
                         };
-                        self.partials.insert(told, there);
+                        self.partials.insert(claimed, there);
                     }
                 }
                 (other, _) => return Err(HostFailure::unexpected(&other)),

@@ -97,11 +97,11 @@ impl<'a> Task<'a> {
     }
 
     /// Finds out what it lacks.
-    pub fn look(&self, options: Options, dry: bool) {
+    pub fn inspect(&self, options: Options, dry: bool) {
         if self.deliveries.is_empty() {
             return;
         }
-        let look = |target: &mut Target| {
+        let inspect = |target: &mut Target| {
             // nobody but us puts files there, and 10,000 names cost a host a tenth of a second
             let needless =
                 |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
@@ -112,12 +112,13 @@ impl<'a> Task<'a> {
                 .copied()
                 .collect();
             // a dry run reads nothing but metadata
-            let same = target.look(&asked, if dry { None } else { Some(options.verify) })?;
+            let same =
+                target.find_present(&asked, if dry { None } else { Some(options.verify) })?;
             let there = asked.into_iter().zip(same).filter(|(_, same)| *same);
             there.for_each(|(delivery, _)| self.fates.set(delivery, Fate::There));
             Ok(())
         };
-        if self.on_target(look).is_none() || dry {
+        if self.on_target(inspect).is_none() || dry {
             return;
         }
         let lacking = self.lacking();
@@ -131,7 +132,7 @@ impl<'a> Task<'a> {
 
     /// Chooses the way for content, if there is any. Agents with these keys may hand files on to
     /// it.
-    pub fn open_way(&self, context: &PushContext<'_>, keys: &[String]) {
+    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String]) {
         let lacking = self.lacking();
         let (address, place) = (self.host.ip.0, self.host.place());
         let listens = self.on_target(|target| {
@@ -186,7 +187,7 @@ impl<'a> Task<'a> {
                 Fate::Lacks | Fate::Shared | Fate::Reported => continue,
             };
             self.fates.report(*delivery);
-            board.tell(self.host, delivery, error.is_none(), unsent(error));
+            board.report(self.host, delivery, error.is_none(), unsent(error));
         }
         let lacking = self.lacking();
         if !lacking.is_empty() {
@@ -194,7 +195,8 @@ impl<'a> Task<'a> {
         }
         let waits = self.fates.count(&Fate::Lacks) > 0;
         self.lock().complete = was_there && self.fates.are_reported();
-        self.give_up(board);
+        let lacking = self.fates.with(&Fate::Lacks, &self.deliveries);
+        self.give_up(&lacking, board);
         let state = self.lock();
         board
             .show
@@ -211,7 +213,7 @@ impl<'a> Task<'a> {
         context: &PushContext<'_>,
         board: &Reporter,
     ) -> Result<(), HostFailure> {
-        let told = HostReporter {
+        let reporter = HostReporter {
             host: self.host,
             fates: &self.fates,
             board,
@@ -227,14 +229,14 @@ impl<'a> Task<'a> {
         );
         let door = target.client.door();
         let more = || context.lane(self.host, door.as_ref());
-        let sent = push::push(target, lacking, options, &more, &told);
+        let sent = push::push(target, lacking, options, &more, &reporter);
         let Err(broken) = sent else { return Ok(()) };
-        let said = target.client.fall_back(broken, context.wire.wire)?;
-        record::tell!("part-push: {}: {said}", self.host.place());
+        let notice = target.client.fall_back(broken, context.wire.wire)?;
+        record::tell!("part-push: {}: {notice}", self.host.place());
         board.show.route(self.host, Route::Login);
-        let missing = self.missing(target, lacking, &told)?;
+        let missing = self.missing(target, lacking, &reporter)?;
         let more = || context.lane(self.host, None);
-        push::push(target, &missing, options, &more, &told)
+        push::push(target, &missing, options, &more, &reporter)
     }
 
     /// The deliveries that are missing after a connection broke; the results of the others are
@@ -243,10 +245,10 @@ impl<'a> Task<'a> {
         &self,
         target: &mut Target,
         lacking: &[&'a Delivery],
-        told: &HostReporter<'_>,
+        reporter: &HostReporter<'_>,
     ) -> Result<Vec<&'a Delivery>, HostFailure> {
         let unknown = self.fates.with(&Fate::Lacks, lacking);
-        let there = target.look(&unknown, Some(false))?;
+        let there = target.find_present(&unknown, Some(false))?;
         let (there, missing): (Vec<_>, Vec<_>) = unknown
             .into_iter()
             .zip(there)
@@ -256,7 +258,7 @@ impl<'a> Task<'a> {
                 sent_bytes: delivery.bytes,
                 ..unsent(None)
             };
-            told.done(delivery, outcome);
+            reporter.done(delivery, outcome);
         }
         let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
         let alone: Vec<&Delivery> = missing
@@ -268,27 +270,14 @@ impl<'a> Task<'a> {
         Ok(missing)
     }
 
-    /// Writes a record with the reason for each delivery that the host still lacks.
-    fn give_up(&self, board: &Reporter) {
+    /// Writes a record with the reason for each of these deliveries that has none yet, if the host
+    /// was given up.
+    pub fn give_up(&self, deliveries: &[&Delivery], board: &Reporter) {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
-        for delivery in self.fates.with(&Fate::Lacks, &self.deliveries) {
-            self.fates.report(delivery);
-            board.record(delivery, false, &unsent(Some(broken.why.clone())));
-        }
-    }
-
-    /// Writes a record for each of its deliveries, of which nothing was sent.
-    pub fn give_up_all(&self, board: &Reporter) {
-        let Some(broken) = self.lock().broken.clone() else {
-            return;
-        };
-        for delivery in self
-            .deliveries
-            .iter()
-            .filter(|one| self.fates.report(**one))
-        {
+        let rest = deliveries.iter().filter(|one| self.fates.report(**one));
+        for delivery in rest {
             board.record(delivery, false, &unsent(Some(broken.why.clone())));
         }
     }
@@ -302,7 +291,7 @@ impl<'a> Task<'a> {
         let until = Instant::now() + SHOWN_AFTER;
         let mut pause = FIRST_PAUSE;
         while !files.is_empty() {
-            let there = self.on_target(|target| target.look(&files, Some(options.verify)));
+            let there = self.on_target(|target| target.find_present(&files, Some(options.verify)));
             let is_over = there.is_none() || Instant::now() >= until || context.is_stopped();
             let there = there.unwrap_or_else(|| vec![false; files.len()]);
             let mut later = Vec::new();
@@ -314,7 +303,7 @@ impl<'a> Task<'a> {
                 }
                 self.fates.report(delivery);
                 let error = (!there).then(|| self.why_not_shared());
-                board.tell(self.host, delivery, true, unsent(error));
+                board.report(self.host, delivery, true, unsent(error));
             }
             files = later;
             if !files.is_empty() {

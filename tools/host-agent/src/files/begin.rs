@@ -12,16 +12,16 @@ use wire::files::FileRequest;
 pub fn begin(
     first: FileRequest,
     caller: Caller,
-    told: &SharedOutput,
+    output: &SharedOutput,
     files: &Arc<IncomingFiles>,
 ) -> Result<Box<dyn Serve>, Failure> {
     match (first, caller) {
         (FileRequest::Receive(receive), Caller::Tool) => {
-            receive::Receiver::begin(receive, told, files)
+            receive::Receiver::begin(receive, output, files)
                 .map(|receiver| Box::new(receiver) as Box<dyn Serve>)
         }
         (FileRequest::Give(give), Caller::Tool) => {
-            send::Sender::begin(&give, told).map(|sender| Box::new(sender) as Box<dyn Serve>)
+            send::Sender::begin(&give, output).map(|sender| Box::new(sender) as Box<dyn Serve>)
         }
         (FileRequest::Handed { key }, Caller::Host(host)) => {
             receive::ForwardReceiver::begin(&key, host, files)

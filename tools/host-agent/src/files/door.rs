@@ -187,7 +187,7 @@ fn serve(greeting: Greeting, caller: Caller, shared: &Shared) {
     link.widen();
     let link: SharedLink = Arc::new(Mutex::new(link));
     let mut requests = Requests::over(Arc::clone(&link), &received);
-    let told = SharedOutput::new(Output::over(Arc::clone(&link)));
+    let output = SharedOutput::new(Output::over(Arc::clone(&link)));
     let Ok(Next::Request(first)) = requests.next_within(Some(LIMITS.time)) else {
         return;
     };
@@ -199,18 +199,18 @@ fn serve(greeting: Greeting, caller: Caller, shared: &Shared) {
             let _ = shared.arrived.try_send((link, requests));
         }
         (FileRequest::Receive(receive), Caller::Tool) if !receive.lane => {}
-        (first, caller) => lane((first, caller), &mut requests, &told, shared),
+        (first, caller) => lane((first, caller), &mut requests, &output, shared),
     }
 }
 
 fn lane(
     (first, caller): (FileRequest, Caller),
     requests: &mut Requests,
-    told: &SharedOutput,
+    output: &SharedOutput,
     shared: &Shared,
 ) {
-    match begin(first, caller, told, &shared.files) {
-        Ok(mut serving) => converse_alone(serving.as_mut(), requests, told),
-        Err(failure) => told.event(&Event::Failed(failure)),
+    match begin(first, caller, output, &shared.files) {
+        Ok(mut serving) => converse_alone(serving.as_mut(), requests, output),
+        Err(failure) => output.event(&Event::Failed(failure)),
     }
 }

@@ -106,7 +106,7 @@ fn hand(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Result<(), B
 struct NextHost {
     stream: TcpStream,
     link: SharedLink,
-    heard: Decoder,
+    decoder: Decoder,
 }
 
 impl NextHost {
@@ -118,32 +118,32 @@ impl NextHost {
         let mut next = NextHost {
             stream: TcpStream::from(link.as_fd().try_clone_to_owned()?),
             link: Arc::new(Mutex::new(link)),
-            heard: Decoder::default(),
+            decoder: Decoder::default(),
         };
-        next.heard.push(&received);
-        match next.hear()? {
+        next.decoder.push(&received);
+        match next.receive()? {
             Some(FileEvent::Welcome) => Ok(next),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
     /// The next event of the host, if there is one. Fails when no more can come.
-    fn hear(&mut self) -> io::Result<Option<FileEvent>> {
+    fn receive(&mut self) -> io::Result<Option<FileEvent>> {
         loop {
-            match self.heard.next_message::<Event>() {
+            match self.decoder.next_message::<Event>() {
                 Ok(Some(message)) => match message.head {
-                    Event::File(told) => return Ok(Some(told)),
+                    Event::File(event) => return Ok(Some(event)),
                     Event::Alive => {}
                     Event::Failed(failure) => return Err(io::Error::other(failure.problem)),
                     _ => return Err(io::ErrorKind::InvalidData.into()),
                 },
                 Ok(None) => {
-                    let before = self.heard.waiting();
+                    let before = self.decoder.waiting();
                     let mut link = lock(&self.link);
                     link.flush()?;
-                    let open = link.receive(&mut self.heard)?;
+                    let open = link.receive(&mut self.decoder)?;
                     drop(link);
-                    if self.heard.waiting() == before {
+                    if self.decoder.waiting() == before {
                         return match open {
                             true => Ok(None),
                             false => Err(io::ErrorKind::ConnectionReset.into()),
@@ -170,8 +170,8 @@ impl NextHost {
         let head = codec::encode_head(request, body.len());
         let written = write_over(&self.link, &head).and_then(|()| write_over(&self.link, body));
         // its events tell why it takes no more
-        let told = self.hear();
-        match (told, written) {
+        let event = self.receive();
+        match (event, written) {
             (Ok(Some(FileEvent::Landed { failed, .. })), _) => {
                 let why = failed.first().map(|(_, fault)| fault.to_string());
                 Err(Broken::after(why.unwrap_or_default()))
@@ -218,7 +218,7 @@ impl NextHost {
         write_over(&self.link, &head).map_err(broken)?;
         let until = Instant::now() + LAST;
         loop {
-            match self.hear().map_err(broken)? {
+            match self.receive().map_err(broken)? {
                 Some(FileEvent::Synced { .. }) => break,
                 Some(FileEvent::Landed { failed, .. }) => {
                     let why = failed.first().map(|(_, fault)| fault.to_string());

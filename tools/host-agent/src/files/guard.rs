@@ -24,7 +24,7 @@ pub fn is_needed(receive: &Receive) -> bool {
 }
 
 /// Runs the process, and puts away what it leaves.
-pub fn run(receive: &Receive, requests: &Requests, told: &SharedOutput) -> ExitCode {
+pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> ExitCode {
     match start(receive, requests) {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => {
@@ -32,7 +32,7 @@ pub fn run(receive: &Receive, requests: &Requests, told: &SharedOutput) -> ExitC
                 stage.iter().for_each(Stage::leave);
                 let name = nix::sys::signal::Signal::try_from(signal)
                     .map_or_else(|_| signal.to_string(), |name| name.to_string());
-                told.event(&Event::Failed(Failure::new(format!(
+                output.event(&Event::Failed(Failure::new(format!(
                     "what receives there was ended by {name}"
                 ))));
                 ExitCode::FAILURE
@@ -43,7 +43,7 @@ pub fn run(receive: &Receive, requests: &Requests, told: &SharedOutput) -> ExitC
             ),
         },
         Err(error) => {
-            told.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
+            output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
             ExitCode::FAILURE
         }
     }

@@ -257,7 +257,7 @@ impl IncomingFile {
         let mut parts = self.partial.parts().list().to_vec();
         parts.truncate(MOST_PARTS);
         let id = self.begin.file.id;
-        self.events.send(FileEvent::Came { id, parts });
+        self.events.send(FileEvent::Arrived { id, parts });
     }
 
     /// The next piece that has come of the wanted parts.

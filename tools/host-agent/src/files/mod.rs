@@ -11,7 +11,7 @@ mod door;
 mod forward;
 mod guard;
 mod incoming_file;
-mod look;
+mod inspect;
 mod receive;
 mod send;
 mod serve;
@@ -40,30 +40,30 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
-    let told = Arc::new(SharedOutput::new(output));
+    let output = Arc::new(SharedOutput::new(output));
     if let FileRequest::Receive(receive) = &first
         && guard::is_needed(receive)
     {
-        return guard::run(receive, &requests, &told);
+        return guard::run(receive, &requests, &output);
     }
-    let files = match IncomingFiles::new(Arc::clone(&told)) {
+    let files = match IncomingFiles::new(Arc::clone(&output)) {
         Ok(files) => Arc::new(files),
         Err(error) => {
-            told.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
+            output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
             return ExitCode::FAILURE;
         }
     };
-    match begin(first, Caller::Tool, &told, &files) {
+    match begin(first, Caller::Tool, &output, &files) {
         Ok(mut serving) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());
-            let code = while_beating(serving.as_mut(), &told, |serving| {
+            let code = while_beating(serving.as_mut(), &output, |serving| {
                 converse_by_login(serving, requests, &files)
             });
             ExitCode::from(code)
         }
         Err(failure) => {
-            told.event(&Event::Failed(failure));
+            output.event(&Event::Failed(failure));
             ExitCode::FAILURE
         }
     }
@@ -75,11 +75,11 @@ fn converse_by_login(
     mut requests: Requests,
     files: &Arc<IncomingFiles>,
 ) -> u8 {
-    let told = files.events.as_ref();
+    let output = files.events.as_ref();
     let mut door: Option<Door> = None;
     let mut first = None;
     loop {
-        match answer_all(serving, first.take(), &mut requests, told) {
+        match answer_all(serving, first.take(), &mut requests, output) {
             Stop::Listen(listen) => {
                 drop(door.take());
                 door = Door::open(&listen, files);
@@ -88,17 +88,17 @@ fn converse_by_login(
                 let Some((link, direct)) = door.as_ref().and_then(Door::arrival) else {
                     return end(
                         Stop::Failed(Failure::new("there is no connection to move to")),
-                        told,
+                        output,
                     );
                 };
-                match converse_directly(serving, (link, direct), requests, told) {
+                match converse_directly(serving, (link, direct), requests, output) {
                     Ok((back, message)) => (requests, first) = (back, Some(message)),
                     Err(code) => return code,
                 }
                 door.iter().for_each(Door::end_lanes);
                 serving.break_off();
             }
-            stop => return end(stop, told),
+            stop => return end(stop, output),
         }
     }
 }
@@ -109,9 +109,9 @@ fn converse_directly(
     serving: &mut dyn Serve,
     (link, mut direct): (SharedLink, Requests),
     mut login: Requests,
-    told: &SharedOutput,
+    output: &SharedOutput,
 ) -> Result<(Requests, Message<Request>), u8> {
-    told.redirect(Output::over(Arc::clone(&link)));
+    output.redirect(Output::over(Arc::clone(&link)));
     let direct_link = Arc::clone(&link);
     let (say, said) = channel();
     let listening = std::thread::Builder::new().spawn(move || {
@@ -121,24 +121,24 @@ fn converse_directly(
     });
     if let Err(error) = listening {
         let failure = Failure::new(format!("host-agent: no thread can be started: {error}"));
-        return Err(end(Stop::Failed(failure), told));
+        return Err(end(Stop::Failed(failure), output));
     }
-    match answer_all(serving, None, &mut direct, told) {
-        stop @ Stop::Failed(_) => return Err(end(stop, told)),
+    match answer_all(serving, None, &mut direct, output) {
+        stop @ Stop::Failed(_) => return Err(end(stop, output)),
         Stop::Listen(_) | Stop::Move => {
             let failure = Failure::new("a port is asked for by the login");
-            return Err(end(Stop::Failed(failure), told));
+            return Err(end(Stop::Failed(failure), output));
         }
         Stop::End | Stop::Silence | Stop::Closed | Stop::Malformed(_) => {}
     }
     // so that the tool goes back to the login at once
     lock(&direct_link).shutdown();
-    told.redirect(Output::default());
+    output.redirect(Output::default());
     match said.recv() {
         Ok((Ok(Next::Request(message)), login)) => Ok((login, message)),
-        Ok((Ok(Next::Silence), _)) => Err(end(Stop::Silence, told)),
-        Ok((Err(malformed), _)) => Err(end(Stop::Malformed(malformed), told)),
-        Ok((Ok(Next::End), _)) | Err(_) => Err(end(Stop::End, told)),
+        Ok((Ok(Next::Silence), _)) => Err(end(Stop::Silence, output)),
+        Ok((Err(malformed), _)) => Err(end(Stop::Malformed(malformed), output)),
+        Ok((Ok(Next::End), _)) | Err(_) => Err(end(Stop::End, output)),
     }
 }
 

@@ -5,7 +5,7 @@ use super::serve::Serve;
 use super::shared_output::SharedOutput;
 use super::stage::{self, Stage};
 use super::workspace::{Workspace, split};
-use super::{forward, look};
+use super::{forward, inspect};
 use nix::fcntl::Flock;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -47,7 +47,7 @@ impl Receiver {
     /// Opens the folder for a push.
     pub fn begin(
         receive: Receive,
-        told: &SharedOutput,
+        output: &SharedOutput,
         files: &Arc<IncomingFiles>,
     ) -> Result<Receiver, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
@@ -90,19 +90,19 @@ impl Receiver {
             compared: BTreeMap::new(),
             incoming: Arc::clone(files),
         };
-        receiver.enter(told)?;
+        receiver.enter(output)?;
         Ok(receiver)
     }
 
     /// Reports the folder, as other pushes have left it, or that one is still at work there.
-    fn enter(&self, told: &SharedOutput) -> Result<(), Failure> {
+    fn enter(&self, output: &SharedOutput) -> Result<(), Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
         let busy = match &self.stage {
             Some(stage) => stage.enter().map_err(failed)?,
             None => None,
         };
-        told.send(FileEvent::Ready {
+        output.send(FileEvent::Ready {
             busy,
             free_bytes: free_bytes(&self.base),
             empty: stage::is_empty(&self.base).map_err(failed)?,
@@ -147,7 +147,7 @@ impl Receiver {
     }
 
     /// Receives small files; each succeeds or fails by itself.
-    fn batch(&mut self, batch: &Batch, body: Vec<u8>, told: &SharedOutput) {
+    fn batch(&mut self, batch: &Batch, body: Vec<u8>, output: &SharedOutput) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut folders = BTreeMap::new();
         match content::unpack(&batch.content, body) {
@@ -176,7 +176,7 @@ impl Receiver {
             failed.extend(done.drain(..).map(|id| (id, fault.clone())));
         }
         self.forget_folders();
-        told.send(FileEvent::Landed { done, failed });
+        output.send(FileEvent::Landed { done, failed });
     }
 
     /// Writes a small file; returns its folder.
@@ -233,23 +233,23 @@ impl Receiver {
     fn on(
         &mut self,
         id: u32,
-        told: &SharedOutput,
+        output: &SharedOutput,
         act: impl FnOnce(&IncomingFile) -> Result<(), Fault>,
     ) {
         let Some(file) = self.files.get(&id).filter(|file| !file.is_over()) else {
             return;
         };
         if let Err(fault) = act(file) {
-            self.fail(id, fault, told);
+            self.fail(id, fault, output);
         }
     }
 
-    fn fail(&mut self, id: u32, fault: Fault, told: &SharedOutput) {
+    fn fail(&mut self, id: u32, fault: Fault, output: &SharedOutput) {
         // what came of it before is kept
         if let Some(file) = self.files.remove(&id) {
             self.leave(&file);
         }
-        told.send(landed_event(id, Err(fault)));
+        output.send(landed_event(id, Err(fault)));
     }
 
     /// Ends a file that the login's conversation has begun: nothing more comes.
@@ -263,7 +263,7 @@ impl Receiver {
     }
 
     /// Renames a file that has come completely.
-    fn end(&mut self, id: u32, told: &SharedOutput) {
+    fn end(&mut self, id: u32, output: &SharedOutput) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
@@ -288,7 +288,7 @@ impl Receiver {
             }
             Err(_) => file.partial.discard(),
         }
-        told.send(landed_event(id, landed));
+        output.send(landed_event(id, landed));
     }
 
     /// Starts to hand a file on to another host.
@@ -313,10 +313,10 @@ impl Receiver {
         }
     }
 
-    fn folder(&mut self, id: u32, dst: &Path, told: &SharedOutput) {
+    fn folder(&mut self, id: u32, dst: &Path, output: &SharedOutput) {
         self.forget_folders();
         let made = self.make(dst).map(drop);
-        told.send(landed_event(id, made));
+        output.send(landed_event(id, made));
     }
 
     /// The file that has its name already, to be read.
@@ -325,7 +325,7 @@ impl Receiver {
         self.workspace.as_ref()?.find(folder).ok()?.file(name).ok()
     }
 
-    fn claim(&mut self, key: String, bytes: u64, dst: Option<&Path>, told: &SharedOutput) {
+    fn claim(&mut self, key: String, bytes: u64, dst: Option<&Path>, output: &SharedOutput) {
         let kept = self
             .stage
             .as_ref()
@@ -350,7 +350,7 @@ impl Receiver {
         });
         let (parts, sums) = summed.unwrap_or_default();
         let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
-        told.send_with(
+        output.send_with(
             FileEvent::Partial {
                 key,
                 parts: parts.list().to_vec(),
@@ -393,7 +393,7 @@ impl Serve for Receiver {
         &mut self,
         step: FileRequest,
         body: Vec<u8>,
-        told: &SharedOutput,
+        output: &SharedOutput,
     ) -> Result<(), Failure> {
         if let (
             Some(stage),
@@ -403,44 +403,46 @@ impl Serve for Receiver {
             stage.begin_files();
         }
         match step {
-            FileRequest::Look { sums } => look::look(&body, sums, self.workspace.as_ref(), told),
-            FileRequest::Enter => self.enter(told)?,
+            FileRequest::Inspect { sums } => {
+                inspect::inspect(&body, sums, self.workspace.as_ref(), output);
+            }
+            FileRequest::Enter => self.enter(output)?,
             FileRequest::LetGo => self.stage.iter().for_each(Stage::let_go),
             FileRequest::Peers => {
-                told.send(FileEvent::Peers {
+                output.send(FileEvent::Peers {
                     hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),
                 });
             }
             FileRequest::Claim { key, bytes, dst } => {
-                self.claim(key, bytes, dst.as_ref().map(wire::Text::path), told);
+                self.claim(key, bytes, dst.as_ref().map(wire::Text::path), output);
             }
-            FileRequest::Folder { id, dst } => self.folder(id, dst.path(), told),
-            FileRequest::Batch(batch) => self.batch(&batch, body, told),
+            FileRequest::Folder { id, dst } => self.folder(id, dst.path(), output),
+            FileRequest::Batch(batch) => self.batch(&batch, body, output),
             FileRequest::Begin(begin) => {
                 let id = begin.file.id;
                 match self.start(begin) {
                     Ok(file) => drop(self.files.insert(id, file)),
-                    Err(fault) => self.fail(id, fault, told),
+                    Err(fault) => self.fail(id, fault, output),
                 }
             }
             FileRequest::Scatter { id } => {
-                self.on(id, told, |file| {
+                self.on(id, output, |file| {
                     file.partial
                         .scatter()
                         .map_err(|error| Fault::system(&error))
                 });
             }
             FileRequest::Block(block) => {
-                self.on(block.id, told, |file| {
+                self.on(block.id, output, |file| {
                     file.block(&block, body, Caller::Tool)
                 });
             }
             FileRequest::Zeros(zeros) => {
-                self.on(zeros.id, told, |file| file.zeros(&zeros, Caller::Tool));
+                self.on(zeros.id, output, |file| file.zeros(&zeros, Caller::Tool));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
             FileRequest::Sign { id, pieces } => {
-                self.on(id, told, |file| {
+                self.on(id, output, |file| {
                     file.sign(&pieces);
                     Ok(())
                 });
@@ -450,7 +452,7 @@ impl Serve for Receiver {
                     file.stop_forward(host);
                 }
             }
-            FileRequest::End { id } => self.end(id, told),
+            FileRequest::End { id } => self.end(id, output),
             FileRequest::Close { id } => {
                 if let Some(file) = self.files.remove(&id) {
                     self.leave(&file);
@@ -462,7 +464,7 @@ impl Serve for Receiver {
                     file.partial.discard();
                 }
             }
-            FileRequest::Sync { number } => told.send(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to receiving")),
         }
         Ok(())
@@ -518,11 +520,11 @@ impl ForwardReceiver {
     }
 
     /// Reports a write that failed to the host that sent the part, once.
-    fn report(&mut self, written: Result<(), Fault>, told: &SharedOutput) {
+    fn report(&mut self, written: Result<(), Fault>, output: &SharedOutput) {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            told.send(landed_event(self.file.begin.file.id, Err(fault)));
+            output.send(landed_event(self.file.begin.file.id, Err(fault)));
         }
     }
 }
@@ -532,7 +534,7 @@ impl Serve for ForwardReceiver {
         &mut self,
         step: FileRequest,
         body: Vec<u8>,
-        told: &SharedOutput,
+        output: &SharedOutput,
     ) -> Result<(), Failure> {
         let from = Caller::Host(self.host);
         if self.file.has_refused(self.host) {
@@ -547,18 +549,18 @@ impl Serve for ForwardReceiver {
         match step {
             FileRequest::Block(block) => {
                 let written = self.file.block(&block, body, from);
-                self.report(written, told);
+                self.report(written, output);
             }
             FileRequest::Zeros(zeros) => {
                 let written = self.file.zeros(&zeros, from);
-                self.report(written, told);
+                self.report(written, output);
             }
             FileRequest::Close { .. } => {
                 let flushed = self.file.partial.flush();
-                self.report(flushed.map_err(|error| Fault::system(&error)), told);
+                self.report(flushed.map_err(|error| Fault::system(&error)), output);
                 self.file.report();
             }
-            FileRequest::Sync { number } => told.send(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to handing on")),
         }
         Ok(())

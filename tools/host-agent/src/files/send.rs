@@ -33,11 +33,11 @@ pub struct Sender {
 
 impl Sender {
     /// The folder must exist.
-    pub fn begin(give: &Give, told: &SharedOutput) -> Result<Sender, Failure> {
+    pub fn begin(give: &Give, output: &SharedOutput) -> Result<Sender, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|_| {
             Failure::new(format!("there is no folder {}", give.base.path().display()))
         })?;
-        told.send(FileEvent::Ready {
+        output.send(FileEvent::Ready {
             busy: None,
             free_bytes: None,
             empty: false,
@@ -68,16 +68,16 @@ impl Sender {
     /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
     /// part-push's own folders are left out. What does not exist is not told of; what cannot be
     /// read is, because files that are wanted may be there.
-    fn find(&mut self, roots: &[Text], told: &SharedOutput) {
+    fn find(&mut self, roots: &[Text], output: &SharedOutput) {
         let mut found = Listing {
-            told,
+            output,
             entries: Vec::new(),
             unreadable: Vec::new(),
         };
         for root in roots {
             self.walk(root.path().to_owned(), &mut found);
         }
-        told.send(FileEvent::Found {
+        output.send(FileEvent::Found {
             entries: found.entries,
             unreadable: found.unreadable,
             last: true,
@@ -120,19 +120,19 @@ impl Sender {
     }
 
     /// Sends small files, as many in one message as fit.
-    fn read_small(&mut self, files: &[Named], told: &SharedOutput) {
+    fn read_small(&mut self, files: &[Named], output: &SharedOutput) {
         let (mut content, mut read) = (Vec::new(), Vec::new());
         for file in files.iter().take(FILES_AT_ONCE) {
             let (one, bytes) = self.read_whole(file);
             let bytes = &self.block[..bytes];
             if !read.is_empty() && (content.len() + bytes.len()) as u64 > BLOCK {
-                send_batch(std::mem::take(&mut read), &content, told);
+                send_batch(std::mem::take(&mut read), &content, output);
                 content.clear();
             }
             content.extend_from_slice(bytes);
             read.push(one);
         }
-        send_batch(read, &content, told);
+        send_batch(read, &content, output);
     }
 
     /// Reads a whole file into `block`; returns how many bytes.
@@ -171,7 +171,7 @@ impl Sender {
         Ok(Opened { file, folder, name })
     }
 
-    fn read(&mut self, named: &Named, at: u64, length: u64, told: &SharedOutput) {
+    fn read(&mut self, named: &Named, at: u64, length: u64, output: &SharedOutput) {
         let mut read = Read {
             id: named.id,
             bytes: 0,
@@ -182,11 +182,11 @@ impl Sender {
             Err(fault) => read.fault = Some(fault),
             Ok(opened) => {
                 let part = (at, length);
-                read.fault = self.blocks(&opened.file, named.id, part, &mut read.bytes, told);
+                read.fault = self.blocks(&opened.file, named.id, part, &mut read.bytes, output);
                 read.meta = opened.meta_now();
             }
         }
-        told.send(FileEvent::Read(read));
+        output.send(FileEvent::Read(read));
     }
 
     fn blocks(
@@ -195,10 +195,10 @@ impl Sender {
         id: u32,
         (at, length): (u64, u64),
         sent: &mut u64,
-        told: &SharedOutput,
+        output: &SharedOutput,
     ) -> Option<Fault> {
         let mut pieces = Pieces::new(file, at, length);
-        while !told.is_closed() {
+        while !output.is_closed() {
             let piece = match pieces.read_next(&mut self.block) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
@@ -206,7 +206,7 @@ impl Sender {
             };
             let (at, length) = (piece.at, piece.length);
             if piece.is_zeros {
-                told.send(FileEvent::Zeros(Zeros {
+                output.send(FileEvent::Zeros(Zeros {
                     id,
                     at,
                     length,
@@ -214,7 +214,7 @@ impl Sender {
                 }));
             } else {
                 let content = content::plain(&self.block);
-                told.send_with(
+                output.send_with(
                     FileEvent::Block(Block {
                         id,
                         at,
@@ -229,7 +229,7 @@ impl Sender {
         None
     }
 
-    fn sum(&mut self, named: &Named, bytes: u64, parts: &[(u64, u64)], told: &SharedOutput) {
+    fn sum(&mut self, named: &Named, bytes: u64, parts: &[(u64, u64)], output: &SharedOutput) {
         let parts = Parts::of(parts);
         let opened = self.open(named).ok();
         let summed = opened.and_then(|opened| sums::of(&opened.file, &parts, bytes).ok());
@@ -238,13 +238,13 @@ impl Sender {
             .iter()
             .flat_map(|sum| sum.0)
             .collect();
-        told.send_with(FileEvent::Sums { id: named.id }, &body);
+        output.send_with(FileEvent::Sums { id: named.id }, &body);
     }
 }
 
 /// A list of names that is sent in pieces.
 struct Listing<'a> {
-    told: &'a SharedOutput,
+    output: &'a SharedOutput,
     entries: Vec<Found>,
     unreadable: Vec<Unreadable>,
 }
@@ -255,7 +255,7 @@ impl Listing<'_> {
             path: path.into(),
             meta: source::meta(meta),
         });
-        self.tell_if_many();
+        self.send_if_many();
     }
 
     /// What has just been removed, or never existed, is not there; anything else may hold files.
@@ -267,12 +267,12 @@ impl Listing<'_> {
             path: path.into(),
             fault,
         });
-        self.tell_if_many();
+        self.send_if_many();
     }
 
-    fn tell_if_many(&mut self) {
+    fn send_if_many(&mut self) {
         if self.entries.len() + self.unreadable.len() >= FOUND_AT_ONCE {
-            self.told.send(FileEvent::Found {
+            self.output.send(FileEvent::Found {
                 entries: std::mem::take(&mut self.entries),
                 unreadable: std::mem::take(&mut self.unreadable),
                 last: false,
@@ -281,8 +281,8 @@ impl Listing<'_> {
     }
 }
 
-fn send_batch(files: Vec<Read>, bytes: &[u8], told: &SharedOutput) {
-    told.send_with(
+fn send_batch(files: Vec<Read>, bytes: &[u8], output: &SharedOutput) {
+    output.send_with(
         FileEvent::Batch {
             files,
             content: content::plain(bytes),
@@ -328,16 +328,16 @@ impl Serve for Sender {
         &mut self,
         step: FileRequest,
         _body: Vec<u8>,
-        told: &SharedOutput,
+        output: &SharedOutput,
     ) -> Result<(), Failure> {
         // another folder may have its name by now
         self.last = None;
         match step {
-            FileRequest::Find { roots } => self.find(&roots, told),
-            FileRequest::ReadSmall { files } => self.read_small(&files, told),
-            FileRequest::Read { file, at, length } => self.read(&file, at, length, told),
-            FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, told),
-            FileRequest::Sync { number } => told.send(FileEvent::Synced { number }),
+            FileRequest::Find { roots } => self.find(&roots, output),
+            FileRequest::ReadSmall { files } => self.read_small(&files, output),
+            FileRequest::Read { file, at, length } => self.read(&file, at, length, output),
+            FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, output),
+            FileRequest::Sync { number } => output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to sending")),
         }
         Ok(())

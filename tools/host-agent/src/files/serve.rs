@@ -22,7 +22,7 @@ pub trait Serve: Send {
         &mut self,
         step: FileRequest,
         body: Vec<u8>,
-        told: &SharedOutput,
+        output: &SharedOutput,
     ) -> Result<(), Failure>;
     /// A function that shows other hosts that this one is alive, called from time to time. It may
     /// take as long as a file system does.
@@ -54,12 +54,12 @@ pub enum Stop {
 /// Sends a sign of life now and then while a conversation goes on.
 pub fn while_beating(
     serving: &mut dyn Serve,
-    told: &SharedOutput,
+    output: &SharedOutput,
     converse: impl FnOnce(&mut dyn Serve) -> u8,
 ) -> u8 {
     let failed = |error: io::Error| {
         let failure = Failure::new(format!("host-agent: {error}"));
-        end(Stop::Failed(failure), told)
+        end(Stop::Failed(failure), output)
     };
     let signing = serving
         .sign()
@@ -72,7 +72,7 @@ pub fn while_beating(
     thread::scope(|scope| {
         let beating = thread::Builder::new().spawn_scoped(scope, move || {
             while is_over.recv_timeout(beat_interval()) == Err(RecvTimeoutError::Timeout) {
-                told.event(&Event::Alive);
+                output.event(&Event::Alive);
             }
         });
         if let Err(error) = beating {
@@ -97,29 +97,29 @@ fn keep_signing(sign: Box<dyn Fn() + Send>, pace: Duration) -> io::Result<Sender
 }
 
 /// The conversation of a connection that has its own.
-pub fn converse_alone(serving: &mut dyn Serve, requests: &mut Requests, told: &SharedOutput) {
-    while_beating(serving, told, |serving| {
-        let stop = match answer_all(serving, None, requests, told) {
+pub fn converse_alone(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) {
+    while_beating(serving, output, |serving| {
+        let stop = match answer_all(serving, None, requests, output) {
             Stop::Listen(_) | Stop::Move => {
                 Stop::Failed(Failure::new("a port is asked for by the login"))
             }
             stop => stop,
         };
-        end(stop, told)
+        end(stop, output)
     });
 }
 
 /// Reports why a conversation ends; returns the agent's exit status.
-pub fn end(stop: Stop, told: &SharedOutput) -> u8 {
+pub fn end(stop: Stop, output: &SharedOutput) -> u8 {
     let fail = |failure: Failure, code: u8| {
-        told.event(&Event::Failed(failure));
+        output.event(&Event::Failed(failure));
         code
     };
     match stop {
         Stop::End => 0,
         Stop::Closed => OVER_LOST,
         Stop::Silence => {
-            told.send(FileEvent::Silence {
+            output.send(FileEvent::Silence {
                 seconds: silence().as_secs(),
             });
             OVER_LOST
@@ -135,7 +135,7 @@ pub fn answer_all(
     serving: &mut dyn Serve,
     mut first: Option<Message<Request>>,
     requests: &mut Requests,
-    told: &SharedOutput,
+    output: &SharedOutput,
 ) -> Stop {
     loop {
         let next = match first.take() {
@@ -152,7 +152,7 @@ pub fn answer_all(
             Request::Alive => Ok(()),
             Request::File(FileRequest::Listen(listen)) => return Stop::Listen(listen),
             Request::File(FileRequest::Move) => return Stop::Move,
-            Request::File(step) => serving.step(step, message.body, told),
+            Request::File(step) => serving.step(step, message.body, output),
             _ => Err(Failure::new(
                 "a request that is not about files, in the middle of files",
             )),
@@ -160,7 +160,7 @@ pub fn answer_all(
         if let Err(failure) = done {
             return Stop::Failed(failure);
         }
-        if told.is_closed() {
+        if output.is_closed() {
             return Stop::Closed;
         }
     }

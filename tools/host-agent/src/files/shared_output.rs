@@ -18,12 +18,12 @@ impl SharedOutput {
         *self.0.lock() = output;
     }
 
-    pub fn send(&self, told: FileEvent) {
-        self.send_with(told, &[]);
+    pub fn send(&self, event: FileEvent) {
+        self.send_with(event, &[]);
     }
 
-    pub fn send_with(&self, told: FileEvent, body: &[u8]) {
-        self.0.lock().event_with(&Event::File(told), body);
+    pub fn send_with(&self, event: FileEvent, body: &[u8]) {
+        self.0.lock().event_with(&Event::File(event), body);
     }
 
     pub fn event(&self, event: &Event) {

@@ -15,7 +15,12 @@ const AT_ONCE: usize = 500;
 
 /// Reports on each name, in their order. Of what is not below the workspace, a file must only be
 /// there, and its path is the user's choice.
-pub fn look(names: &[u8], with_sums: bool, workspace: Option<&Workspace>, told: &SharedOutput) {
+pub fn inspect(
+    names: &[u8],
+    with_sums: bool,
+    workspace: Option<&Workspace>,
+    output: &SharedOutput,
+) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
@@ -33,7 +38,7 @@ pub fn look(names: &[u8], with_sums: bool, workspace: Option<&Workspace>, told: 
     // checksums take time, so each is sent when it is known
     for some in names.chunks(if with_sums { 1 } else { AT_ONCE }) {
         let entries = some.iter().copied().map(&mut meta_of).collect();
-        told.send(FileEvent::There { entries });
+        output.send(FileEvent::There { entries });
     }
 }
 
