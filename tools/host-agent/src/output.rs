@@ -79,6 +79,11 @@ pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
     write(link, bytes, silence(), Waits::NoLonger)
 }
 
+/// Writes all bytes, however long the other side takes for them.
+pub fn write_all(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
+    write(link, bytes, Duration::MAX, Waits::NoLonger)
+}
+
 /// Whether to wait on for another side that has accepted nothing for the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {

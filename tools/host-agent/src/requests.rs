@@ -97,14 +97,12 @@ impl Requests {
                 if !open {
                     return Ok(Next::End);
                 }
-                if !is_link_readable(link, limit) {
+                if !wait_until_readable(link, limit) {
                     return Ok(Next::Silence);
                 }
                 continue;
             }
-            if let Some(limit) = limit
-                && !is_readable(limit)
-            {
+            if limit.is_some() && !is_ready(&io::stdin(), limit) {
                 return Ok(Next::Silence);
             }
             match io::stdin().lock().read(&mut self.buffer) {
@@ -144,13 +142,8 @@ fn from_hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Waits until stdin has bytes or has ended.
-fn is_readable(limit: Duration) -> bool {
-    is_ready(&io::stdin(), Some(limit))
-}
-
-/// Waits in the same way for a direct connection, without holding its lock.
-fn is_link_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
+/// Waits until a connection has bytes or has ended, without holding its lock; whether it has.
+pub fn wait_until_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
     let Ok(descriptor) = lock(link).as_fd().try_clone_to_owned() else {
         return false;
     };

@@ -128,9 +128,9 @@ impl Dialer {
         }
     }
 
-    fn serve(&mut self, link: Link, said: Vec<u8>, token: &str) -> Result<(), String> {
+    fn serve(&mut self, link: Link, received: Vec<u8>, token: &str) -> Result<(), String> {
         self.block_signals().map_err(|error| error.to_string())?;
-        let relay = Relay::begin(link, said, token)
+        let relay = Relay::begin(link, received, token)
             .map_err(|error| format!("host-agent serve cannot be started: {error}"))?;
         let thread = std::thread::Builder::new().spawn(move || relay.run());
         self.conversations.retain(|thread| !thread.is_finished());
