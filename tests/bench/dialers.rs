@@ -35,7 +35,7 @@ impl Engine {
             agent: format!("agent {number}"),
             names: vec![format!("n{number}")],
             addresses: Vec::new(),
-            place: None,
+            position: None,
             ender: None,
         };
         link.send(&encode(&hello, &[])).ok()?;

@@ -35,10 +35,12 @@ pub struct Host {
 impl Host {
     /// The name by which ssh reaches the host: `login`, else `name`, else `ip`.
     pub fn target(&self) -> String {
-        self.login
-            .clone()
-            .or_else(|| self.name.clone())
-            .unwrap_or_else(|| self.ip.to_string())
+        self.login.clone().unwrap_or_else(|| self.name_or_ip())
+    }
+
+    /// The name of the host, or its address where it has none.
+    pub fn name_or_ip(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.ip.to_string())
     }
 
     /// The host in messages: `host 2 (10.0.0.7)`.

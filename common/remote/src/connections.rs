@@ -4,8 +4,9 @@
 //! send files wait for disks: for minutes, where memory is short or a file server does not answer.
 //! So it is not they who tell the hosts that we are here.
 
-use crate::{Session, lock};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use crate::Session;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use transfer::beat_interval;
 use wire::Request;
@@ -87,7 +88,7 @@ impl SharedConnections {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Connections> {
-        lock(&self.0)
+        self.0.lock()
     }
 }
 
@@ -98,7 +99,7 @@ fn beat(connections: &Weak<Mutex<Connections>>) -> bool {
     let Some(connections) = connections.upgrade() else {
         return false;
     };
-    if let Ok(mut connections) = connections.try_lock() {
+    if let Some(mut connections) = connections.try_lock() {
         connections.beat_and_flush();
     }
     true

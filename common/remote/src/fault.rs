@@ -12,7 +12,7 @@ pub struct HostFault {
     /// The key of a host that known_hosts does not have.
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Whether the fault concerns the way to all hosts, so that it is reported once.
-    pub(crate) of_the_way: bool,
+    pub(crate) affects_all: bool,
     /// Whether another try is worthwhile: the connection was dropped before the login.
     pub(crate) again: bool,
     /// Whether the host did not answer in time, which a busy machine explains too.
@@ -45,7 +45,7 @@ impl HostFault {
             problem: problem.into(),
             fix: None,
             unknown_key: None,
-            of_the_way: false,
+            affects_all: false,
             again: false,
             timed_out: false,
         }
@@ -56,10 +56,14 @@ impl HostFault {
         HostFault::new("it had not answered when a signal came").fix("run this again")
     }
 
-    pub(crate) fn of_the_way(problem: impl Into<String>) -> HostFault {
+    pub(crate) fn for_all(problem: impl Into<String>) -> HostFault {
+        HostFault::new(problem).affecting_all()
+    }
+
+    pub(crate) fn affecting_all(self) -> HostFault {
         HostFault {
-            of_the_way: true,
-            ..HostFault::new(problem)
+            affects_all: true,
+            ..self
         }
     }
 

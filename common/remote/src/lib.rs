@@ -32,6 +32,7 @@ mod reasons;
 mod session;
 mod ssh2;
 mod ssh_config;
+mod template;
 mod token;
 mod transport;
 
@@ -52,7 +53,7 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -354,7 +355,7 @@ pub fn report<'a>(
     let mut report = Report::default();
     let mut unknown = Vec::new();
     for (host, fault) in faults {
-        if fault.of_the_way {
+        if fault.affects_all {
             let once = Fault {
                 fix: fault.fix.clone(),
                 ..Fault::unreachable("--connect", fault.problem.clone())
@@ -438,9 +439,4 @@ fn addresses_here() -> HashSet<Ipv4Addr> {
     interfaces
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()))
         .collect()
-}
-
-/// What a thread that panicked has left is as good as ever: nothing here is changed in two steps.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! A rate limit that all hosts share, for people who share an uplink with others.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// How much time's worth of bytes may go at once after a pause, so that a block waits only for its
@@ -31,7 +31,7 @@ impl Limit {
 
     /// Lets this many bytes through; returns how long they have to wait.
     pub(crate) fn let_through(&self, bytes: u64, now: Instant) -> Duration {
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.gone.lock();
         let earliest = now.checked_sub(BURST).unwrap_or(now);
         let begin = gone.map_or(earliest, |gone| gone.max(earliest));
         *gone = Some(begin + self.takes(bytes));

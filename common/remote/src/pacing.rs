@@ -5,9 +5,9 @@
 //! after a slow login, fewer are begun at once; and a login that timed out while others were slow
 //! too is tried again after all others. If the others were quick, the host itself is to blame.
 
-use super::{HostFault, lock};
+use super::HostFault;
+use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many logins run at once. More would only queue for this machine's cores, and a bastion's
@@ -95,7 +95,7 @@ pub(crate) fn open_each<T: Send>(
         }
         work(&state, &changed, &is_stopped, &open);
     });
-    let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let state = state.into_inner();
     let lost = || Err(HostFault::stopped());
     state
         .results
@@ -120,7 +120,7 @@ fn work<T: Send>(
             Err(fault) if fault.timed_out => Ended::TimedOut,
             Err(_) => Ended::Failed,
         };
-        let mut state = lock(state);
+        let mut state = state.lock();
         state.under_way -= 1;
         match state.pace.learn(ended, began.elapsed(), tries) {
             true => state.waiting.push_back((at, tries + 1)),
@@ -135,7 +135,7 @@ fn next<T>(
     changed: &Condvar,
     is_stopped: impl Fn() -> bool,
 ) -> Option<(usize, u32)> {
-    let mut state = lock(state);
+    let mut state = state.lock();
     loop {
         // who waits here is woken by the end of a login that is under way, which is near then
         if is_stopped() || (state.waiting.is_empty() && state.under_way == 0) {
@@ -147,7 +147,7 @@ fn next<T>(
             state.under_way += 1;
             return Some(next);
         }
-        state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        changed.wait(&mut state);
     }
 }
 

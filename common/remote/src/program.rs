@@ -9,15 +9,15 @@ use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::PollFlags;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use record::Host;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The size of a pipe to or from a program, once it was full. It is as much as an ordinary user may
@@ -42,9 +42,6 @@ const LONGEST_REST: Duration = Duration::from_millis(5);
 const LEAVE: Duration = Duration::from_millis(100);
 /// The same for a program of the user's: srun has to tell Slurm first.
 const LEAVE_ENGINE: Duration = Duration::from_secs(2);
-/// When srun is ended, Slurm kills what it runs; cleaning up gets this time while the tool runs,
-/// which is more than a grace and what follows it.
-const CLEAN_UP: Duration = Duration::from_secs(60);
 /// From TERM to KILL for a program that has not ended by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -144,38 +141,16 @@ pub(crate) fn template(
 }
 
 pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<String, HostFault> {
-    let user = options.ssh_username.clone().unwrap_or_default();
-    let port = options.ssh_port.unwrap_or(22).to_string();
     let values = [
-        (
-            "{name}",
-            host.name.clone().unwrap_or_else(|| host.ip.to_string()),
-        ),
+        ("{name}", host.name_or_ip()),
         ("{login}", host.target()),
         ("{ip}", host.ip.to_string()),
         ("{id}", host.id.to_string()),
-        ("{user}", user),
-        ("{port}", port),
+        ("{user}", options.ssh_username.clone().unwrap_or_default()),
+        ("{port}", options.ssh_port.unwrap_or(22).to_string()),
         ("{dgl_port}", host.port.to_string()),
     ];
-    // a value becomes part of the user's shell text, so it must be a plain word
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@".contains(c);
-    let mut used = values
-        .iter()
-        .filter(|(placeholder, _)| template.contains(placeholder));
-    if let Some((_, word)) =
-        used.find(|(_, word)| !word.chars().all(plain) || word.starts_with('-'))
-    {
-        let fault = HostFault::new(format!(
-            "the name {word:?} is not one that a command line should hold"
-        ));
-        return Err(fault.fix("name the host by letters, digits, dots and dashes"));
-    }
-    Ok(values
-        .iter()
-        .fold(template.to_owned(), |text, (placeholder, value)| {
-            text.replace(placeholder, value)
-        }))
+    super::template::fill(template, &values)
 }
 
 struct Program {
@@ -443,11 +418,11 @@ impl Drop for Program {
         if self.hopeless {
             return end(child);
         }
-        let engine = self.engine.is_some();
-        if ends_within(&mut child, if engine { LEAVE_ENGINE } else { LEAVE }) {
+        let is_engine = self.engine.is_some();
+        if ends_within(&mut child, if is_engine { LEAVE_ENGINE } else { LEAVE }) {
             return;
         }
-        if !engine {
+        if !is_engine {
             return end(child);
         }
         // it may still have something to write
@@ -455,62 +430,27 @@ impl Drop for Program {
             self.stdout.as_fd().try_clone_to_owned(),
             self.stderr.as_fd().try_clone_to_owned(),
         ];
-        let child = Arc::new(Mutex::new(child));
-        linger(&child);
-        // without a thread it ends with this tool at the latest
-        let _ = std::thread::Builder::new().spawn(move || {
-            let _streams = streams;
-            let until = Instant::now() + CLEAN_UP;
-            while !has_ended(&child) {
-                if Instant::now() >= until {
-                    return end_all(&[child]);
-                }
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        });
+        let mut left = LEFT_PROGRAMS.lock();
+        left.retain_mut(|(other, _)| matches!(other.try_wait(), Ok(None)));
+        left.push((child, streams));
     }
 }
 
-/// A program of the user's that was left, and has time to end by itself.
-type Lingerer = Arc<Mutex<Child>>;
+/// Programs of the user's that have not ended by themselves yet, and their streams.
+static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
-static LINGERERS: Mutex<Vec<Lingerer>> = Mutex::new(Vec::new());
-
-fn linger(child: &Lingerer) {
-    let mut all = LINGERERS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.retain(|other| !has_ended(other));
-    all.push(Arc::clone(child));
-}
-
-fn lock(child: &Lingerer) -> MutexGuard<'_, Child> {
-    child.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn has_ended(child: &Lingerer) -> bool {
-    !matches!(lock(child).try_wait(), Ok(None))
-}
-
-/// Ends the programs of the user's that have not ended by themselves. Each tool calls this before
-/// it ends: nobody could do it afterwards.
+/// Ends the programs of the user's that have not ended by themselves, all at the same time: TERM,
+/// and KILL after the grace. Each tool calls this before it ends: nobody could do it afterwards.
 pub fn end_connectors() {
-    let all = std::mem::take(&mut *LINGERERS.lock().unwrap_or_else(PoisonError::into_inner));
-    end_all(&all);
-}
-
-/// Ends programs, all at the same time: TERM, and KILL after the grace.
-fn end_all(all: &[Lingerer]) {
-    for child in all {
-        terminate(&mut lock(child));
-    }
+    let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
+    left.iter_mut().for_each(|(child, _)| terminate(child));
     let until = Instant::now() + GRACE;
-    while !all.iter().all(has_ended) && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    for child in all {
-        let mut child = lock(child);
-        // one that runs as another user cannot be killed, and must not hold up the tool
-        let _ = child.kill();
-        ends_within(&mut child, LEAVE);
+    for (child, _) in &mut left {
+        if !ends_within(child, until.saturating_duration_since(Instant::now())) {
+            // one that runs as another user cannot be killed, and must not hold up the tool
+            let _ = child.kill();
+            ends_within(child, LEAVE);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::channel::Channel;
 use super::fault::HostFault;
 use super::options::{Options, STOP_CHECKED};
 use super::reasons;
+use super::token::session_token;
 use super::transport::{Transport, Waker};
 use std::fs::File;
 use std::io;
@@ -65,7 +66,7 @@ impl Session {
         channel: Box<dyn Channel>,
         options: &Options,
     ) -> Result<Session, HostFault> {
-        let token = random_token()?;
+        let token = session_token()?;
         let agents = Agents::here()?;
         let mut transport = Transport::new(channel);
         transport.send(agents.script(&token));
@@ -74,7 +75,7 @@ impl Session {
 
     /// Runs the agent on this machine, from the file in which it lies.
     pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
-        let token = random_token()?;
+        let token = session_token()?;
         let agents = Agents::here()?;
         let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
         let session = Session::greet(transport, token, agents, options)?;
@@ -341,10 +342,6 @@ impl Session {
             heard.push(SessionEvent::Lost(why));
         }
     }
-}
-
-fn random_token() -> Result<String, HostFault> {
-    super::token::random_token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
 }
 
 /// The time before the agent runs, in which the login shell and the bootstrap write.

@@ -1,10 +1,24 @@
 //! Random tokens.
 
-use std::io::Read as _;
+use super::fault::HostFault;
+use record::error::Fault;
+use std::io::{self, Read as _};
 
 /// 128 random bits in hexadecimal.
-pub fn random_token() -> std::io::Result<String> {
+pub(crate) fn token() -> io::Result<String> {
     let mut bits = [0u8; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
     Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The token of a session.
+pub(crate) fn session_token() -> Result<String, HostFault> {
+    token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
+}
+
+/// A token for a tool's own use.
+pub fn random_token() -> Result<String, Fault> {
+    token().map_err(|error| {
+        Fault::unreachable("/dev/urandom", error.to_string()).fix("let this user read it")
+    })
 }

@@ -12,7 +12,6 @@ mod plan;
 pub mod preflight;
 mod run;
 mod spec;
-mod token;
 
 pub use args::Args;
 
@@ -52,7 +51,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         check_servers(&args, &name, parts.others().is_empty())?;
         named = named.or_else(|| parts.others().is_empty().then_some(name));
     }
-    let token = token::random()?;
+    let token = remote::random_token()?;
     let job = plan::Job {
         name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
         token,

@@ -66,11 +66,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 /// One round: every host sends to the host that is `distance` places behind it, and receives from
 /// the one as many places before it.
 fn round(args: &Args, peers: &mut [Peer<'_>], distance: usize) -> Result<Vec<Link>, Report> {
-    let key = remote::random_token().map_err(|error| {
-        Fault::unreachable("/dev/urandom", error.to_string())
-            .fix("let this user read it")
-            .report()
-    })?;
+    let key = remote::random_token()?;
     let targets: Vec<Result<SocketAddrV4, String>> = peers
         .par_iter_mut()
         .map(|peer| peer.expect(args, &key))

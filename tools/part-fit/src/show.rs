@@ -40,7 +40,7 @@ pub fn table(hosts: &[Host], fits: &[Fit]) -> String {
 }
 
 fn row(host: &Host, fit: &Fit) -> [String; 12] {
-    let name = host.name.clone().unwrap_or_else(|| host.ip.to_string());
+    let name = host.name_or_ip();
     [
         fit.id.to_string(),
         term::plain(&name).into_owned(),

@@ -45,9 +45,6 @@ pub fn run(
     let stop = cli::signal::stop()?;
     let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
     let mut report = Report::default();
-    let run = remote::random_token().map_err(|error| {
-        Fault::unreachable("/dev/urandom", error.to_string()).fix("this machine needs one")
-    })?;
     let context = PushContext {
         args,
         remote,
@@ -55,7 +52,7 @@ pub fn run(
         limit: args.wire.limit(),
         stop,
         base,
-        run,
+        run: remote::random_token()?,
     };
     let tasks = open(&context, hosts, deliveries, &mut report)?;
     if let Some(signal) = context.signal() {

@@ -20,7 +20,7 @@ pub(crate) struct Dialed {
     engine: Arc<Engine>,
     /// How many bytes the command had written when the conversation began. They explain nothing
     /// that happens later.
-    said_before: u64,
+    written_before: u64,
     explained: bool,
 }
 
@@ -32,7 +32,7 @@ impl Dialed {
         link.send(&codec::encode(&Word::Serve { token }, &[]))?;
         Ok(Dialed {
             direct: Direct::over(link, Vec::new()),
-            said_before: engine.said_bytes(),
+            written_before: engine.written_bytes(),
             engine,
             explained: false,
         })
@@ -53,7 +53,7 @@ impl Channel for Dialed {
             Stream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
             Stream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
             Stream::Stderr => {
-                let words = self.engine.said_since(self.said_before);
+                let words = self.engine.written_since(self.written_before);
                 let count = words.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&words[words.len() - count..]);
                 Ok(count)

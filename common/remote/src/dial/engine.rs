@@ -1,16 +1,17 @@
 //! The command that starts agents on all hosts: its command line, its output and its end.
 
 use super::ticket::TicketFolder;
-use crate::HostFault;
 use crate::bootstrap::Agents;
 use crate::transport::last_words;
+use crate::{HostFault, template};
+use parking_lot::Mutex;
 use record::Host;
 use record::quote;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How much of its stderr is kept; enough for its last lines.
@@ -41,54 +42,32 @@ pub(crate) fn fill(
     folder: &TicketFolder,
     hosts: &[&Host],
 ) -> Result<Filled, HostFault> {
-    let list = |value: &dyn Fn(&Host) -> String| -> String {
-        hosts
-            .iter()
-            .map(|host| value(host))
-            .collect::<Vec<_>>()
-            .join(",")
+    let list = |value: &dyn Fn(&Host) -> String| {
+        let values: Vec<String> = hosts.iter().map(|host| value(host)).collect();
+        values.join(",")
     };
+    let path = |path: PathBuf| quote::shown(path.as_os_str().as_encoded_bytes());
+    let mut text = command.to_owned();
+    if !["{agent}", "{ticket}", "{stdin}"]
+        .iter()
+        .any(|name| text.contains(name))
+    {
+        text.push_str(" {agent}");
+    }
     let lists = [
-        (
-            "{names}",
-            list(&|host| host.name.clone().unwrap_or_else(|| host.ip.to_string())),
-        ),
+        ("{names}", list(&Host::name_or_ip)),
         ("{logins}", list(&Host::target)),
         ("{ips}", list(&|host| host.ip.to_string())),
         ("{count}", hosts.len().to_string()),
     ];
-    // a value stands in the user's shell text as it is, so it must be a plain word
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
-    let mut used = lists.iter().filter(|(name, _)| command.contains(name));
-    if let Some((name, value)) =
-        used.find(|(_, value)| !value.chars().all(plain) || value.starts_with('-'))
-    {
-        let fault = HostFault::of_the_way(format!(
-            "{name} is {value:?}, which a command line should not hold"
-        ));
-        return Err(fault.fix("name the hosts by letters, digits, dots and dashes"));
-    }
-    let stdin = command.contains("{stdin}");
-    let starts = ["{agent}", "{ticket}", "{stdin}"];
-    let mut text = command.to_owned();
-    if !starts.iter().any(|start| text.contains(start)) {
-        text.push_str(" {agent}");
-    }
-    let ways = [
-        (
-            "{agent}",
-            quote::shown(folder.agent().as_os_str().as_encoded_bytes()),
-        ),
-        (
-            "{ticket}",
-            quote::shown(folder.ticket().as_os_str().as_encoded_bytes()),
-        ),
-        ("{stdin}", "-".to_owned()),
-    ];
-    let values = lists.iter().chain(&ways);
+    let text = template::fill(&text, &lists).map_err(HostFault::affecting_all)?;
+    let text = text
+        .replace("{agent}", &path(folder.agent()))
+        .replace("{ticket}", &path(folder.ticket()))
+        .replace("{stdin}", "-");
     Ok(Filled {
-        text: fitting(values.fold(text, |text, (name, value)| text.replace(name, value)))?,
-        input: match stdin {
+        text: fitting(text)?,
+        input: match command.contains("{stdin}") {
             true => folder.ticket(),
             false => PathBuf::from("/dev/null"),
         },
@@ -100,7 +79,7 @@ fn fitting(text: String) -> Result<String, HostFault> {
     if text.len() <= MAX_COMMAND {
         return Ok(text);
     }
-    let fault = HostFault::of_the_way(format!(
+    let fault = HostFault::for_all(format!(
         "the command has {} KiB with all hosts in it, of which the kernel takes 128 KiB at most",
         text.len().div_ceil(1 << 10)
     ));
@@ -110,9 +89,10 @@ fn fitting(text: String) -> Result<String, HostFault> {
     ))
 }
 
+/// What the command has written to stderr, and how it ended.
 #[derive(Debug, Default)]
-struct Said {
-    tail: Vec<u8>,
+struct EngineOutput {
+    stderr_tail: Vec<u8>,
     bytes: u64,
     /// The exit status of the command, once it has ended.
     status: Option<i32>,
@@ -124,7 +104,7 @@ pub(crate) struct Engine {
     watcher: Mutex<Child>,
     /// Its closing tells the watching process that this tool is gone.
     presence: Mutex<Option<ChildStdin>>,
-    said: Arc<Mutex<Said>>,
+    output: Arc<Mutex<EngineOutput>>,
 }
 
 impl Engine {
@@ -135,24 +115,24 @@ impl Engine {
         folder: &TicketFolder,
     ) -> Result<Engine, HostFault> {
         let name = command.split_whitespace().next().unwrap_or(command);
-        let failed = |error: std::io::Error| HostFault::of_the_way(format!("host-agent: {error}"));
+        let failed = |error: std::io::Error| HostFault::for_all(format!("host-agent: {error}"));
         let mut watcher = watch(Agents::here()?.own()?, folder.path(), filled)
             .spawn()
             .map_err(failed)?;
-        let said: Arc<Mutex<Said>> = Arc::default();
+        let output: Arc<Mutex<EngineOutput>> = Arc::default();
         let (presence, status, stderr) = (
             watcher.stdin.take(),
             watcher.stdout.take(),
             watcher.stderr.take(),
         );
         for (status, stderr) in status.into_iter().zip(stderr) {
-            listen(status, stderr, &said).map_err(failed)?;
+            keep_output(status, stderr, &output).map_err(failed)?;
         }
         Ok(Engine {
             name: name.to_owned(),
             watcher: Mutex::new(watcher),
             presence: Mutex::new(presence),
-            said,
+            output,
         })
     }
 
@@ -161,13 +141,9 @@ impl Engine {
         &self.name
     }
 
-    fn lock(&self) -> MutexGuard<'_, Said> {
-        lock(&self.said)
-    }
-
     /// The exit status of the command, once it has ended.
     pub(crate) fn status(&self) -> Option<i32> {
-        self.lock().status
+        self.output.lock().status
     }
 
     /// Whether the command has ended with a status other than 0. Engines that only request what
@@ -177,39 +153,30 @@ impl Engine {
     }
 
     /// How many bytes the command has written so far.
-    pub(crate) fn said_bytes(&self) -> u64 {
-        self.lock().bytes
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.output.lock().bytes
     }
 
     /// What the command has written since that count, as far as it was kept.
-    pub(crate) fn said_since(&self, before: u64) -> Vec<u8> {
-        let said = self.lock();
-        let fresh = usize::try_from(said.bytes - before).unwrap_or(usize::MAX);
-        said.tail[said.tail.len().saturating_sub(fresh)..].to_vec()
+    pub(crate) fn written_since(&self, before: u64) -> Vec<u8> {
+        let output = self.output.lock();
+        let fresh = usize::try_from(output.bytes - before).unwrap_or(usize::MAX);
+        let tail = &output.stderr_tail;
+        tail[tail.len().saturating_sub(fresh)..].to_vec()
     }
 
-    /// How the command ended: `srun ended with status 1`.
-    pub(crate) fn how_it_ended(&self) -> String {
-        let code = self.status().unwrap_or_default();
-        format!("{} ended with status {code}", self.name)
-    }
-
-    /// The last lines of the command behind `: `; empty if it wrote nothing.
-    pub(crate) fn said(&self) -> String {
-        let words = last_words(&self.lock().tail);
-        match words.is_empty() {
-            true => String::new(),
-            false => format!(": {words}"),
-        }
-    }
-
-    /// The state and last lines of the command behind a semicolon.
-    pub(crate) fn state_and_words(&self) -> String {
-        let (status, said) = (self.status(), self.said());
-        match status {
-            Some(_) => format!("; {}{said}", self.how_it_ended()),
-            None if said.is_empty() => String::new(),
-            None => format!("; {} said{said}", self.name),
+    /// Why a host, or all of them, has not dialed in, with the last lines of the command. The words
+    /// stand behind "before" and in front of "within".
+    pub(crate) fn why_absent(&self, [before, not_within]: [&str; 2], limit: Duration) -> String {
+        let (name, output) = (&self.name, self.output.lock());
+        let late = format!("{not_within} within {} s", limit.as_secs_f32());
+        let words = last_words(&output.stderr_tail);
+        let colon = if words.is_empty() { "" } else { ": " };
+        match output.status {
+            Some(0) => format!("{late}; {name} ended with status 0{colon}{words}"),
+            Some(code) => format!("{name} ended with status {code} before {before}{colon}{words}"),
+            None if words.is_empty() => late,
+            None => format!("{late}; {name} said: {words}"),
         }
     }
 
@@ -217,16 +184,11 @@ impl Engine {
     /// came. Returns a notice for people, if there is one.
     pub(crate) fn end(&self, has_agents: bool) -> Option<String> {
         let begun = Instant::now();
-        let presence = self
-            .presence
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(mut presence) = presence {
+        if let Some(mut presence) = self.presence.lock().take() {
             // no message is needed about a command that has ended
             let _ = presence.write_all(if has_agents { b"e" } else { b"n" });
         }
-        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watcher = self.watcher.lock();
         while matches!(watcher.try_wait(), Ok(None)) {
             if begun.elapsed() > AT_MOST {
                 let _ = watcher.kill();
@@ -259,32 +221,27 @@ fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
     watcher
 }
 
-fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
-    said.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Keeps the command's output and notes its end.
-fn listen(
+/// Keeps the end of the command's stderr, and notes its exit status.
+fn keep_output(
     status: ChildStdout,
     mut stderr: ChildStderr,
-    said: &Arc<Mutex<Said>>,
+    output: &Arc<Mutex<EngineOutput>>,
 ) -> std::io::Result<()> {
-    let (of_status, of_words) = (Arc::clone(said), Arc::clone(said));
+    let (of_status, of_stderr) = (Arc::clone(output), Arc::clone(output));
     std::thread::Builder::new().spawn(move || {
         let mut line = String::new();
-        let read = BufReader::new(status).read_line(&mut line);
-        if read.is_ok() && !line.is_empty() {
-            lock(&of_status).status = line.trim().parse().ok();
+        if BufReader::new(status).read_line(&mut line).is_ok() {
+            of_status.lock().status = line.trim().parse().ok();
         }
     })?;
     std::thread::Builder::new().spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = stderr.read(&mut buffer) {
-            let mut said = lock(&of_words);
-            said.bytes += count as u64;
-            said.tail.extend_from_slice(&buffer[..count]);
-            let surplus = said.tail.len().saturating_sub(KEPT);
-            said.tail.drain(..surplus);
+            let mut output = of_stderr.lock();
+            output.bytes += count as u64;
+            output.stderr_tail.extend_from_slice(&buffer[..count]);
+            let surplus = output.stderr_tail.len().saturating_sub(KEPT);
+            output.stderr_tail.drain(..surplus);
         }
     })?;
     Ok(())

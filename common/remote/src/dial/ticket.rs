@@ -4,9 +4,10 @@
 //! The secret is in a file. A command line would show it to every user of a host; engines hand the
 //! environment on to every process, keep it with a job, and send it in the clear.
 
+use crate::HostFault;
 use crate::bootstrap::Agents;
 use crate::owner::{self, Exposure};
-use crate::{HostFault, random_token};
+use crate::token::token;
 use record::quote;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -46,7 +47,7 @@ impl TicketFolder {
                 Err(error) => tried.push(format!("{} ({error})", folder.display())),
             }
         }
-        let fault = HostFault::of_the_way(format!(
+        let fault = HostFault::for_all(format!(
             "no folder here can hold the agents for the hosts; tried: {}",
             tried.join(", ")
         ));
@@ -56,7 +57,7 @@ impl TicketFolder {
     fn make_in(folder: &Path, agents: &Agents, ticket: &Ticket) -> io::Result<TicketFolder> {
         let installed = agents.put_into(folder)?;
         tidy(folder);
-        let path = run_folder::path(folder, &random_token()?);
+        let path = run_folder::path(folder, &token()?);
         DirBuilder::new().mode(0o700).create(&path)?;
         let made = TicketFolder { path };
         let mut line = serde_json::to_vec(ticket)?;
@@ -116,7 +117,7 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 /// Why hosts must not run what lies in this folder, if others could replace it.
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
     let fault = |path: &Path, why: &str, fix: String| {
-        let fault = HostFault::of_the_way(format!("{}{why}", path.display())).fix(fix);
+        let fault = HostFault::for_all(format!("{}{why}", path.display())).fix(fix);
         Some(fault)
     };
     let own = "name a folder of your own that the hosts share in DGL_TOOLS_AGENT_DIR";

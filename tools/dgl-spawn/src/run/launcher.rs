@@ -13,7 +13,6 @@ use crate::plan::{self, Parts};
 use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, JobUnderCheck};
 use crate::spec;
-use crate::token;
 use job::{Cause, Limit, Mode, Rules};
 use record::error::{Fault, Report};
 use record::exit::{Exit, signal_name};
@@ -163,7 +162,7 @@ impl<'a> Launcher<'a> {
                     ..outcome
                 });
             }
-            plan.token = token::random()?;
+            plan.token = remote::random_token()?;
         }
     }
 
@@ -274,7 +273,7 @@ impl<'a> Launcher<'a> {
         let limits = plan.rules.limits.iter().copied();
         let plan = plan::Job {
             name: name.to_owned(),
-            token: token::random().map_err(Stopped::Hosts)?,
+            token: remote::random_token().map_err(|fault| Stopped::Hosts(fault.report()))?,
             rules: Rules {
                 limits: limits
                     .filter(|limit| matches!(limit, Limit::Start(_)))
@@ -481,10 +480,7 @@ pub fn open_sink(
 /// The name of a process's host before its lines.
 fn name_of(hosts: &[Host], process: &Process) -> String {
     let host = hosts.iter().find(|host| host.id == process.host);
-    host.map_or_else(
-        || process.host.to_string(),
-        |host| host.name.clone().unwrap_or_else(|| host.ip.to_string()),
-    )
+    host.map_or_else(|| process.host.to_string(), |host| host.name_or_ip())
 }
 
 /// The fault of this machine having too few processes or descriptors.

@@ -8,7 +8,7 @@ use wire::dial::{Ender, Hello};
 /// Variables with a host's name in its engine, which may differ from the kernel's.
 const NAME_VARIABLES: [&str; 1] = ["SLURMD_NODENAME"];
 /// Variables with the position that an engine has given to this agent.
-const PLACE_VARIABLES: [&str; 6] = [
+const POSITION_VARIABLES: [&str; 6] = [
     "SLURM_NODEID",
     "OMPI_COMM_WORLD_RANK",
     "PMIX_RANK",
@@ -32,7 +32,7 @@ pub fn hello() -> io::Result<Hello> {
         .flatten()
         .filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip()));
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let told = hello_from(name.trim(), std::process::id() == 1, |variable| {
+    let hello = hello_from(name.trim(), std::process::id() == 1, |variable| {
         std::env::var(variable)
             .ok()
             .filter(|value| !value.is_empty())
@@ -40,14 +40,14 @@ pub fn hello() -> io::Result<Hello> {
     Ok(Hello {
         agent: random.iter().map(|byte| format!("{byte:02x}")).collect(),
         addresses: addresses.collect(),
-        ..told
+        ..hello
     })
 }
 
 /// The introduction, from the kernel's name and the engine's variables.
 fn hello_from(name: &str, is_first: bool, variable: impl Fn(&str) -> Option<String>) -> Hello {
     let names = NAME_VARIABLES.iter().filter_map(|name| variable(name));
-    let place = PLACE_VARIABLES
+    let position = POSITION_VARIABLES
         .iter()
         .find_map(|name| Some(format!("{name} {}", variable(name)?)));
     let ender = ENDERS
@@ -59,7 +59,7 @@ fn hello_from(name: &str, is_first: bool, variable: impl Fn(&str) -> Option<Stri
         agent: String::new(),
         names: std::iter::once(name.to_owned()).chain(names).collect(),
         addresses: Vec::new(),
-        place,
+        position,
         ender,
     }
 }
@@ -113,13 +113,13 @@ mod tests {
                 Some(Ender::Pbs),
             ),
         ];
-        for (variables, is_first, names, place, ender) in table {
+        for (variables, is_first, names, position, ender) in table {
             let got = hello_from("n1", is_first, |name| {
                 let found = variables.iter().find(|(other, _)| *other == name);
                 found.map(|(_, value)| (*value).to_owned())
             });
             assert_eq!(got.names, names, "{variables:?}");
-            assert_eq!(got.place.as_deref(), place, "{variables:?}");
+            assert_eq!(got.position.as_deref(), position, "{variables:?}");
             assert_eq!(got.ender, ender, "{variables:?}");
         }
     }

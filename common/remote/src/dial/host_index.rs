@@ -22,7 +22,7 @@ pub(crate) enum Evidence {
 
 /// The hosts that are asked for, by everything that identifies an agent. A host is given by its
 /// position among them.
-pub(crate) struct Roll {
+pub(crate) struct HostIndex {
     evidence: Evidence,
     addresses: Vec<Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, Vec<usize>>,
@@ -31,9 +31,9 @@ pub(crate) struct Roll {
     by_label: HashMap<String, Vec<usize>>,
 }
 
-impl Roll {
-    pub(crate) fn new(hosts: &[Host], evidence: Evidence) -> Roll {
-        let mut roll = Roll {
+impl HostIndex {
+    pub(crate) fn new(hosts: &[Host], evidence: Evidence) -> HostIndex {
+        let mut index = HostIndex {
             evidence,
             addresses: hosts.iter().map(|host| host.ip.0).collect(),
             by_address: HashMap::new(),
@@ -41,16 +41,16 @@ impl Roll {
             by_label: HashMap::new(),
         };
         for (at, host) in hosts.iter().enumerate() {
-            roll.by_address.entry(host.ip.0).or_default().push(at);
+            index.by_address.entry(host.ip.0).or_default().push(at);
             for name in [&host.name, &host.login].into_iter().flatten() {
                 let name = name.to_ascii_lowercase();
                 if let Some(label) = label(&name) {
-                    put(&mut roll.by_label, label.to_owned(), at);
+                    put(&mut index.by_label, label.to_owned(), at);
                 }
-                put(&mut roll.by_name, name, at);
+                put(&mut index.by_name, name, at);
             }
         }
-        roll
+        index
     }
 
     /// How many hosts are asked for.
@@ -146,7 +146,7 @@ mod tests {
             agent: "a".to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             addresses: addresses.iter().map(|ip| Ipv4Addr::from(*ip)).collect(),
-            place: None,
+            position: None,
             ender: None,
         }
     }
@@ -161,7 +161,7 @@ mod tests {
             host([10, 0, 0, 5], Some("twin.b.example"), None),
             host([10, 0, 0, 6], Some("10.0.0.6"), None),
         ];
-        let roll = Roll::new(&hosts, Evidence::OwnWord);
+        let index = HostIndex::new(&hosts, Evidence::OwnWord);
         let lo = [127, 0, 0, 1];
         let table: [(&[&str], &[[u8; 4]], &[usize]); 13] = [
             (&["x"], &[lo, [10, 0, 0, 1]], &[0]),
@@ -183,12 +183,12 @@ mod tests {
         ];
         for (names, addresses, expected) in table {
             assert_eq!(
-                roll.hosts_of(&hello(names, addresses), [192, 0, 2, 1].into()),
+                index.hosts_of(&hello(names, addresses), [192, 0, 2, 1].into()),
                 expected,
                 "{names:?} {addresses:?}"
             );
         }
-        assert_eq!(roll.count(), hosts.len());
+        assert_eq!(index.count(), hosts.len());
     }
     #[test]
     fn the_source_address_decides_unless_the_word_of_agents_is_to_count() {
@@ -222,9 +222,9 @@ mod tests {
             (source, [127, 0, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[]),
         ];
         for (evidence, from, names, addresses, expected) in table {
-            let roll = Roll::new(&hosts, evidence);
+            let index = HostIndex::new(&hosts, evidence);
             assert_eq!(
-                roll.hosts_of(&hello(names, addresses), from.into()),
+                index.hosts_of(&hello(names, addresses), from.into()),
                 expected,
                 "{evidence:?} {from:?} {names:?} {addresses:?}"
             );

@@ -1,0 +1,509 @@
+//! Where agents dial in: it checks who connects, and keeps the connections of those admitted.
+//!
+//! One thread answers all connections. Only who has the key of this run is admitted. An admitted
+//! agent waits with one connection at a time; when that one is taken for a conversation, the agent
+//! dials again.
+
+use super::host_index::HostIndex;
+use super::ticket::TicketFolder;
+use crate::bootstrap::Agents;
+use crate::fault::HostFault;
+use crate::options::Options;
+use parking_lot::{Mutex, MutexGuard};
+use record::Host;
+use record::term::{count, plain};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tls::{Admission, Greeting, Guests, Identity, Limits, Link, Outcome, Port};
+use wire::codec::{self, Decoder};
+use wire::dial::{Ender, Hello, Ticket, Word};
+
+/// Agents of thousands of hosts connect in the same second, from one address where they are behind
+/// a router. Each takes milliseconds; one that was dropped in favour of another connects again.
+const LIMITS: Limits = Limits {
+    in_all: 4096,
+    per_source: 1024,
+    time: Duration::from_secs(10),
+};
+/// The most that an agent reports of itself: its names, and 16 bytes for each address. A node of
+/// Kubernetes has an address for each of its networks, some hundreds.
+const MAX_HELLO: usize = 16 << 10;
+/// So many agents that dialed in as the same host are named.
+const MOST_SHOWN: usize = 3;
+/// So many agents that were not asked for are named: nobody reads the names of 500 hosts.
+const MOST_NAMED: usize = 5;
+/// How often it is checked whether the agents of all hosts have dialed in. Thousands of them cost a
+/// few milliseconds each time.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+/// How often it is checked whether one agent has dialed again, which takes milliseconds.
+const REDIAL_CHECKED: Duration = Duration::from_millis(5);
+/// An agent waits with one connection; where one has broken without a word it has another.
+const MOST_PARKED: usize = 4;
+/// So many agents are listened to at most, asked for or not, and so many bytes of what they report:
+/// a host that has the secret could make up agents without end. 65,536 honest ones report 20 MB.
+const MOST_AGENTS: usize = 65_536;
+const MAX_HELLOS: usize = 64 << 20;
+/// From one address twice as many agents as there are hosts may dial in, and these beside them: a
+/// restart starts others while the first have not gone yet.
+const SPARE_AGENTS: usize = 64;
+/// An agent whose connection was taken has dialed again by then, or never will.
+const REDIAL_LIMIT: Duration = Duration::from_secs(20);
+/// This machine has only a few network interfaces that lead to hosts.
+const MOST_ADDRESSES: usize = 4;
+
+/// Identifies an agent that was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AgentId(usize);
+
+/// Who has dialed in as a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Nobody,
+    /// Its agent.
+    Agent(AgentId),
+    /// Several agents, of which at most one can be right: who they are.
+    Several(Vec<String>),
+    /// Only an agent that tells it is this host and connects from another address: who it is.
+    Foreign(String),
+}
+
+impl Claim {
+    /// Whether the host's agent may still come.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self, Claim::Nobody | Claim::Foreign(_))
+    }
+
+    /// The host's agent, or why it has none; `absence` is the fault if nobody came.
+    pub(crate) fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
+        match self {
+            Claim::Agent(id) => Ok(id),
+            Claim::Nobody => Err(absence()),
+            Claim::Several(agents) => {
+                let shown = agents[..agents.len().min(MOST_SHOWN)].join(" and ");
+                let problem = format!("several agents dialed in as this host: {shown}");
+                Err(HostFault::new(problem).fix(
+                    "have the command start one agent on each host; if it does, another host has \
+                     the ticket and claims to be this one",
+                ))
+            }
+            Claim::Foreign(agent) => {
+                let problem =
+                    format!("{agent} tells that it is this host, whose address is another one");
+                Err(HostFault::new(problem).fix(
+                    "correct the host's address; if hosts reach this machine from other \
+                     addresses, as through a router that translates them, let agents in by what \
+                     they tell with --connect 'dial-by-name ...'",
+                ))
+            }
+        }
+    }
+}
+
+/// An agent that was admitted.
+struct Agent {
+    hello: Hello,
+    from: IpAddr,
+    parked: VecDeque<Link>,
+    /// When its last connection was taken.
+    taken: Instant,
+    /// Whether a conversation has begun with it.
+    has_served: bool,
+    /// Whether it has ended or does not answer.
+    gone: bool,
+    /// Whether the user was told that nobody had asked for it.
+    is_mentioned: bool,
+}
+
+impl Agent {
+    /// Another of its connections waits.
+    fn park(&mut self, parked: Link) {
+        while self.parked.len() >= MOST_PARKED {
+            self.parked.pop_front();
+        }
+        self.parked.push_back(parked);
+        // its connection may have broken before
+        self.gone = false;
+    }
+
+    fn is_live(&mut self) -> bool {
+        while !self.gone
+            && let Some(first) = self.parked.front_mut()
+            && !is_waiting(first)
+        {
+            self.parked.pop_front();
+            // a process that has ended closes the waiting connection
+            self.gone = self.parked.is_empty();
+        }
+        if self.parked.is_empty() && self.taken.elapsed() > REDIAL_LIMIT {
+            self.gone = true;
+        }
+        !self.gone
+    }
+
+    /// The agent in messages: `n5 (10.0.0.5, SLURM_NODEID 4)`.
+    fn shown(&self) -> String {
+        let name = self.hello.names.last().map_or("?", String::as_str);
+        let position = self.hello.position.iter();
+        let position: String = position.map(|position| format!(", {position}")).collect();
+        plain(&format!("{name} ({}{position})", self.from)).into_owned()
+    }
+}
+
+/// Whether the agent is still at the other end of a connection that waits. It has nothing to send
+/// there, and is given up if it does: nobody would ever read that.
+fn is_waiting(link: &mut Link) -> bool {
+    let mut received = Vec::new();
+    matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
+}
+
+/// The agents that were admitted.
+#[derive(Default)]
+struct WaitingAgents {
+    agents: Vec<Agent>,
+    by_id: HashMap<String, usize>,
+    by_source: HashMap<IpAddr, usize>,
+    /// How many agents may dial in from one address, which all hosts have behind some routers.
+    most_of_source: usize,
+    /// How many bytes the agents have reported of themselves.
+    hello_bytes: usize,
+    /// How many connections without the key of this run were not mentioned yet, and the address of
+    /// the last of them.
+    strangers: u64,
+    last_stranger: Option<IpAddr>,
+}
+
+impl WaitingAgents {
+    /// Whether another agent may dial in from an address.
+    fn has_room_for(&mut self, from: IpAddr) -> bool {
+        let count = self.by_source.entry(from).or_default();
+        if *count >= self.most_of_source {
+            // some may have gone since they were counted
+            let live = self.agents.iter_mut().filter(|agent| agent.from == from);
+            *count = live.map(Agent::is_live).filter(|is_live| *is_live).count();
+        }
+        *count += 1;
+        *count <= self.most_of_source
+    }
+
+    fn take_outcome(&mut self, outcome: Outcome<Greeting>) {
+        let from = match outcome {
+            Outcome::Admitted(greeting, from) => match hello_of(&greeting.received) {
+                Some(hello) => return self.admit(hello, greeting, from),
+                None => from,
+            },
+            Outcome::Refused(from) => from,
+        };
+        self.strangers += 1;
+        self.last_stranger = Some(from);
+    }
+
+    fn admit(&mut self, hello: Hello, greeting: Greeting, from: IpAddr) {
+        let (link, bytes) = (greeting.link, greeting.received.len());
+        let _ = link.notice_silence();
+        if let Some(at) = self.by_id.get(&hello.agent) {
+            return self.agents[*at].park(link);
+        }
+        if self.agents.len() >= MOST_AGENTS
+            || self.hello_bytes + bytes > MAX_HELLOS
+            || !self.has_room_for(from)
+        {
+            return;
+        }
+        self.hello_bytes += bytes;
+        self.by_id.insert(hello.agent.clone(), self.agents.len());
+        self.agents.push(Agent {
+            hello,
+            from,
+            parked: VecDeque::from([link]),
+            taken: Instant::now(),
+            has_served: false,
+            gone: false,
+            is_mentioned: false,
+        });
+    }
+
+    /// Who has dialed in as each host.
+    fn claims(&mut self, index: &HostIndex) -> Vec<Claim> {
+        let mut claims = vec![Claim::Nobody; index.count()];
+        for at in 0..self.agents.len() {
+            if !self.agents[at].is_live() {
+                continue;
+            }
+            let agent = &self.agents[at];
+            let hosts = index.hosts_of(&agent.hello, agent.from);
+            for host in index.hosts_reported(&agent.hello) {
+                if !hosts.contains(&host) && claims[host].is_open() {
+                    claims[host] = Claim::Foreign(agent.shown());
+                }
+            }
+            for host in hosts {
+                let serves = |id: &AgentId| self.agents[id.0].has_served;
+                match &mut claims[host] {
+                    // whoever comes behind an agent that serves already takes nothing from it
+                    Claim::Agent(first) if serves(first) => {}
+                    Claim::Agent(first) if !agent.has_served => {
+                        let first = self.agents[first.0].shown();
+                        claims[host] = Claim::Several(vec![first, agent.shown()]);
+                    }
+                    Claim::Several(agents) if !agent.has_served => agents.push(agent.shown()),
+                    claim => *claim = Claim::Agent(AgentId(at)),
+                }
+            }
+        }
+        claims
+    }
+
+    /// Whether a connection of the agent waits.
+    fn is_parked(&self, id: AgentId) -> bool {
+        !self.agents[id.0].parked.is_empty()
+    }
+}
+
+fn hello_of(received: &[u8]) -> Option<Hello> {
+    let mut decoder = Decoder::default();
+    decoder.push(received);
+    Some(decoder.next_message().ok()??.head)
+}
+
+/// The port of this tool, and what agents need to find it. It is open until it is closed.
+pub(crate) struct DialServer {
+    waiting: Arc<Mutex<WaitingAgents>>,
+    port: Mutex<Option<Port>>,
+    pub(crate) folder: TicketFolder,
+    pub(crate) addresses: Vec<SocketAddrV4>,
+}
+
+impl DialServer {
+    pub(crate) fn open(options: &Options, hosts: &[Host]) -> Result<DialServer, HostFault> {
+        let failed = |error: io::Error| HostFault::for_all(error.to_string());
+        let (listeners, addresses) = listen(options, hosts)?;
+        let identity = Identity::new().map_err(failed)?;
+        let (guest, secret) = Identity::with_secret().map_err(failed)?;
+        let guests = Guests::new(&identity, vec![guest.public_key()]).map_err(failed)?;
+        let ticket = Ticket {
+            addresses: addresses.clone(),
+            key: identity.public_key().to_string(),
+            secret,
+            patience_ms: record::term::millis(options.connect_timeout),
+        };
+        let folder = TicketFolder::make(Agents::here()?, &ticket)?;
+        let waiting = Arc::new(Mutex::new(WaitingAgents {
+            most_of_source: 2 * hosts.len() + SPARE_AGENTS,
+            ..WaitingAgents::default()
+        }));
+        let admitted = Arc::clone(&waiting);
+        let admission = Admission::new(listeners, LIMITS).map_err(failed)?;
+        let port = Port::serve(
+            admission,
+            move |stream| Greeting::with_line(stream, &guests, &[], MAX_HELLO),
+            move |outcome| admitted.lock().take_outcome(outcome),
+        );
+        Ok(DialServer {
+            waiting,
+            port: Mutex::new(Some(port.map_err(failed)?)),
+            folder,
+            addresses,
+        })
+    }
+
+    /// Who has dialed in as each host.
+    pub(crate) fn claims(&self, index: &HostIndex) -> Vec<Claim> {
+        self.waiting.lock().claims(index)
+    }
+
+    /// Waits until the agents of all hosts have dialed in, until the time has come, or until
+    /// waiting is pointless. Returns who has dialed in as each host.
+    pub(crate) fn wait(
+        &self,
+        index: &HostIndex,
+        until: Instant,
+        mut is_pointless: impl FnMut() -> bool,
+    ) -> Vec<Claim> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            let mut claims = waiting.claims(index);
+            for claim in &mut claims {
+                if matches!(claim, Claim::Agent(id) if !waiting.is_parked(*id)) {
+                    *claim = Claim::Nobody;
+                }
+            }
+            let is_complete = !claims.iter().any(Claim::is_open);
+            if is_complete || Instant::now() >= until || is_pointless() {
+                return claims;
+            }
+            MutexGuard::unlocked(&mut waiting, || std::thread::sleep(CHECK_EVERY));
+        }
+    }
+
+    /// Takes a waiting connection of an agent for a conversation; `None` if the agent is gone.
+    pub(crate) fn take(&self, id: AgentId, until: Instant) -> Option<Link> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            let agent = waiting.agents.get_mut(id.0)?;
+            if !agent.is_live() {
+                return None;
+            }
+            if let Some(parked) = agent.parked.pop_front() {
+                agent.taken = Instant::now();
+                agent.has_served = true;
+                return Some(parked);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            MutexGuard::unlocked(&mut waiting, || std::thread::sleep(REDIAL_CHECKED));
+        }
+    }
+
+    /// Forgets an agent that does not answer.
+    pub(crate) fn forget(&self, id: AgentId) {
+        if let Some(agent) = self.waiting.lock().agents.get_mut(id.0) {
+            agent.gone = true;
+            agent.parked.clear();
+        }
+    }
+
+    /// Which engine ends the processes that agents leave behind, if one does.
+    pub(crate) fn ender(&self) -> Option<Ender> {
+        let waiting = self.waiting.lock();
+        waiting.agents.iter().find_map(|agent| agent.hello.ender)
+    }
+
+    /// Lines about agents that dialed in without being asked for, each agent once.
+    pub(crate) fn notices(&self, index: &HostIndex) -> Vec<String> {
+        let mut waiting = self.waiting.lock();
+        let mut is_served = vec![false; index.count()];
+        let hosts_of = |agent: &Agent| index.hosts_of(&agent.hello, agent.from);
+        for agent in waiting.agents.iter().filter(|agent| agent.has_served) {
+            hosts_of(agent)
+                .into_iter()
+                .for_each(|host| is_served[host] = true);
+        }
+        let (mut unasked, mut twice) = (Vec::new(), Vec::new());
+        let silent = |agent: &&mut Agent| !agent.has_served && !agent.is_mentioned;
+        for agent in waiting.agents.iter_mut().filter(silent) {
+            let hosts = hosts_of(agent);
+            if hosts.iter().all(|host| is_served[*host]) {
+                agent.is_mentioned = true;
+                let list = if hosts.is_empty() {
+                    &mut unasked
+                } else {
+                    &mut twice
+                };
+                list.push(agent.shown());
+            }
+        }
+        let mut lines = Vec::new();
+        if !unasked.is_empty() {
+            lines.push(format!(
+                "dialed in, and nobody asked for it: {}; what waits there ends with this tool",
+                names(&unasked)
+            ));
+        }
+        if !twice.is_empty() {
+            lines.push(format!(
+                "dialed in twice: {}; the first one serves; the command should start one agent \
+                 on each host",
+                names(&twice)
+            ));
+        }
+        let strangers = std::mem::take(&mut waiting.strangers);
+        if let (1.., Some(from)) = (strangers, waiting.last_stranger) {
+            lines.push(format!(
+                "{} without the secret of this run, the last from {from}; nothing was told there",
+                count(strangers, "connection")
+            ));
+        }
+        lines
+    }
+
+    /// Lets nobody else in, and tells the waiting agents to leave. Returns whether any agent had
+    /// dialed in.
+    pub(crate) fn close(&self) -> bool {
+        drop(self.port.lock().take());
+        let mut waiting = self.waiting.lock();
+        let agents = std::mem::take(&mut waiting.agents);
+        let has_agents = !agents.is_empty();
+        for mut parked in agents.into_iter().flat_map(|agent| agent.parked) {
+            // an agent that cannot be told sees the end of its connection
+            let _ = parked.send(&codec::encode(&Word::Leave, &[]));
+            let _ = parked.close();
+        }
+        has_agents
+    }
+}
+
+fn names(all: &[String]) -> String {
+    let shown = all[..all.len().min(MOST_NAMED)].join(", ");
+    match all.len().saturating_sub(MOST_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Listens on the addresses of this machine from which the hosts are reached, or on the one that
+/// the user named.
+fn listen(
+    options: &Options,
+    hosts: &[Host],
+) -> Result<(Vec<TcpListener>, Vec<SocketAddrV4>), HostFault> {
+    let own_addresses = match options.dial_address {
+        Some(address) => vec![address],
+        None => addresses_toward(hosts)?,
+    };
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for address in own_addresses {
+        // an address of another machine that forwards to this one: listen on all of ours
+        let own = match crate::is_here(address) || address.is_loopback() {
+            true => address,
+            false => Ipv4Addr::UNSPECIFIED,
+        };
+        let bound = TcpListener::bind((own, options.dial_port)).and_then(|listener| {
+            let port = listener.local_addr()?.port();
+            Ok((listener, port))
+        });
+        let (listener, port) = bound.map_err(|error| {
+            HostFault::for_all(format!(
+                "it cannot listen on {own}:{}: {error}",
+                options.dial_port
+            ))
+            .fix("name a port that is free in DGL_TOOLS_DIAL_PORT, or unset it")
+        })?;
+        listeners.push(listener);
+        addresses.push(SocketAddrV4::new(address, port));
+    }
+    Ok((listeners, addresses))
+}
+
+/// The addresses of this machine as the hosts see it, by the kernel's routes to them.
+fn addresses_toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
+    let mut addresses: Vec<Ipv4Addr> = Vec::new();
+    let mut fault = None;
+    for host in hosts {
+        // nothing is sent: connecting a UDP socket only looks up the route
+        let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+            socket.connect((host.ip.0, 9))?;
+            socket.local_addr()
+        });
+        match route.map(|own| own.ip()) {
+            Ok(IpAddr::V4(own)) if !addresses.contains(&own) => addresses.push(own),
+            Ok(_) => {}
+            Err(error) => {
+                fault = Some(HostFault::for_all(format!(
+                    "no way leads from here to {}: {error}",
+                    host.ip
+                )));
+            }
+        }
+    }
+    addresses.truncate(MOST_ADDRESSES);
+    match fault.filter(|_| addresses.is_empty()) {
+        Some(fault) => Err(fault.fix(
+            "name the address of this machine that the hosts reach in DGL_TOOLS_DIAL_ADDRESS",
+        )),
+        None => Ok(addresses),
+    }
+}
