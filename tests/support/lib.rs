@@ -225,8 +225,12 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
     let flags = options
         .lines()
         .filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
+    // a flag of two names has the other behind its description
+    let aliases = options.split("[alias:").skip(1);
+    let aliases = aliases.filter_map(|name| name.trim_start().strip_prefix("--"));
     flags
-        .filter_map(|flag| flag.split([' ', '[']).next())
+        .chain(aliases)
+        .filter_map(|flag| flag.split([' ', '[', ']']).next())
         .map(str::to_owned)
         .collect()
 }

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 )]
 pub struct Args {
     /// Trainers (or workers) per host; or N,N,… with a number for each; or as many as GPUs
-    #[arg(long, alias = "num-workers", value_parser = per_host, value_name = "N|gpus",
+    #[arg(long, visible_alias = "num-workers", value_parser = per_host, value_name = "N|gpus",
         required_unless_present = "role")]
     pub num_trainers: Option<PerHost>,
 
@@ -86,7 +86,7 @@ pub struct Args {
     #[arg(
         long,
         hide_short_help = true,
-        alias = "worker-env",
+        visible_alias = "worker-env",
         value_name = "K=V|K"
     )]
     pub trainer_env: Vec<OsString>,
