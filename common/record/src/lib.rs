@@ -12,6 +12,7 @@ mod events;
 pub mod exit;
 mod files;
 mod fit;
+pub mod hex;
 mod host;
 mod insight;
 pub mod jsonl;

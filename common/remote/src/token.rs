@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 pub(crate) fn token() -> io::Result<String> {
     let mut bits = [0u8; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
-    Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(record::hex::encode(&bits))
 }
 
 /// The token of a session.

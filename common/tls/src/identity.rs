@@ -1,5 +1,6 @@
 //! A key pair for one use, and the text form of its public half.
 
+use record::hex;
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::crypto::ring::sign::any_eddsa_type;
@@ -39,7 +40,7 @@ impl PublicKey {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -59,16 +60,9 @@ impl TryFrom<String> for PublicKey {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<PublicKey, &'static str> {
-        const WRONG: &str = "a public key is 64 hexadecimal digits";
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(WRONG);
-        }
-        let mut key = [0; 32];
-        for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| WRONG)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| WRONG)?;
-        }
-        Ok(PublicKey(key))
+        let key = hex::decode(&text).and_then(|key| key.try_into().ok());
+        key.map(PublicKey)
+            .ok_or("a public key is 64 hexadecimal digits")
     }
 }
 
@@ -90,18 +84,13 @@ impl Identity {
     /// [`Identity::from_secret`]. Whoever gets those is let in as this identity.
     pub fn with_secret() -> io::Result<(Identity, String)> {
         let pkcs8 = new_pkcs8()?;
-        let secret = pkcs8.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok((Identity::from_pkcs8(&pkcs8)?, secret))
+        Ok((Identity::from_pkcs8(&pkcs8)?, hex::encode(&pkcs8)))
     }
 
     /// The key pair with this private half.
     pub fn from_secret(text: &str) -> io::Result<Identity> {
         let wrong = || io::Error::other("the secret is not a private key");
-        let digits = text.as_bytes().chunks(2);
-        let bytes: Option<Vec<u8>> = digits
-            .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok())
-            .collect();
-        Identity::from_pkcs8(&bytes.ok_or_else(wrong)?).map_err(|_| wrong())
+        Identity::from_pkcs8(&hex::decode(text).ok_or_else(wrong)?).map_err(|_| wrong())
     }
 
     fn from_pkcs8(pkcs8: &[u8]) -> io::Result<Identity> {

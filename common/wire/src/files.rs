@@ -640,13 +640,7 @@ impl<const N: usize> fmt::Debug for Hex<N> {
 
 impl<const N: usize> Hex<N> {
     fn parse(text: &str) -> Option<Hex<N>> {
-        let (digits, []) = text.as_bytes().as_chunks::<2>() else {
-            return None;
-        };
-        let digit = |digit: u8| char::from(digit).to_digit(16);
-        let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
-        let bytes: Option<Vec<u8>> = digits.iter().map(byte).collect();
-        bytes?.try_into().ok().map(Hex)
+        record::hex::decode(text)?.try_into().ok().map(Hex)
     }
 }
 

@@ -45,11 +45,8 @@ pub enum Next {
 impl Default for Requests {
     fn default() -> Requests {
         let mut decoder = Decoder::default();
-        decoder.push(
-            &std::env::var(REST)
-                .map(|text| from_hex(&text))
-                .unwrap_or_default(),
-        );
+        let rest = std::env::var(REST).unwrap_or_default();
+        decoder.push(&record::hex::decode(&rest).unwrap_or_default());
         Requests {
             decoder,
             buffer: vec![0; FIRST_BYTES],
@@ -124,22 +121,8 @@ impl Requests {
     /// A request followed by the bytes that were read and not taken yet, for an agent that
     /// continues in place of this one.
     pub fn with_rest(&self, request: &[u8]) -> String {
-        let bytes = [request, &self.decoder.rest()].concat();
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        record::hex::encode(&[request, &self.decoder.rest()].concat())
     }
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    let digit = |byte: u8| {
-        char::from(byte)
-            .to_digit(16)
-            .and_then(|digit| u8::try_from(digit).ok())
-    };
-    let (pairs, _) = text.as_bytes().as_chunks::<2>();
-    pairs
-        .iter()
-        .filter_map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?))
-        .collect()
 }
 
 /// Waits until a connection has bytes or has ended, without holding its lock; whether it has.

@@ -38,7 +38,7 @@ pub fn hello() -> io::Result<Hello> {
             .filter(|value| !value.is_empty())
     });
     Ok(Hello {
-        agent: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+        agent: record::hex::encode(&random),
         addresses: addresses.collect(),
         ..hello
     })

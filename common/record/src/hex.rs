@@ -1,0 +1,16 @@
+//! Bytes as hexadecimal digits.
+
+/// Writes two digits a byte.
+pub fn encode(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads two digits a byte; `None` if there is anything else.
+pub fn decode(text: &str) -> Option<Vec<u8>> {
+    let (digits, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? * 16 + digit(*low)?).ok();
+    digits.iter().map(byte).collect()
+}
