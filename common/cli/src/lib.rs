@@ -282,7 +282,7 @@ pub struct WireArgs {
     pub data_port: Option<u16>,
 
     /// The highest rate for all hosts together, such as 50MB/s
-    #[arg(long, value_parser = remote::limit::rate, value_name = "RATE", hide_short_help = true)]
+    #[arg(long, value_parser = rate, value_name = "RATE", hide_short_help = true)]
     pub limit: Option<u64>,
 }
 
@@ -444,7 +444,30 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let unit = match unit.trim_start().to_ascii_lowercase().as_str() {
+    number
+        .parse::<u64>()
+        .ok()
+        .zip(unit_bytes(unit))
+        .and_then(|(number, unit)| number.checked_mul(unit))
+        .ok_or_else(|| "is not a size; write it as 500M, 64G or 2T".to_owned())
+}
+
+/// Parses a rate: `50MB/s`, `500kB`, `1.5GiB/s`; at least 100 kB a second.
+pub fn rate(text: &str) -> Result<u64, String> {
+    const LEAST: f64 = 1e5;
+    let amount = text.strip_suffix("/s").unwrap_or(text);
+    let digits = amount.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let rate = digits.and_then(|digits| {
+        let (number, unit) = amount.split_at(digits);
+        Some(number.parse::<f64>().ok()? * unit_bytes(unit)? as f64)
+    });
+    rate.filter(|rate| (LEAST..1e15).contains(rate))
+        .map(|rate| rate as u64)
+        .ok_or_else(|| "write it as 50MB/s, 500kB/s or 1GiB/s; 100kB/s at least".to_owned())
+}
+
+fn unit_bytes(unit: &str) -> Option<u64> {
+    match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => Some(1),
         "k" | "kb" => Some(1_000),
         "m" | "mb" => Some(1_000_000),
@@ -455,13 +478,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         "gib" => Some(1 << 30),
         "tib" => Some(1 << 40),
         _ => None,
-    };
-    number
-        .parse::<u64>()
-        .ok()
-        .zip(unit)
-        .and_then(|(number, unit)| number.checked_mul(unit))
-        .ok_or_else(|| "is not a size; write it as 500M, 64G or 2T".to_owned())
+    }
 }
 
 /// A number of bytes of something: `shm=64G`.
@@ -521,6 +538,23 @@ mod tests {
         ];
         for (text, bytes) in table {
             assert_eq!(size(text).ok(), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_as_people_write_them() {
+        for (text, bytes) in [
+            ("50MB/s", 50_000_000),
+            ("500kB", 500_000),
+            ("1.5 GiB/s", 1_610_612_736),
+            ("2m/s", 2_000_000),
+        ] {
+            assert_eq!(rate(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "", "50", "MB/s", "1kB/s", "1..5MB", "-1MB", "1TB/h", "1e9GB",
+        ] {
+            assert!(rate(text).is_err(), "{text}");
         }
     }
 }

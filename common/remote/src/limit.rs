@@ -39,32 +39,6 @@ impl Limit {
     }
 }
 
-/// Parses a rate: `50MB/s`, `500kB`, `1.5GiB/s`; at least 100 kB a second.
-pub fn rate(text: &str) -> Result<u64, String> {
-    const LEAST: f64 = 1e5;
-    let wrong = || "write it as 50MB/s, 500kB/s or 1GiB/s; 100kB/s at least".to_owned();
-    let amount = text.strip_suffix("/s").unwrap_or(text);
-    let unit_at = amount
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .ok_or_else(wrong)?;
-    let (number, unit) = amount.split_at(unit_at);
-    let factor: f64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "kb" | "k" => 1e3,
-        "mb" | "m" => 1e6,
-        "gb" | "g" => 1e9,
-        "kib" => 1024.0,
-        "mib" => 1024.0 * 1024.0,
-        "gib" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(wrong()),
-    };
-    let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor;
-    if (LEAST..1e15).contains(&bytes) {
-        Ok(bytes as u64)
-    } else {
-        Err(wrong())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,23 +59,6 @@ mod tests {
         for (ms, bytes, waits) in table {
             let got = limit.let_through(bytes, after(ms));
             assert_eq!(got.as_millis(), waits, "{ms} {bytes}");
-        }
-    }
-
-    #[test]
-    fn rates_as_people_write_them() {
-        for (text, bytes) in [
-            ("50MB/s", 50_000_000),
-            ("500kB", 500_000),
-            ("1.5 GiB/s", 1_610_612_736),
-            ("2m/s", 2_000_000),
-        ] {
-            assert_eq!(rate(text), Ok(bytes), "{text}");
-        }
-        for text in [
-            "", "50", "MB/s", "1kB/s", "1..5MB", "-1MB", "1TB/h", "1e9GB",
-        ] {
-            assert!(rate(text).is_err(), "{text}");
         }
     }
 }
