@@ -1,8 +1,7 @@
 //! Messages about where the threads of a job's processes stand.
 
 use crate::reap::Pick;
-use record::Role;
-pub use record::Thread;
+use record::{Process, Thread};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -20,26 +19,15 @@ pub struct Take {
     pub native: bool,
 }
 
-/// The Python stacks of one process of a job.
+/// The Python stacks of one process of a job. In the record, only the tool knows `host`, `id` and
+/// `time_ms`.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
-    /// The job's name.
-    pub job: String,
-    /// The process id.
-    pub pid: u32,
-    /// The process of the same job, role and rank that started this one, such as the trainer of a
-    /// sampler.
-    pub parent: Option<u32>,
-    /// The role of the process in its job, if it is known.
-    pub role: Option<Role>,
-    /// The number of the process among those of its role, on all hosts.
-    pub rank: Option<u32>,
-    /// The beginning of its command line.
-    pub command: String,
-    /// The stacks of the process, or why they could not be read.
     #[serde(flatten)]
-    pub reading: Reading,
+    pub record: record::Stack,
+    /// Why there are no threads.
+    pub why: Option<Why>,
 }
 
 /// How many characters of a command are shown.
@@ -62,22 +50,25 @@ pub const MAX_NATIVE_FRAMES: usize = 16;
 pub const MAX_NATIVE_TEXT: usize = 256;
 
 impl Stack {
-    /// The record of this stack, for a process of this host; `id` is that of its process record.
-    /// It has no more than an agent of ours reads: a host might send as much as a line holds.
-    pub fn record(self, host: u32, id: Option<u32>, time_ms: u64) -> record::Stack {
-        let error = self.reading.error;
+    /// The record of this stack, for a process of this host; `processes` provides the id of the
+    /// process record, if there is one. It has no more than an agent of ours reads: a host might
+    /// send as much as a line holds.
+    pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
+        let stack = self.record;
+        let is_its = |process: &&Process| {
+            process.host == host
+                && Some(process.role) == stack.role
+                && Some(process.rank) == stack.rank
+        };
         record::Stack {
-            job: cut(&self.job, NAME_CHARS),
+            job: cut(&stack.job, NAME_CHARS),
             host,
-            id,
-            role: self.role,
-            rank: self.rank,
-            pid: self.pid,
-            parent: self.parent,
-            command: cut(&self.command, COMMAND_CHARS),
-            threads: bounded(self.reading.threads, MAX_THREADS, in_bounds),
-            error: error.map(|error| cut(&error.problem, NAME_CHARS)),
+            id: processes.iter().find(is_its).map(|process| process.id),
+            command: cut(&stack.command, COMMAND_CHARS),
+            threads: bounded(stack.threads, MAX_THREADS, in_bounds),
+            error: stack.error.map(|error| cut(&error, NAME_CHARS)),
             time_ms,
+            ..stack
         }
     }
 }
@@ -110,30 +101,22 @@ fn cut(text: &str, chars: usize) -> String {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The Python threads of the process.
     #[serde(default)]
     pub threads: Vec<Thread>,
-    /// Why there are no threads.
-    pub error: Option<Unreadable>,
+    /// Why there are no threads, in words.
+    pub error: Option<String>,
+    pub why: Option<Why>,
 }
 
 impl Reading {
     /// The stacks could not be read, for this reason.
-    pub fn unreadable(why: Why, problem: String) -> Reading {
+    pub fn unreadable(why: Why, error: String) -> Reading {
         Reading {
             threads: Vec::new(),
-            error: Some(Unreadable { why, problem }),
+            error: Some(error),
+            why: Some(why),
         }
     }
-}
-
-/// Why the stacks of a process could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unreadable {
-    /// The kind of the reason.
-    pub why: Why,
-    /// The reason in words.
-    pub problem: String,
 }
 
 /// A reason not to read a process.
@@ -167,14 +150,9 @@ mod tests {
             native: vec![long; 90],
             ..Thread::default()
         };
-        let told = Stack {
-            reading: Reading {
-                threads: vec![thread; 90],
-                error: None,
-            },
-            ..Stack::default()
-        };
-        let record = told.record(0, None, 0);
+        let mut stack = Stack::default();
+        stack.record.threads = vec![thread; 90];
+        let record = stack.into_record(0, &[], 0);
         assert_eq!(record.threads.len(), MAX_THREADS);
         for thread in &record.threads {
             assert_eq!(

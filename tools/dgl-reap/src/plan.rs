@@ -1,6 +1,6 @@
 //! The requests to a host, and the meaning of its answers.
 
-use record::{Found, Host, Reaped, Role};
+use record::{Found, Host, Reaped, Role, term};
 use std::time::Duration;
 use wire::reap::{End, Forget, Pick, Signal};
 use wire::{Event, Request};
@@ -19,10 +19,8 @@ const PORTS_SHOWN: usize = 64;
 pub enum What<'a> {
     /// Show all jobs.
     List,
-    /// End one job.
-    Job(&'a str),
-    /// End all jobs.
-    All,
+    /// End the job of this name, or all.
+    End(Option<&'a str>),
     /// Send a signal to processes of a job.
     Signal {
         /// The job's name.
@@ -45,14 +43,11 @@ impl What<'_> {
     /// any. The processes are picked first, so that a signal or the end reaches all hosts at once:
     /// before dgl-spawn ends the job on the others because of what ended on one.
     pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let grace_ms = term::millis(grace);
         match self {
             What::List => vec![Request::ListJobs],
-            What::Job(_) | What::All => {
-                let job = match self {
-                    What::Job(job) => Some((*job).to_owned()),
-                    _ => None,
-                };
+            What::End(job) => {
+                let job = job.map(str::to_owned);
                 let pick = Pick {
                     job: job.clone(),
                     ..Pick::default()
@@ -177,8 +172,8 @@ mod tests {
     #[test]
     fn an_event_that_was_not_asked_for_is_no_answer() {
         for what in [
-            What::Job("a"),
-            What::All,
+            What::End(Some("a")),
+            What::End(None),
             SIGNAL,
             What::Forget,
             What::StaleShm,
@@ -202,7 +197,7 @@ mod tests {
         let end = |job| Request::EndJobs(End { job, grace_ms: 0 });
         let signal = Request::SignalPicked(Signal { signal: 6 });
         assert_eq!(picked(&SIGNAL), (job.clone(), signal));
-        assert_eq!(picked(&What::Job("a")), (job.clone(), end(job)));
-        assert_eq!(picked(&What::All), (None, end(None)));
+        assert_eq!(picked(&What::End(Some("a"))), (job.clone(), end(job)));
+        assert_eq!(picked(&What::End(None)), (None, end(None)));
     }
 }

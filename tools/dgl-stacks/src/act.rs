@@ -60,7 +60,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
             fault.fix("it has ended, or has another name: dgl-reap --list shows which there are"),
         );
     }
-    let stacks: Vec<Stack> = answers.into_iter().map(|answer| answer.stack).collect();
+    let stacks: Vec<Stack> = answers.into_iter().map(|(stack, _)| stack).collect();
     let exit = report.exit();
     if human {
         out.write(groups::text(&stacks).as_bytes());

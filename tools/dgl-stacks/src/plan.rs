@@ -8,37 +8,26 @@ use wire::Event;
 use wire::stacks::Why;
 
 /// Where a process stands, and if that is not known, why.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// The record.
-    pub stack: Stack,
-    /// Why the process could not be read.
-    pub why: Option<Why>,
-}
+pub type Answer = (Stack, Option<Why>);
 
-/// Reads an event of a host; `None` if it was not asked for. `processes` provides the id of the
-/// process record, if there is one.
+/// Reads an event of a host; `None` if it was not asked for.
 pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<Answer> {
-    let Event::Stack(told) = event else {
+    let Event::Stack(answer) = event else {
         return None;
     };
-    let is_its = |process: &&Process| {
-        process.host == host && Some(process.role) == told.role && Some(process.rank) == told.rank
-    };
-    let id = processes.iter().find(is_its).map(|process| process.id);
-    let why = told.reading.error.as_ref().map(|error| error.why);
-    let mut stack = told.record(host, id, time_ms);
+    let why = answer.why;
+    let mut stack = answer.into_record(host, processes, time_ms);
     for frame in stack.threads.iter_mut().flat_map(|one| &mut one.native) {
         *frame = native::named(frame);
     }
-    Some(Answer { stack, why })
+    Some((stack, why))
 }
 
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not
 /// Python, or that have ended meanwhile, are not faults.
 pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
     let mut faults: IndexMap<(u32, Why, &str), Vec<String>> = IndexMap::new();
-    for Answer { stack, why } in answers {
+    for (stack, why) in answers {
         if let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) = (why, &stack.error)
         {
             let pids = faults.entry((stack.host, *why, problem)).or_default();
@@ -81,26 +70,20 @@ fn cure(ptrace_scope: u8) -> String {
 mod tests {
     use super::*;
     use record::Role;
-    use wire::stacks::{Reading, Unreadable};
 
     const DENIED: Option<Why> = Some(Why::Denied { ptrace_scope: 0 });
 
     fn stack_event(rank: u32, error: Option<Why>) -> Event {
-        Event::Stack(wire::stacks::Stack {
+        let record = Stack {
             job: "try7".to_owned(),
             pid: 40 + rank,
             role: Some(Role::Trainer),
             rank: Some(rank),
             command: "python3 ".repeat(60),
-            reading: Reading {
-                threads: Vec::new(),
-                error: error.map(|why| Unreadable {
-                    why,
-                    problem: "x".to_owned(),
-                }),
-            },
-            ..Default::default()
-        })
+            error: error.map(|_| "x".to_owned()),
+            ..Stack::default()
+        };
+        Event::Stack(wire::stacks::Stack { record, why: error })
     }
 
     #[test]
@@ -111,15 +94,15 @@ mod tests {
             ..Process::new(9, 1, ip, Role::Trainer, 3)
         };
         for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
-            let one = answer(
+            let (one, _) = answer(
                 host,
                 std::slice::from_ref(&process),
                 stack_event(rank, None),
                 5,
             )
             .unwrap();
-            assert_eq!((one.stack.id, one.stack.time_ms), (id, 5), "{host} {rank}");
-            assert_eq!(one.stack.command.len(), 200);
+            assert_eq!((one.id, one.time_ms), (id, 5), "{host} {rank}");
+            assert_eq!(one.command.len(), 200);
         }
         assert!(answer(0, &[], Event::Done, 0).is_none());
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// Agents that nobody has used for this long are removed.
@@ -50,42 +50,31 @@ pub fn tidy() {
         .flatten()
         .map(|entry| entry.path())
     {
-        let limit = match kind(&path) {
-            Some(Kind::Agent) => UNUSED,
-            Some(Kind::HalfThere) => HALF_THERE,
-            None => continue,
-        };
-        if path != own && age(&path).is_some_and(|age| age > limit) {
+        let is_unused = |limit| age(&path).is_some_and(|age| age > limit);
+        if path != own && lifetime(&path).is_some_and(is_unused) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
 fn is_cache(own: &Path, folder: &Path) -> bool {
-    let named = kind(own) == Some(Kind::Agent);
+    let named = lifetime(own) == Some(UNUSED);
     named
         && fs::metadata(folder).is_ok_and(|meta| {
             meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o77 == 0
         })
 }
 
-#[derive(Debug, PartialEq)]
-enum Kind {
-    Agent,
-    HalfThere,
-}
-
-/// The kind of one of the bootstrap's files, by its name: an agent has its hash, and a partial one
-/// a dot and a token.
-fn kind(path: &Path) -> Option<Kind> {
-    let name = PathBuf::from(path.file_name()?);
-    let name = name.to_str()?;
+/// How long one of the bootstrap's files is kept when nobody uses it, by its name: an agent has its
+/// hash, and a partial one a dot and a token.
+fn lifetime(path: &Path) -> Option<Duration> {
+    let name = path.file_name()?.to_str()?;
     let hex = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };
     match (name.strip_prefix("host-agent-"), name.strip_prefix('.')) {
-        (Some(hash), _) if hex(hash, 64) => Some(Kind::Agent),
-        (_, Some(token)) if hex(token, 32) => Some(Kind::HalfThere),
+        (Some(hash), _) if hex(hash, 64) => Some(UNUSED),
+        (_, Some(token)) if hex(token, 32) => Some(HALF_THERE),
         _ => None,
     }
 }
@@ -99,14 +88,14 @@ mod tests {
         let hash = "a1".repeat(32);
         let token = "0f".repeat(16);
         let table = [
-            (format!("/c/host-agent-{hash}"), Some(Kind::Agent)),
-            (format!("/c/.{token}"), Some(Kind::HalfThere)),
+            (format!("/c/host-agent-{hash}"), Some(UNUSED)),
+            (format!("/c/.{token}"), Some(HALF_THERE)),
             ("/c/host-agent-x86_64".to_owned(), None),
             (format!("/c/.{hash}"), None),
             ("/c/venv-dgl-1.0.4-1".to_owned(), None),
         ];
         for (path, expected) in table {
-            assert_eq!(kind(Path::new(&path)), expected, "{path}");
+            assert_eq!(lifetime(Path::new(&path)), expected, "{path}");
         }
     }
 }

@@ -543,12 +543,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// A host reports where a process stands.
     fn stack(&mut self, at: usize, stack: wire::stacks::Stack) {
         let id = self.hosts.sessions[at].host.id;
-        let member = |one: &&Process| {
-            one.host == id && Some(one.role) == stack.role && Some(one.rank) == stack.rank
-        };
-        let id_of = self.processes.iter().find(member).map(|one| one.id);
         let time_ms = self.moment().time_ms;
-        self.stall.stack(at, stack.record(id, id_of, time_ms));
+        let stack = stack.into_record(id, self.processes, time_ms);
+        self.stall.stack(at, stack);
     }
 
     /// Whoever decides about the job has found that it stalls or moves again.

@@ -17,10 +17,11 @@ use crate::procfs;
 use crate::reap::{self, JobProcess};
 use job::Role;
 use parking_lot::Mutex;
+use record::Thread;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use wire::Event;
-use wire::stacks::{Reading, Stack, Take, Thread, Unreadable, Why};
+use wire::stacks::{Reading, Stack, Take, Why};
 
 /// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;
@@ -62,14 +63,19 @@ pub fn read_known(job: &str, known: &Known) -> Stack {
 
 /// The parent is not known yet: see [`name_all_parents`].
 fn stack(job: &str, known: &Known, reading: Reading) -> Stack {
-    Stack {
+    let record = record::Stack {
         job: job.to_owned(),
         pid: known.process.pid.cast_unsigned(),
-        parent: None,
         role: known.role,
         rank: known.rank,
         command: procfs::command_line(known.process.pid).unwrap_or_default(),
-        reading,
+        threads: reading.threads,
+        error: reading.error,
+        ..record::Stack::default()
+    };
+    Stack {
+        record,
+        why: reading.why,
     }
 }
 
@@ -106,10 +112,11 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
 fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
     let pythons: Vec<_> = stacks
         .iter()
-        .filter(|one| !one.reading.threads.is_empty())
+        .map(|one| &one.record)
+        .filter(|one| !one.threads.is_empty())
         .map(|one| (one.pid, one.role, one.rank))
         .collect();
-    for one in stacks {
+    for one in stacks.iter_mut().map(|one| &mut one.record) {
         let parent = parent_of(one.pid.cast_signed()).map(i32::cast_unsigned);
         one.parent = parent.filter(|parent| {
             pythons
@@ -123,8 +130,7 @@ fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
 fn read(one: &JobProcess, native: bool) -> Reading {
     let process = one.member.process;
     let reading = read_apart(process, native);
-    let is_denied = |error: &Unreadable| matches!(error.why, Why::Denied { .. });
-    if reading.error.as_ref().is_some_and(is_denied)
+    if matches!(reading.why, Some(Why::Denied { .. }))
         && let Some(reading) = server::read(&one.member.token, process, native)
     {
         return reading;
@@ -171,10 +177,10 @@ pub fn print(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
     let without_native = |threads: &[Thread]| {
         print(&Reading {
             threads: threads.to_vec(),
-            error: Some(Unreadable {
-                why: Why::Other,
-                problem: format!("no C and C++ functions within {} s", LIMIT.as_secs()),
-            }),
+            ..Reading::unreadable(
+                Why::Other,
+                format!("no C and C++ functions within {} s", LIMIT.as_secs()),
+            )
         });
     };
     let process = ProcessHandle { pid, start_ticks };
@@ -187,16 +193,14 @@ mod tests {
     use super::*;
 
     fn stack(pid: u32, rank: u32, threads: usize) -> Stack {
-        Stack {
+        let record = record::Stack {
             pid,
-            role: Some(job::Role::Trainer),
+            role: Some(Role::Trainer),
             rank: Some(rank),
-            reading: Reading {
-                threads: vec![Thread::default(); threads],
-                error: None,
-            },
-            ..Stack::default()
-        }
+            threads: vec![Thread::default(); threads],
+            ..record::Stack::default()
+        };
+        Stack { record, why: None }
     }
 
     #[test]
@@ -211,7 +215,7 @@ mod tests {
         name_parents(&mut stacks, |pid| {
             [None, Some(1), Some(2), Some(2)][pid as usize - 1]
         });
-        let parents: Vec<_> = stacks.iter().map(|one| one.parent).collect();
+        let parents: Vec<_> = stacks.iter().map(|one| one.record.parent).collect();
         assert_eq!(parents, [None, None, Some(2), None]);
     }
 

@@ -9,12 +9,13 @@ use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
+use record::Thread;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Thread, Why};
+use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Why};
 
 /// How often a Python is tried that is just starting, or that changes what is being read.
 const TRIES: u32 = 5;
@@ -53,7 +54,7 @@ pub fn read(
                 }
                 return Reading {
                     threads,
-                    error: None,
+                    ..Reading::default()
                 };
             }
             Err(Problem::Denied) => return denied(),
@@ -244,12 +245,9 @@ mod tests {
             .unwrap();
         let process = ProcessHandle::of(child.id().cast_signed()).unwrap();
         let reading = read(process, false, |_| ());
-        assert_eq!(reading.error.map(|error| error.why), Some(Why::NoPython));
+        assert_eq!(reading.why, Some(Why::NoPython));
         let _ = child.kill();
         let _ = child.wait();
-        assert_eq!(
-            read(process, false, |_| ()).error.map(|error| error.why),
-            Some(Why::Ended)
-        );
+        assert_eq!(read(process, false, |_| ()).why, Some(Why::Ended));
     }
 }

@@ -219,15 +219,11 @@ impl Pending {
     }
 }
 
-/// The frames of the main thread of a Python; `None` for a sampler or another child. A Python that
-/// has not imported `threading` has no names for its threads; the oldest comes first.
+/// The frames of the main thread of a Python; `None` for a sampler or another child.
 fn main_frames(stack: &Stack) -> Option<&[String]> {
-    let threads = &stack.reading.threads;
-    let is_main = |name: Option<&str>| name == Some("MainThread");
-    let main = threads.iter().find(|one| is_main(one.name.as_deref()));
-    let main = main.or(threads.first())?;
-    let is_child = stack.parent.is_some() || stacks::child(&main.frames).is_some();
-    (!is_child && !main.frames.is_empty()).then_some(&main.frames)
+    let frames = stack.record.main_frames()?;
+    let is_child = stack.record.parent.is_some() || stacks::child(frames).is_some();
+    (!is_child && !frames.is_empty()).then_some(frames)
 }
 
 /// Whether a main thread has left the script that it was to run.
@@ -238,7 +234,7 @@ fn has_left_script(frames: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::stacks::{Reading, Thread};
+    use record::Thread;
 
     const TRACE: &[u8] = b"Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n";
 
@@ -280,13 +276,9 @@ mod tests {
             frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
             ..Thread::default()
         };
-        Stack {
-            reading: Reading {
-                threads: vec![thread],
-                error: None,
-            },
-            ..Stack::default()
-        }
+        let mut stack = Stack::default();
+        stack.record.threads = vec![thread];
+        stack
     }
 
     const EXIT: &[&str] = &[
@@ -325,7 +317,7 @@ mod tests {
             steps_after_look(Some(true), 2, EXIT)
         );
         let mut nameless = stack(EXIT);
-        nameless.reading.threads[0].name = None;
+        nameless.record.threads[0].name = None;
         assert!(main_frames(&nameless).is_some_and(has_left_script));
     }
 

@@ -30,10 +30,8 @@ impl OomWatch {
     /// repeated.
     pub fn look(&mut self, index: u32, pid: u32) {
         let path = counter_of(pid);
-        if !self.counts.contains_key(&path) {
-            let count = read(&path).unwrap_or(0);
-            self.counts.insert(path.clone(), [count; 2]);
-        }
+        let counts = self.counts.entry(path.clone());
+        counts.or_insert_with(|| [read(&path).unwrap_or(0); 2]);
         self.counter_of.insert(index, path);
     }
 
@@ -50,10 +48,9 @@ impl OomWatch {
 
     /// Whether the kernel killed this process, which ended by KILL and not by ours.
     pub fn killed(&mut self, index: u32) -> bool {
-        let Some(path) = self.counter_of.get(&index) else {
-            return false;
-        };
-        let Some(counts) = self.counts.get_mut(path) else {
+        let path = self.counter_of.get(&index);
+        let Some((path, counts)) = path.and_then(|path| Some((path, self.counts.get_mut(path)?)))
+        else {
             return false;
         };
         let killed = read(path).is_some_and(|count| count > counts[0]);

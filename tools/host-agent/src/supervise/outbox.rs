@@ -122,16 +122,12 @@ impl Outbox {
     fn next(&mut self) -> Option<Vec<u8>> {
         let mut batch = Vec::new();
         while batch.len() < AT_ONCE {
-            let message = match self.urgent.pop_front() {
-                Some(message) => message,
-                None => {
-                    let Some(Waiting { message, .. }) = self.queue.pop_front() else {
-                        break;
-                    };
-                    self.waiting -= message.len();
-                    message
-                }
-            };
+            let message = self.urgent.pop_front().or_else(|| {
+                let Waiting { message, .. } = self.queue.pop_front()?;
+                self.waiting -= message.len();
+                Some(message)
+            });
+            let Some(message) = message else { break };
             batch.extend(message);
         }
         (!batch.is_empty()).then_some(batch)

@@ -26,7 +26,8 @@ type Segment = <FileHeader64<Endianness> as FileHeader>::ProgramHeader;
 /// The files whose code a process has mapped.
 pub struct Files<'m> {
     pid: i32,
-    mappings: Vec<&'m Mapping>,
+    /// The parts of memory that hold code, and which of the files each is of.
+    mappings: Vec<(&'m Mapping, usize)>,
     /// Of each path once.
     opened: Vec<(&'m Path, OnceCell<Option<ReadCache<File>>>)>,
 }
@@ -34,16 +35,16 @@ pub struct Files<'m> {
 impl<'m> Files<'m> {
     /// None is opened yet.
     pub fn of(pid: i32, all: &'m [Mapping]) -> Files<'m> {
-        let mappings: Vec<&Mapping> = all
-            .iter()
-            .filter(|one| one.is_code && !one.is_deleted)
-            .collect();
         let mut opened: Vec<(&Path, OnceCell<_>)> = Vec::new();
-        for mapping in &mappings {
-            if !opened.iter().any(|(path, _)| *path == mapping.path) {
-                opened.push((&mapping.path, OnceCell::new()));
-            }
-        }
+        let mut file_of = |path| {
+            let at = opened.iter().position(|(other, _)| *other == path);
+            at.unwrap_or_else(|| {
+                opened.push((path, OnceCell::new()));
+                opened.len() - 1
+            })
+        };
+        let code = all.iter().filter(|one| one.is_code && !one.is_deleted);
+        let mappings = code.map(|one| (one, file_of(&*one.path))).collect();
         Files {
             pid,
             mappings,
@@ -88,11 +89,9 @@ impl<'f> Images<'f> {
 
     /// The file of an address, and the offset of the address in it.
     fn find(&self, address: u64) -> Option<(usize, u64)> {
-        let holds = |one: &&&Mapping| one.range.contains(&address);
-        let mapping = self.files.mappings.iter().find(holds)?;
-        let is_its = |(path, _): &(&Path, _)| *path == mapping.path;
-        let at = self.files.opened.iter().position(is_its)?;
-        Some((at, address - mapping.range.start + mapping.offset))
+        let mut mappings = self.files.mappings.iter();
+        let (mapping, at) = mappings.find(|(one, _)| one.range.contains(&address))?;
+        Some((*at, address - mapping.range.start + mapping.offset))
     }
 
     fn image(&self, at: usize) -> Option<&Image<'f>> {
