@@ -450,8 +450,8 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
     let secret = ticket["secret"].as_str().unwrap();
     assert!(secret.len() > 60 && lab.read("command").contains(" dial "));
     assert_eq!(lab.read("modes"), "600\n700\n");
-    for place in ["command", "engine.env"] {
-        assert!(!lab.read(place).contains(secret), "{place}");
+    for location in ["command", "engine.env"] {
+        assert!(!lab.read(location).contains(secret), "{location}");
     }
     assert!(
         !ran.out.contains(secret) && ran.out.contains("RANK=0"),
@@ -565,8 +565,8 @@ fn a_tool_that_is_killed_leaves_nothing() {
     kill("KILL", &job.id().to_string());
     job.wait().unwrap();
     for name in ["worker-0.pid", "worker-1.pid"] {
-        let place = PathBuf::from("/proc").join(lab.read(name).trim());
-        soon("the worker is gone", || !place.exists());
+        let location = PathBuf::from("/proc").join(lab.read(name).trim());
+        soon("the worker is gone", || !location.exists());
     }
     lab.assert_clean();
 }

@@ -248,7 +248,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     let table = [
         (ready, found(1, 900_000), pull, "a path of more than 4096"),
         (ready, found(100, 4000), pull, "64 MB of names"),
-        ("", record, attach, "more than 16 MB of them"),
+        ("", record, attach, "it tells more than 16 MB"),
         (
             "",
             taken.to_string(),
@@ -317,7 +317,7 @@ record='{\\\"type\\\":\\\"process\\\",\\\"id\\\":ID,\\\"of\\\":2,\\\"host\\\":ID
 record=$record'\\\"ip\\\":\\\"10.99.0.1\\\",\\\"role\\\":\\\"worker\\\",\\\"rank\\\":ID,'
 record=$record'\\\"argv\\\":[\\\"t\\\"]}'
 past() { printf '{\"event\":\"past\",\"time_ms\":1,\"what\":{\"event\":%s}}\\n' \"$1\"; }
-printf '{\"event\":\"record\",\"record\":\"%s\"}\\n{\"event\":\"ready\"}\\n' \"$(echo \"$record\" \
+printf '{\"event\":\"record\",\"record\":\"%s\"}\\n{\"event\":\"done\"}\\n' \"$(echo \"$record\" \
     | sed s/ID/$1/g)\"
 IFS= read -r start
 [ $1 = 1 ] || sleep 2

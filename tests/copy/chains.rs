@@ -66,8 +66,8 @@ impl Lab {
         let agent = tools().join("host-agent").display().to_string();
         let hash = self.run(&format!("'{agent}' hash")).out;
         let liar = LIAR.replace("AGENT", &agent).replace("LIE", lie);
-        let place = format!("taken/host-agent-{}", hash.trim());
-        executable(&self.folder.join(place), &liar);
+        let location = format!("taken/host-agent-{}", hash.trim());
+        executable(&self.folder.join(location), &liar);
         let taken = self.folder.join("taken");
         let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools";
         self.on(
@@ -328,8 +328,8 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
         let path = lab.ws(host).join("src/large");
         let there = fs::File::options().write(true).open(path).unwrap();
         let time = there.metadata().unwrap().modified().unwrap();
-        for place in places {
-            there.write_all_at(b"else", place as u64).unwrap();
+        for location in places {
+            there.write_all_at(b"else", location as u64).unwrap();
         }
         there.set_modified(time).unwrap();
     }

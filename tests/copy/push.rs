@@ -1029,15 +1029,15 @@ fn a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
     let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
                 back src";
     sh(&folder, pull).ends(0);
-    for place in ["ws/src/large", "back/src/large"] {
-        let path = folder.join(place);
-        assert!(room(&path) < 8 << 20, "{place}: {}", room(&path));
+    for location in ["ws/src/large", "back/src/large"] {
+        let path = folder.join(location);
+        assert!(room(&path) < 8 << 20, "{location}: {}", room(&path));
         let arrived = fs::File::open(&path).unwrap();
-        assert_eq!(arrived.metadata().unwrap().len(), length, "{place}");
+        assert_eq!(arrived.metadata().unwrap().len(), length, "{location}");
         let mut tail = vec![0; end.len()];
         let at = length - end.len() as u64;
         std::os::unix::fs::FileExt::read_exact_at(&arrived, &mut tail, at).unwrap();
-        assert!(tail == end, "{place}: other bytes arrived");
+        assert!(tail == end, "{location}: other bytes arrived");
     }
 }
 

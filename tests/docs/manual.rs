@@ -50,12 +50,12 @@ fn sections_that_pages_name_are_there() {
                     let (page, part) = link.split_once(' ').unwrap();
                     format!("man/{page}.{part}")
                 });
-            let place = other.or(heads).unwrap_or_else(|| name.clone());
-            let text = read(&place);
+            let location = other.or(heads).unwrap_or_else(|| name.clone());
+            let text = read(&location);
             let is_there = [".Ss", ".Sh"]
                 .iter()
                 .any(|kind| text.contains(&format!("\n{kind} {section}\n")));
-            assert!(is_there, "{name}: {place} has no section {section}");
+            assert!(is_there, "{name}: {location} has no section {section}");
             seen += 1;
         }
     }
@@ -172,12 +172,12 @@ fn examples_have_flags_that_their_tools_have() {
         )
     }));
     let mut seen = 0;
-    for (place, text) in texts {
+    for (location, text) in texts {
         for (tool, flag) in stages(&text, &help) {
             seen += 1;
             assert!(
                 help[tool.as_str()].contains(&flag.replace('_', "-")),
-                "{place}: {tool} has no --{flag}"
+                "{location}: {tool} has no --{flag}"
             );
         }
     }
@@ -454,8 +454,8 @@ fn pages_are_clean_mdoc() {
 #[test]
 fn architecture_names_every_tool_and_folder() {
     let text = read("ARCHITECTURE.md");
-    for place in ["", "tools"] {
-        for entry in std::fs::read_dir(root().join(place))
+    for location in ["", "tools"] {
+        for entry in std::fs::read_dir(root().join(location))
             .unwrap()
             .map(Result::unwrap)
         {
@@ -463,7 +463,7 @@ fn architecture_names_every_tool_and_folder() {
             if entry.path().is_dir() && !name.starts_with('.') && name != "target" {
                 assert!(
                     text.contains(&name),
-                    "ARCHITECTURE.md does not say what {place}/{name} is"
+                    "ARCHITECTURE.md does not say what {location}/{name} is"
                 );
             }
         }

@@ -65,7 +65,7 @@ fn into_an_empty_prefix() {
     ]
     .map(|page| format!("share/man/{page}"));
     for path in commands()
-        .flat_map(|command| places.map(|place| place.replace("{}", command)))
+        .flat_map(|command| places.map(|location| location.replace("{}", command)))
         .chain(other_pages)
     {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");

@@ -13,11 +13,11 @@ fn pasted_commands_run_the_same_on_real_hosts() {
     let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     std::fs::write(folder.join("show.sh"), SHOW).unwrap();
-    let place = "/srv/a folder/it's";
+    let location = "/srv/a folder/it's";
     let copy = "ipconf-check ip.txt | part-map --workspace \"$W\" --extra show.sh | part-push \
         >pushed.jsonl";
     cluster
-        .sh(&folder, &format!("W=\"{place}\"; {copy}"))
+        .sh(&folder, &format!("W=\"{location}\"; {copy}"))
         .ends(0);
 
     let odd = "ODD=$(printf 'a  b\\n\"q\" '\\''s'\\'' $HOME `id` \\\\ \\377!');";
@@ -40,7 +40,7 @@ fn pasted_commands_run_the_same_on_real_hosts() {
     ];
     for (how, command) in commands {
         let job = format!(
-            "{odd} W=\"{place}\"; dgl-env --workspace \"$W\" --role worker {env} {command} \
+            "{odd} W=\"{location}\"; dgl-env --workspace \"$W\" --role worker {env} {command} \
              <pushed.jsonl >job.jsonl"
         );
         let planned = cluster.sh(&folder, &job);

@@ -254,7 +254,7 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
     std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let top = page.split("<h2>Processes</h2>").next().unwrap();
-    for (link, place) in [
+    for (link, location) in [
         (
             r##"<a href="#process-83">host 41 10.0.0.42</a>, trainer 41: exited with status 1"##,
             r#"id="process-83""#,
@@ -272,7 +272,7 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
         ),
     ] {
         assert!(top.contains(link), "{link}: {top}");
-        assert_eq!(page.matches(place).count(), 1, "{place}");
+        assert_eq!(page.matches(location).count(), 1, "{location}");
     }
     assert_eq!(
         top.matches("href=").count(),

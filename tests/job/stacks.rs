@@ -104,8 +104,8 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     // a thread may be met a line before or behind its sleep
     let lines = |text: &str| {
         let places = ["(job.py:5)", "(job.py:6)"];
-        places.iter().fold(text.to_owned(), |text, place| {
-            text.replace(place, "(job.py:7)")
+        places.iter().fold(text.to_owned(), |text, location| {
+            text.replace(location, "(job.py:7)")
                 .replace("computing", "waiting")
         })
     };

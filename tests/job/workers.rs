@@ -171,18 +171,18 @@ fn a_workspace_is_said_once() {
     let folder = scratch();
     ip_config(&folder, 1);
     fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    let place = folder.join("job");
+    let location = folder.join("job");
     let script = format!(
         "export DGL_TOOLS_CONNECT=local
          ipconf-check ip.txt | part-map --workspace {0} --extra ip.txt | part-push |
            dgl-env --role worker --num-workers 2 -- sh -c 'pwd; cat ip_config.txt; echo {{rank}}' \
              2>warnings >job.jsonl
          dgl-spawn --format human <job.jsonl && part-pull ip.txt --to got <job.jsonl",
-        place.display()
+        location.display()
     );
     let ran = sh(&folder, &script);
     let line = |rank: u32, text: &str| format!("[127.0.0.1 worker {rank}] {text}\n");
-    let folder_of_job = place.display().to_string();
+    let folder_of_job = location.display().to_string();
     ran.ends(0)
         .out_has(&line(0, &folder_of_job))
         .out_has(&line(1, &folder_of_job))
@@ -191,7 +191,7 @@ fn a_workspace_is_said_once() {
     let other = format!(
         "ipconf-check ip.txt | part-map --workspace {0} --extra ip.txt |
          dgl-env --role worker --workspace /other -- t",
-        place.display()
+        location.display()
     );
     sh(&folder, &other)
         .ends(65)

@@ -40,24 +40,23 @@ type Row = (&'static str, i32, &'static str, &'static str);
 
 fn all_in_form(folder: &Path, rows: &[Row]) {
     let mut wrong = Vec::new();
-    for (script, status, place, problem) in rows {
-        let place = place.replace("PWD", &folder.display().to_string());
+    for (script, status, location, problem) in rows {
+        let location = location.replace("PWD", &folder.display().to_string());
         let last = script.rsplit(['|', ';', '\n']).next().unwrap();
         let tool = last
             .split_whitespace()
             .find(|word| support::commands().any(|tool| tool == *word))
             .unwrap();
         let ran = sh(folder, script);
-        let told = ran
-            .err
-            .lines()
-            .any(|line| line.starts_with(&format!("{tool}: {place}: ")) && line.contains(problem));
+        let told = ran.err.lines().any(|line| {
+            line.starts_with(&format!("{tool}: {location}: ")) && line.contains(problem)
+        });
         if std::env::var_os("SHOW").is_some() {
             println!("$ {script}\n{}", ran.err);
         }
         if ran.status != *status || !told {
             wrong.push(format!(
-                "{script}: status {}, wanted {status} and {place}: … {problem}\n{}",
+                "{script}: status {}, wanted {status} and {location}: … {problem}\n{}",
                 ran.status, ran.err
             ));
         } else if let Err(why) = in_form(tool, &ran.err) {
@@ -632,7 +631,7 @@ fn of_files_and_streams() {
                 "has a NUL byte",
             ),
         ]
-        .map(|(script, status, place, problem)| (script, status, place, problem)),
+        .map(|(script, status, location, problem)| (script, status, location, problem)),
     );
 }
 
@@ -785,7 +784,7 @@ fn of_real_hosts() {
         ),
     ];
     let mut wrong = Vec::new();
-    for (script, status, place, problems) in rows {
+    for (script, status, location, problems) in rows {
         for (how, problem) in both.iter().zip(problems) {
             let ran = cluster.sh(
                 &folder,
@@ -804,7 +803,7 @@ fn of_real_hosts() {
             println!("$ {script}\n{}", ran.err);
             let faults: Vec<&str> = ran.err.lines().filter(|line| !is_progress(line)).collect();
             let told = faults.iter().any(|line| {
-                line.starts_with(&format!("{tool}: {place}: ")) && line.contains(problem)
+                line.starts_with(&format!("{tool}: {location}: ")) && line.contains(problem)
             });
             if let (true, true, Ok(())) = (
                 ran.status == status,
@@ -814,7 +813,7 @@ fn of_real_hosts() {
                 continue;
             }
             wrong.push(format!(
-                "{how}: {script}: wanted {status} and {place}: … {problem}, got {}\n{}",
+                "{how}: {script}: wanted {status} and {location}: … {problem}, got {}\n{}",
                 ran.status, ran.err
             ));
         }

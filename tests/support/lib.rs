@@ -275,8 +275,8 @@ fn await_turn() -> Turn {
         _ => &["hosts-1", "hosts-2"],
     };
     loop {
-        for place in places {
-            let path = format!("/var/tmp/dgl-tools-test-{place}-{user}.lock");
+        for location in places {
+            let path = format!("/var/tmp/dgl-tools-test-{location}-{user}.lock");
             match Flock::lock(File::create(path).unwrap(), FlockArg::LockExclusiveNonblock) {
                 Ok(turn) => return turn,
                 Err((_, Errno::EWOULDBLOCK)) => {}

@@ -54,7 +54,7 @@ fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
                 format!("put host-probe before dgl-env, or give {option} a number"),
             ),
         };
-        Err(Fault::data(host.place(), format!("{option} gpus: {problem}")).fix(fix))
+        Err(Fault::data(host.location(), format!("{option} gpus: {problem}")).fix(fix))
     };
     let counts = hosts
         .iter()

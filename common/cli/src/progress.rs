@@ -92,7 +92,7 @@ impl ProgressDisplay {
             (
                 host.id,
                 (
-                    bar.with_style(style("")).with_prefix(host.place()),
+                    bar.with_style(style("")).with_prefix(host.location()),
                     Mutex::default(),
                 ),
             )
@@ -125,7 +125,7 @@ impl ProgressDisplay {
                 Route::Login => "",
                 Route::Chain => " chain",
             };
-            bar.set_prefix(format!("{}{behind}", host.place()));
+            bar.set_prefix(format!("{}{behind}", host.location()));
         }
     }
 
@@ -224,10 +224,14 @@ impl ProgressDisplay {
         } else {
             ""
         };
-        let (place, files, bytes) = (host.place(), term::count(files, "file"), term::bytes(bytes));
+        let (location, files, bytes) = (
+            host.location(),
+            term::count(files, "file"),
+            term::bytes(bytes),
+        );
         self.bars.suspend(|| {
             record::tell!(
-                "{}: {place}: {files}, {bytes}; {skipped} {} already{rate}{trouble}",
+                "{}: {location}: {files}, {bytes}; {skipped} {} already{rate}{trouble}",
                 self.tool,
                 self.here
             );

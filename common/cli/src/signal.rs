@@ -28,7 +28,7 @@ pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
 }
 
 /// The signal that such a counter holds, if one came.
-pub fn came(stop: &AtomicUsize) -> Option<i32> {
+pub fn received(stop: &AtomicUsize) -> Option<i32> {
     i32::try_from(stop.load(Ordering::Relaxed))
         .ok()
         .filter(|signal| *signal != 0)

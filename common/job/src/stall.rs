@@ -139,7 +139,7 @@ mod tests {
     use Say::{Answer, Gone, Idle, Moves};
 
     /// What comes of it, where the limit is 60 s.
-    fn steps(said: &[Say]) -> Vec<StallStep> {
+    fn steps(given: &[Say]) -> Vec<StallStep> {
         let seconds = Duration::from_secs;
         let mut watch = StallWatch::new(seconds(60), [0, 1]);
         let step = |say: &Say| match *say {
@@ -148,7 +148,7 @@ mod tests {
             Answer(host, number, time) => watch.answered(host, number, seconds(time)),
             Gone(host) => watch.gone(host),
         };
-        said.iter().filter_map(step).collect()
+        given.iter().filter_map(step).collect()
     }
 
     fn stalled(number: u32, silent: u64) -> StallStep {
@@ -205,14 +205,14 @@ mod tests {
                 vec![],
             ),
         ];
-        for (case, said, expected) in table {
-            assert_eq!(steps(&said), expected, "{case}");
+        for (case, given, expected) in table {
+            assert_eq!(steps(&given), expected, "{case}");
         }
     }
 
     #[test]
     fn a_job_that_moves_again_can_stall_again() {
-        let said = [
+        let given = [
             Idle(0, 60),
             Idle(1, 60),
             Answer(1, 1, 60),
@@ -225,6 +225,6 @@ mod tests {
             Answer(0, 2, 130),
         ];
         let expected = [Ask(1), stalled(1, 60), Resumed, Ask(2), stalled(2, 62)];
-        assert_eq!(steps(&said), expected);
+        assert_eq!(steps(&given), expected);
     }
 }

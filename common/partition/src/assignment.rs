@@ -119,16 +119,16 @@ mod tests {
     fn what_can_be_wrong() {
         assert_eq!(problem(&[2, 3], 5, 2), None);
         assert_eq!(problem(&[2, 3, 0], 5, 2), None, "nobody goes there");
-        let told = |counts: &[u64]| problem(counts, 5, 2).unwrap();
-        assert_eq!(told(&[2, 3, 1]), "names partition 2; they are 0 to 1");
-        assert_eq!(told(&[2, 2]), "has 4 nodes, the metadata 5");
+        let reported = |counts: &[u64]| problem(counts, 5, 2).unwrap();
+        assert_eq!(reported(&[2, 3, 1]), "names partition 2; they are 0 to 1");
+        assert_eq!(reported(&[2, 2]), "has 4 nodes, the metadata 5");
         let read = |text: &str| {
             let mut counts = Vec::new();
             let read = read_text(Path::new("f"), text.as_bytes(), |part| {
                 count(&mut counts, part);
             });
             read.map(|()| counts)
-                .map_err(|report| report.0[0].place.clone())
+                .map_err(|report| report.0[0].location.clone())
         };
         assert_eq!(read("1\r\n2\n 1"), Ok(vec![0, 2, 1]));
         for wrong in ["1\n-1", "1\n\n", "1\n1 2", "1\n1048576"] {

@@ -165,25 +165,25 @@ impl Metadata {
             // a byte too many is enough to refuse it
             .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text))
             .map_err(unreadable(path))?;
-        let place = path.display().to_string();
+        let location = path.display().to_string();
         if text.len() as u64 > MAX_BYTES {
             let problem = format!("more than {MAX_BYTES} bytes: not the metadata of chunks");
-            return Err(Fault::data(place, problem)
+            return Err(Fault::data(location, problem)
                 .fix("name the metadata.json that chunk_graph.py wrote")
                 .report());
         }
-        Metadata::parse(&place, &text)
+        Metadata::parse(&location, &text)
     }
 
-    /// Parses a metadata.json and reports all of its faults at once. `place` names the file in
+    /// Parses a metadata.json and reports all of its faults at once. `location` names the file in
     /// messages.
-    pub fn parse(place: &str, text: &[u8]) -> Result<Metadata, Report> {
+    pub fn parse(location: &str, text: &[u8]) -> Result<Metadata, Report> {
         let read = || Ok((serde_json::from_slice(text)?, serde_json::from_slice(text)?));
         let (value, fields): (Value, Fields) = read().map_err(|error: serde_json::Error| {
-            Fault::data(place, format!("not the metadata of chunks: {error}")).fix(AGAIN)
+            Fault::data(location, format!("not the metadata of chunks: {error}")).fix(AGAIN)
         })?;
         let mut report = Report::default();
-        let mut wrong = |problem: String| report.push(Fault::data(place, problem).fix(AGAIN));
+        let mut wrong = |problem: String| report.push(Fault::data(location, problem).fix(AGAIN));
         let (node_types, edge_types) = (fields.node_type, fields.edge_type);
         if fields.graph_name.is_empty() {
             wrong("graph_name is empty".to_owned());

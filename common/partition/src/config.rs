@@ -34,7 +34,7 @@ const AGAIN: &str = "partition the graph again: the config is not whole";
 #[derive(Clone, Debug)]
 pub struct PartConfig {
     /// The name of the file, for messages.
-    pub place: String,
+    pub location: String,
     /// The absolute path of the file.
     pub file: PathBuf,
     /// The folders to which its paths may be relative: the one in which it is and, if it is a link,
@@ -56,9 +56,9 @@ pub struct PartConfig {
 impl PartConfig {
     /// Reads and checks a config.
     pub fn read(path: &Path) -> Result<PartConfig, Report> {
-        let place = path.display().to_string();
+        let location = path.display().to_string();
         let unreadable = |error: std::io::Error| {
-            Fault::unreachable(&place, error.to_string())
+            Fault::unreachable(&location, error.to_string())
                 .did_you_mean(path)
                 .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
         };
@@ -69,7 +69,7 @@ impl PartConfig {
             .map_err(unreadable)?;
         let config = PartConfig::parse(
             &text,
-            &place,
+            &location,
             std::path::absolute(path).map_err(unreadable)?,
         )?;
         let real = path
@@ -85,9 +85,9 @@ impl PartConfig {
     }
 
     /// Parses and checks the text of a config.
-    pub fn parse(text: &[u8], place: &str, file: PathBuf) -> Result<PartConfig, Report> {
+    pub fn parse(text: &[u8], location: &str, file: PathBuf) -> Result<PartConfig, Report> {
         let not_one = |problem: String| {
-            Fault::data(place, problem).fix("name the JSON file that partition_graph wrote")
+            Fault::data(location, problem).fix("name the JSON file that partition_graph wrote")
         };
         if text.len() as u64 > MAX_BYTES {
             return Err(not_one(format!("more than {MAX_BYTES} bytes")).report());
@@ -101,7 +101,7 @@ impl PartConfig {
         }
         if graph_name.is_empty() || graph_name.contains(['/', '\0']) {
             let fault = Fault::data(
-                place,
+                location,
                 format!("graph_name {graph_name:?} cannot be a file's name"),
             );
             return Err(fault.fix("partition the graph under another name").report());
@@ -110,10 +110,10 @@ impl PartConfig {
         let mut report = Report(
             problems
                 .into_iter()
-                .map(|problem| Fault::data(place, problem).fix(AGAIN))
+                .map(|problem| Fault::data(location, problem).fix(AGAIN))
                 .collect(),
         );
-        let maps = KEYS.map(|keys| report.keep(maps::check(place, &fields, keys, num_parts)));
+        let maps = KEYS.map(|keys| report.keep(maps::check(location, &fields, keys, num_parts)));
         let ([Some(nodes), Some(edges)], true) = (maps, report.0.is_empty()) else {
             return Err(report);
         };
@@ -125,7 +125,7 @@ impl PartConfig {
         }
         let folders = vec![file.parent().unwrap_or(Path::new("/")).to_owned()];
         Ok(PartConfig {
-            place: place.to_owned(),
+            location: location.to_owned(),
             file,
             folders,
             working_folder: None,
@@ -192,7 +192,7 @@ impl PartConfig {
         let object = part.and_then(|part| self.parts.get_mut(part as usize));
         let object = object.unwrap_or(&mut self.fields);
         let is_other = object.get(key).and_then(|value| text(value)).as_deref() != Some(path);
-        object.insert(key.to_owned(), raw(&self.place, path)?);
+        object.insert(key.to_owned(), raw(&self.location, path)?);
         Ok(is_other)
     }
 
@@ -202,19 +202,19 @@ impl PartConfig {
         for (k, part) in self.parts.iter().enumerate() {
             let mut part = part.clone();
             dropped.map(|key| part.shift_remove(key));
-            fields.insert(format!("part-{k}"), raw(&self.place, &part)?);
+            fields.insert(format!("part-{k}"), raw(&self.location, &part)?);
         }
         let lines: Result<Vec<String>, Fault> = fields
             .iter()
-            .map(|(key, value)| Ok(format!("    {}: {value}", raw(&self.place, key)?)))
+            .map(|(key, value)| Ok(format!("    {}: {value}", raw(&self.location, key)?)))
             .collect();
         Ok(format!("{{\n{}\n}}\n", lines?.join(",\n")))
     }
 }
 
-fn raw(place: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue>, Fault> {
+fn raw(location: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue>, Fault> {
     serde_json::value::to_raw_value(value)
-        .map_err(|error| Fault::data(place, error.to_string()).fix(AGAIN))
+        .map_err(|error| Fault::data(location, error.to_string()).fix(AGAIN))
 }
 
 /// What of a config tells whether it belongs to a job. It may be that of any file: what is missing

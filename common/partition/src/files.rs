@@ -159,9 +159,9 @@ pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<V
 
 /// Examines a file, which must be readable and begin as its format does.
 pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let failed = |error: std::io::Error| {
-        Fault::unreachable(&place, error.to_string()).fix("make it readable, or leave it out")
+        Fault::unreachable(&location, error.to_string()).fix("make it readable, or leave it out")
     };
     let file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
@@ -171,7 +171,7 @@ pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
         input.read_to_end(&mut head).map_err(failed)?;
     }
     if let Some(problem) = format.problem(&head, meta.len()) {
-        return Err(Fault::data(place, problem)
+        return Err(Fault::data(location, problem)
             .fix("make it again, with partition_graph or as it was made, or fetch it whole"));
     }
     let path = std::path::absolute(path).map_err(failed)?;

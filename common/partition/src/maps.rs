@@ -75,9 +75,9 @@ type Ranges<'a> = (&'a str, Vec<[u64; 2]>);
 
 /// Parses a map and checks that the ranges of all types together, part by part, cover 0..total
 /// without gaps.
-pub fn check(place: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result<Map, Report> {
+pub fn check(location: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result<Map, Report> {
     let fault = |problem: String| {
-        Fault::data(place, problem)
+        Fault::data(location, problem)
             .fix("partition the graph again, or take the config that partition_graph wrote")
     };
     let field = |key: &str| {

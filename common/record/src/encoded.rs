@@ -31,7 +31,7 @@ pub(crate) fn unbase64(record: &str, field: &str, text: &str) -> Result<OsString
 }
 
 /// The fault of a record that no tool writes, so somebody has edited it.
-pub(crate) fn edited(place: impl Into<String>, problem: impl Into<String>) -> Fault {
-    Fault::data(place, problem)
+pub(crate) fn edited(location: impl Into<String>, problem: impl Into<String>) -> Fault {
+    Fault::data(location, problem)
         .fix("correct what was edited, as dgl-tools-records(5) has it, or make the stream anew")
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where: a file and line, a host, an option, a record.
-    pub place: String,
+    pub location: String,
     /// What is wrong there, in lower case, without a full stop.
     pub problem: String,
     /// Lines below the problem, where one line cannot name all parts of it.
@@ -31,9 +31,9 @@ pub struct Fault {
 
 impl Fault {
     /// Wrong input.
-    pub fn data(place: impl Into<String>, problem: impl Into<String>) -> Fault {
+    pub fn data(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
-            place: place.into(),
+            location: location.into(),
             problem: problem.into(),
             details: Vec::new(),
             fix: None,
@@ -42,26 +42,26 @@ impl Fault {
     }
 
     /// Something that could not be reached or read.
-    pub fn unreachable(place: impl Into<String>, problem: impl Into<String>) -> Fault {
+    pub fn unreachable(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             exit: Exit::Unreachable,
-            ..Fault::data(place, problem)
+            ..Fault::data(location, problem)
         }
     }
 
     /// A wrong command line.
-    pub fn usage(place: impl Into<String>, problem: impl Into<String>) -> Fault {
+    pub fn usage(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             exit: Exit::Usage,
-            ..Fault::data(place, problem)
+            ..Fault::data(location, problem)
         }
     }
 
     /// An item that failed.
-    pub fn item(place: impl Into<String>, problem: impl Into<String>) -> Fault {
+    pub fn item(location: impl Into<String>, problem: impl Into<String>) -> Fault {
         Fault {
             exit: Exit::ItemFailed,
-            ..Fault::data(place, problem)
+            ..Fault::data(location, problem)
         }
     }
 
@@ -91,7 +91,11 @@ impl Fault {
         let details: String = details
             .map(|line| format!("\n    {}", plain(line)))
             .collect();
-        format!("{}: {}{details}", plain(&self.place), plain(&self.problem))
+        format!(
+            "{}: {}{details}",
+            plain(&self.location),
+            plain(&self.problem)
+        )
     }
 
     /// A report with only this fault.

@@ -87,7 +87,7 @@ impl FileCopy {
         self.path_of("src", &self.src, &self.src_b64)
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         format!("file record {}", self.id)
     }
 
@@ -100,7 +100,7 @@ impl FileCopy {
         match (text, encoded) {
             (Some(path), _) => Ok(Some(PathBuf::from(path))),
             (None, Some(path)) => Ok(Some(PathBuf::from(unbase64(
-                &self.place(),
+                &self.location(),
                 &format!("{field}_b64"),
                 path,
             )?))),
@@ -110,7 +110,7 @@ impl FileCopy {
 
     /// The path on the host.
     pub fn destination(&self) -> Result<PathBuf, Fault> {
-        let missing = || edited(self.place(), "has neither dst nor dst_b64");
+        let missing = || edited(self.location(), "has neither dst nor dst_b64");
         self.path_of("dst", &self.dst, &self.dst_b64)?
             .ok_or_else(missing)
     }

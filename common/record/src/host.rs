@@ -44,7 +44,7 @@ impl Host {
     }
 
     /// The host in messages: `host 2 (10.0.0.7)`.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match &self.name {
             Some(name) => format!("host {} ({name}, {})", self.id, self.ip),
             None => format!("host {} ({})", self.id, self.ip),
@@ -61,8 +61,8 @@ pub fn ip_config(hosts: &[Host]) -> String {
 }
 
 /// Expands `~/x` by the hosts' home, which must be the same on all of them, because the folder of a
-/// job is. `place` has the path, for messages.
-pub fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
+/// job is. `location` has the path, for messages.
+pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
     let below = match path.strip_prefix('~') {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ => return Ok(path.to_owned()),
@@ -72,22 +72,22 @@ pub fn at_home(place: &str, path: &str, hosts: &[Host]) -> Result<String, Fault>
     let first = homes.next();
     for (host, home) in first.into_iter().chain(homes) {
         let Some(home) = home else {
-            let problem = format!("{path}: the home of {} is not known", host.place());
+            let problem = format!("{path}: the home of {} is not known", host.location());
             let fix = format!("put host-probe before this tool, or {fix}");
-            return Err(Fault::data(place, problem).fix(fix));
+            return Err(Fault::data(location, problem).fix(fix));
         };
         if !home.starts_with('/') || home.contains('\0') {
             let problem = format!("home {home:?} is not an absolute path");
             let fix = format!("run host-probe again, or {fix}");
-            return Err(Fault::data(host.place(), problem).fix(fix));
+            return Err(Fault::data(host.location(), problem).fix(fix));
         }
         if let Some((first, Some(other))) = first.filter(|(_, other)| *other != Some(home)) {
             let problem = format!(
                 "{path}: home is {home} on {}, {other} on {}",
-                host.place(),
-                first.place()
+                host.location(),
+                first.location()
             );
-            return Err(Fault::data(place, problem).fix(fix));
+            return Err(Fault::data(location, problem).fix(fix));
         }
     }
     let home = first.and_then(|(_, home)| home).unwrap_or_default();

@@ -458,8 +458,8 @@ impl Set {
         let missing = self.of as usize - self.ids.len();
         let first = (0..)
             .zip(&self.ids)
-            .find(|(place, id)| place != *id)
-            .map_or(self.ids.len() as u32, |(place, _)| place);
+            .find(|(location, id)| location != *id)
+            .map_or(self.ids.len() as u32, |(location, _)| location);
         (missing > 0).then(|| {
             format!(
                 "{missing} of {} {name} records are missing, the first is {first}",

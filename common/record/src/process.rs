@@ -118,7 +118,7 @@ impl Process {
     }
 
     /// The process in messages: `host 1 server 2`.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)
     }
 

@@ -27,7 +27,7 @@ pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<St
         let Some((usual, (_, host))) = usual else {
             continue;
         };
-        let there = format!("where {} has {usual}", host.place());
+        let there = format!("where {} has {usual}", host.location());
         for ((_, facts), differences) in hosts.iter().zip(&mut odd) {
             match version(facts) {
                 Some(own) if own != *usual => differences.push(format!("{name} {own}, {there}")),

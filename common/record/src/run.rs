@@ -27,9 +27,9 @@ impl Run {
     /// is left out, which `tool` says. Keeps at least this many of the last `lines` of output of a
     /// process.
     pub fn read(tool: &str, file: Option<&Path>, lines: usize) -> Result<Run, Report> {
-        let leave_out = |place: &str, number: u64| {
+        let leave_out = |location: &str, number: u64| {
             stderr::write_line(format_args!(
-                "{tool}: {place}: line {number} breaks off; the records before it are read"
+                "{tool}: {location}: line {number} breaks off; the records before it are read"
             ));
             Ok(())
         };
@@ -43,7 +43,7 @@ impl Run {
         })?;
         Run::of(opened, lines, &|number| leave_out(&name, number)).map_err(|mut report| {
             for fault in &mut report.0 {
-                fault.place = fault.place.replacen("stdin", &name, 1);
+                fault.location = fault.location.replacen("stdin", &name, 1);
             }
             report
         })

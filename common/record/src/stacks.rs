@@ -172,8 +172,8 @@ fn own_position(frames: &[String]) -> Option<usize> {
         "<string>",
     ];
     let file = |frame: &str| {
-        let (_, place) = frame.rsplit_once(" (")?;
-        Some(place.rsplit_once(':')?.0.to_owned())
+        let (_, location) = frame.rsplit_once(" (")?;
+        Some(location.rsplit_once(':')?.0.to_owned())
     };
     let files: Vec<String> = frames
         .iter()

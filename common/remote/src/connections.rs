@@ -12,7 +12,7 @@ use transfer::beat_interval;
 use wire::Request;
 
 /// How often it is checked whether a sign of life is due.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The stack of a thread that beats, in bytes: there may be hundreds.
 const STACK: usize = 256 << 10;
 
@@ -95,7 +95,7 @@ impl SharedConnections {
 /// Waits, then beats for the owner, unless that is at work with the connections and beats for
 /// itself; whether it still has them.
 fn beat(connections: &Weak<Mutex<Connections>>) -> bool {
-    std::thread::sleep(LOOK);
+    std::thread::sleep(CHECK_INTERVAL);
     let Some(connections) = connections.upgrade() else {
         return false;
     };

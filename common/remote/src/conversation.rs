@@ -66,8 +66,8 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     }
 
     fn step(&mut self, read: Read<'_, A>, limit: Duration) {
-        for heard in self.session.step(None, limit) {
-            match heard {
+        for event in self.session.step(None, limit) {
+            match event {
                 SessionEvent::Lost(why) => self.lose(why),
                 SessionEvent::Event(..) if self.is_answered => {
                     self.lose("it goes on behind the end of its answer".to_owned());
@@ -75,7 +75,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
                 SessionEvent::Event(Event::Done, _) => self.is_answered = true,
                 SessionEvent::Event(Event::Failed(failure), _) => {
                     self.fault
-                        .get_or_insert(Fault::item(self.host.place(), failure.problem));
+                        .get_or_insert(Fault::item(self.host.location(), failure.problem));
                 }
                 SessionEvent::Event(event, _) => self.take(read, event),
             }
@@ -99,7 +99,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
         let fix = "run this again when the host is up; dgl-reap --list shows what is there";
         // the first reason counts
         self.fault
-            .get_or_insert_with(|| Fault::unreachable(self.host.place(), why).fix(fix));
+            .get_or_insert_with(|| Fault::unreachable(self.host.location(), why).fix(fix));
     }
 }
 

@@ -60,7 +60,7 @@ impl WireOptions {
 
 /// Where a host's agent listens for this tool, and the keys by which they know each other.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct DirectEndpoint {
     pub(crate) address: SocketAddr,
     pub(crate) identity: Identity,
     pub(crate) key: PublicKey,
@@ -68,28 +68,30 @@ pub struct Door {
 
 /// Why there is no direct connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoDoor {
+pub enum NoDirectConnection {
     /// The host cannot listen, or its port cannot be reached; why.
     Closed(String),
     /// Whoever answers there has another key.
     OtherKey,
 }
 
-impl std::fmt::Display for NoDoor {
+impl std::fmt::Display for NoDirectConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NoDoor::Closed(why) => f.write_str(why),
-            NoDoor::OtherKey => f.write_str("who answers there has another key than the host told"),
+            NoDirectConnection::Closed(why) => f.write_str(why),
+            NoDirectConnection::OtherKey => {
+                f.write_str("who answers there has another key than the host told")
+            }
         }
     }
 }
 
-impl Door {
+impl DirectEndpoint {
     /// Connects, and waits until both sides have proved their keys.
-    pub(crate) fn connect(&self, until: Instant) -> Result<Session, NoDoor> {
+    pub(crate) fn connect(&self, until: Instant) -> Result<Session, NoDirectConnection> {
         let closed = |error: io::Error| match tls::is_wrong_key(&error) {
-            true => NoDoor::OtherKey,
-            false => NoDoor::Closed(format!("{}: {error}", self.address)),
+            true => NoDirectConnection::OtherKey,
+            false => NoDirectConnection::Closed(format!("{}: {error}", self.address)),
         };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -2,7 +2,7 @@
 //! is given up.
 
 use crate::connections::{Connections, SharedConnections};
-use crate::direct::{Door, NoDoor, Wire, WireOptions};
+use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
 use crate::limit::Limit;
 use crate::{Session, SessionEvent};
 use parking_lot::MutexGuard;
@@ -26,7 +26,7 @@ const LEAVE: Duration = Duration::from_secs(5);
 
 /// How often the login is looked at while a direct connection carries the conversation. It tells
 /// when the agent ends, and breaks when the network does.
-const LOOK_AT_LOGIN: Duration = Duration::from_millis(200);
+const LOGIN_CHECK: Duration = Duration::from_millis(200);
 /// How long the host has to take a conversation back to the login. It may have a block to write.
 const TAKE_BACK: Duration = Duration::from_secs(20);
 /// While bytes wait for their turn under a rate limit, what was let through is sent at this
@@ -40,7 +40,7 @@ pub struct HostClient {
     /// Why the login carries nothing any more.
     login_over: Option<HostFailure>,
     /// Where further connections to this host go; `None` if they are logins.
-    door: Option<Door>,
+    endpoint: Option<DirectEndpoint>,
     looked_at_login: Instant,
     stop: Arc<AtomicUsize>,
     events: VecDeque<(FileEvent, Vec<u8>)>,
@@ -113,8 +113,8 @@ impl HostFailure {
     }
 
     /// The event does not match what was asked.
-    pub fn unexpected(told: &FileEvent) -> HostFailure {
-        let text: String = format!("{told:?}").chars().take(100).collect();
+    pub fn unexpected(event: &FileEvent) -> HostFailure {
+        let text: String = format!("{event:?}").chars().take(100).collect();
         HostFailure::reported(format!("it told something that was not asked for: {text}"))
     }
 }
@@ -159,7 +159,7 @@ impl HostClient {
         HostClient {
             connections: SharedConnections::new(session),
             login_over: None,
-            door: None,
+            endpoint: None,
             looked_at_login: now,
             stop,
             events: VecDeque::new(),
@@ -224,10 +224,10 @@ impl HostClient {
                 ),
                 ..HostFailure::lost(format!("there is no direct way to it: {none}"))
             }),
-            (_, none @ NoDoor::OtherKey) => Ok(Some(format!(
+            (_, none @ NoDirectConnection::OtherKey) => Ok(Some(format!(
                 "{none}: nothing was sent there; its login is used instead"
             ))),
-            (_, NoDoor::Closed(_)) => Ok(None),
+            (_, NoDirectConnection::Closed(_)) => Ok(None),
         }
     }
 
@@ -236,25 +236,26 @@ impl HostClient {
         address: Ipv4Addr,
         wire: &WireOptions,
         hosts: &[String],
-    ) -> Result<Result<(), NoDoor>, HostFailure> {
-        let door = match self.ask_for_door(address, wire, hosts)? {
-            Ok(door) => door,
+    ) -> Result<Result<(), NoDirectConnection>, HostFailure> {
+        let endpoint = match self.ask_for_endpoint(address, wire, hosts)? {
+            Ok(endpoint) => endpoint,
             Err(none) => return Ok(Err(none)),
         };
-        self.listens = Some((door.address.port(), door.key));
+        self.listens = Some((endpoint.address.port(), endpoint.key));
         let limit = wire.limit();
         let connected = self.keep_alive_during(|_| {
-            door.connect(Instant::now() + limit)
-                .map(|made| (door, made))
+            endpoint
+                .connect(Instant::now() + limit)
+                .map(|made| (endpoint, made))
         })?;
-        let (door, mut session) = match connected {
+        let (endpoint, mut session) = match connected {
             Ok(connected) => connected,
             Err(none) => return Ok(Err(none)),
         };
         session.send(&Request::File(FileRequest::Continue));
         self.send(FileRequest::Move);
         self.connections().go_over_to(session);
-        self.door = Some(door);
+        self.endpoint = Some(endpoint);
         self.begin_conversation();
         match self.next_event()?.0 {
             FileEvent::Welcome => Ok(Ok(())),
@@ -262,12 +263,12 @@ impl HostClient {
         }
     }
 
-    fn ask_for_door(
+    fn ask_for_endpoint(
         &mut self,
         address: Ipv4Addr,
         wire: &WireOptions,
         hosts: &[String],
-    ) -> Result<Result<Door, NoDoor>, HostFailure> {
+    ) -> Result<Result<DirectEndpoint, NoDirectConnection>, HostFailure> {
         let failed = |error: std::io::Error| HostFailure::reported(error.to_string());
         let identity = Identity::new().map_err(failed)?;
         self.send(FileRequest::Listen(Listen {
@@ -280,10 +281,10 @@ impl HostClient {
             FileEvent::Listening {
                 problem: Some(problem),
                 ..
-            } => Ok(Err(NoDoor::Closed(problem))),
+            } => Ok(Err(NoDirectConnection::Closed(problem))),
             FileEvent::Listening { port, key, .. } => {
                 let key = PublicKey::try_from(key).map_err(HostFailure::reported)?;
-                Ok(Ok(Door {
+                Ok(Ok(DirectEndpoint {
                     address: SocketAddr::from((address, port)),
                     identity,
                     key,
@@ -318,17 +319,17 @@ impl HostClient {
     }
 
     /// Where further connections to this host go; `None` if they are logins.
-    pub fn door(&self) -> Option<Door> {
-        self.door.clone()
+    pub fn endpoint(&self) -> Option<DirectEndpoint> {
+        self.endpoint.clone()
     }
 
     /// Opens a further direct connection to a host, with a conversation of its own.
     pub fn through(
-        door: &Door,
+        endpoint: &DirectEndpoint,
         stop: Arc<AtomicUsize>,
         first: FileRequest,
     ) -> Result<HostClient, HostFailure> {
-        let made = door.connect(Instant::now() + silence() / 4);
+        let made = endpoint.connect(Instant::now() + silence() / 4);
         let session = made.map_err(|none| HostFailure::lost(none.to_string()))?;
         let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
         let mut client = HostClient::new(session, stop, is_lane);
@@ -355,13 +356,13 @@ impl HostClient {
         if !self.connections().go_back() {
             return Err(broken);
         }
-        (self.door, self.over) = (None, None);
+        (self.endpoint, self.over) = (None, None);
         self.begin_conversation();
         let number = self.sync();
         let until = Instant::now() + TAKE_BACK;
         while Instant::now() < until {
             match self.take_event() {
-                Some((FileEvent::Synced { number: told }, _)) if told == number => return Ok(()),
+                Some((FileEvent::Synced { number: event }, _)) if event == number => return Ok(()),
                 Some(_) => {}
                 None => self.exchange(Duration::from_millis(200))?,
             }
@@ -451,7 +452,8 @@ impl HostClient {
     pub fn forget_syncs(&mut self) {
         self.forgotten = self.syncs;
         let forgotten = self.forgotten;
-        self.events.retain(|(told, _)| !is_answer(told, forgotten));
+        self.events
+            .retain(|(event, _)| !is_answer(event, forgotten));
     }
 
     /// The next event that has come and was not taken yet.
@@ -465,7 +467,7 @@ impl HostClient {
 
     /// The events that wait to be taken.
     pub fn events(&self) -> impl Iterator<Item = &FileEvent> {
-        self.events.iter().map(|(told, _)| told)
+        self.events.iter().map(|(event, _)| event)
     }
 
     /// Waits for the next event.
@@ -556,10 +558,10 @@ impl HostClient {
 
     fn step(&mut self, limit: Duration) {
         self.connections().beat();
-        self.look_at_login();
-        let heard = self.connections().session.step(None, limit);
-        for heard in heard {
-            match heard {
+        self.check_login();
+        let events = self.connections().session.step(None, limit);
+        for event in events {
+            match event {
                 SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
                     self.end_with(HostFailure::lost(format!(
                         "connection lost: it heard nothing from here for {seconds} s"
@@ -573,8 +575,11 @@ impl HostClient {
                     ),
                     _,
                 ) if !self.hears_of_chains => {}
-                SessionEvent::Event(Event::File(told), _) if is_answer(&told, self.forgotten) => {}
-                SessionEvent::Event(Event::File(told), body) => self.events.push_back((told, body)),
+                SessionEvent::Event(Event::File(event), _) if is_answer(&event, self.forgotten) => {
+                }
+                SessionEvent::Event(Event::File(event), body) => {
+                    self.events.push_back((event, body));
+                }
                 SessionEvent::Event(Event::Alive, _) => {}
                 SessionEvent::Event(Event::Failed(failure), _) => {
                     self.end_with(HostFailure::reported(failure.problem));
@@ -603,20 +608,20 @@ impl HostClient {
         } else if self.events.is_empty() {
             self.dealt_with = self.received();
         }
-        self.look_for_silence();
+        self.check_silence();
     }
 
-    fn look_at_login(&mut self) {
-        if self.looked_at_login.elapsed() < LOOK_AT_LOGIN {
+    fn check_login(&mut self) {
+        if self.looked_at_login.elapsed() < LOGIN_CHECK {
             return;
         }
         self.looked_at_login = Instant::now();
-        let heard = match &mut self.connections().login {
+        let events = match &mut self.connections().login {
             Some(login) => login.step(None, Duration::ZERO),
             None => return,
         };
-        for heard in heard {
-            let broken = match heard {
+        for event in events {
+            let broken = match event {
                 SessionEvent::Event(Event::Failed(failure), _) => {
                     HostFailure::reported(failure.problem)
                 }
@@ -628,16 +633,16 @@ impl HostClient {
         }
     }
 
-    fn look_for_silence(&mut self) {
-        let (pending, last_heard) = {
+    fn check_silence(&mut self) {
+        let (pending, last_received) = {
             let connections = self.connections();
             (
                 connections.session.pending(),
-                connections.session.last_heard(),
+                connections.session.last_received(),
             )
         };
         // what waits grows by our own signs of life: only less of it is movement
-        if pending < self.moved.0 || last_heard > self.moved.1 {
+        if pending < self.moved.0 || last_received > self.moved.1 {
             self.moved.1 = Instant::now();
         }
         self.moved.0 = pending;
@@ -666,12 +671,12 @@ impl HostClient {
         }
         let until = Instant::now() + LEAVE;
         while Instant::now() < until {
-            let heard = connections
+            let events = connections
                 .session
                 .step(None, until.saturating_duration_since(Instant::now()));
-            if heard
+            if events
                 .iter()
-                .any(|heard| matches!(heard, SessionEvent::Lost(_)))
+                .any(|event| matches!(event, SessionEvent::Lost(_)))
             {
                 return;
             }
@@ -680,8 +685,8 @@ impl HostClient {
 }
 
 /// Whether the event answers a question up to this number.
-fn is_answer(told: &FileEvent, up_to: u64) -> bool {
-    matches!(told, FileEvent::Synced { number } if *number <= up_to)
+fn is_answer(event: &FileEvent, up_to: u64) -> bool {
+    matches!(event, FileEvent::Synced { number } if *number <= up_to)
 }
 
 fn signal_name(signal: usize) -> String {
@@ -700,17 +705,17 @@ mod tests {
 
     #[test]
     fn a_host_hears_of_a_tool_that_waits_for_its_turn_and_has_no_thread_for_it() {
-        let heard = std::env::temp_dir().join(format!("dgl-tools-paced-{}", std::process::id()));
+        let events = std::env::temp_dir().join(format!("dgl-tools-paced-{}", std::process::id()));
         let mut client = HostClient::new(session("exec cat"), Arc::default(), false);
-        let program = format!("exec cat >{}", heard.display());
+        let program = format!("exec cat >{}", events.display());
         client.connections = SharedConnections::without_thread(session(&program));
         client.connections().beaten = Instant::now().checked_sub(beat_interval()).unwrap();
         client.keep_to(Some(Arc::new(Limit::new(1000))));
         // the second waits for the first, for 2 s
         client.pace(2100);
         client.pace(1);
-        let text = std::fs::read_to_string(&heard).unwrap();
-        std::fs::remove_file(&heard).unwrap();
+        let text = std::fs::read_to_string(&events).unwrap();
+        std::fs::remove_file(&events).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
     }
 }

@@ -15,7 +15,7 @@ const LEAST: u64 = 1 << 20;
 /// How many connections a host gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
-    said: Option<u16>,
+    requested: Option<u16>,
     by_login: usize,
 }
 
@@ -23,13 +23,16 @@ impl Streams {
     /// `--streams` if given. Otherwise one direct connection, because two share a link unfairly.
     /// Over ssh it is one for each processor available to a host, with `hosts` of them served at
     /// once, because the cipher of a connection keeps a processor busy.
-    pub fn wanted(said: Option<u16>, hosts: usize, by_ssh: bool) -> Streams {
+    pub fn wanted(requested: Option<u16>, hosts: usize, by_ssh: bool) -> Streams {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let by_login = match by_ssh {
             true => (processors / hosts.max(1)).clamp(1, MOST),
             false => 1,
         };
-        Streams { said, by_login }
+        Streams {
+            requested,
+            by_login,
+        }
     }
 }
 
@@ -46,8 +49,8 @@ impl<'a, S> Lanes<'a, S> {
     /// Prepares connections to a host that is reached directly or by logins. If `open` fails, the
     /// copy goes on without that connection.
     pub fn new(streams: Streams, is_direct: bool, open: &'a dyn Fn() -> Option<S>) -> Lanes<'a, S> {
-        let (wanted, from_bytes) = match streams.said {
-            Some(said) => (usize::from(said), LEAST),
+        let (wanted, from_bytes) = match streams.requested {
+            Some(requested) => (usize::from(requested), LEAST),
             None if is_direct => (1, WORTH),
             None => (streams.by_login, WORTH),
         };
@@ -130,8 +133,11 @@ mod tests {
     #[test]
     fn as_many_connections_as_said() {
         let open = || Some(());
-        let lanes = |said, is_direct| {
-            let streams = Streams { said, by_login: 2 };
+        let lanes = |requested, is_direct| {
+            let streams = Streams {
+                requested,
+                by_login: 2,
+            };
             let mut lanes = Lanes::new(streams, is_direct, &open);
             let pays = [lanes.pays(WORTH - 1), lanes.pays(WORTH)];
             (pays, lanes.sites.len())

@@ -370,7 +370,7 @@ pub fn report<'a>(
             _ => {
                 report.push(Fault {
                     fix: fault.fix.clone(),
-                    ..Fault::unreachable(host.place(), fault.problem.clone())
+                    ..Fault::unreachable(host.location(), fault.problem.clone())
                 });
             }
         }
@@ -388,7 +388,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
         .map(|(host, key)| {
             format!(
                 "{}  {}  {}  {}",
-                host.place(),
+                host.location(),
                 key.name,
                 key.kind,
                 key.fingerprint

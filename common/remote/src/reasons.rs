@@ -5,8 +5,8 @@ const CLOSED: &str = "the connection was closed, by the host or on the way to it
 const LATE: &str = "it did not answer in time";
 
 /// Translates libssh2's message, which names the function that failed.
-pub(crate) fn of_libssh2(said: &str) -> &str {
-    match said {
+pub(crate) fn of_libssh2(message: &str) -> &str {
+    match message {
         "transport read"
         | "socket disconnect"
         | "Failure while draining incoming flow"
@@ -77,8 +77,8 @@ mod tests {
             ),
             ("", ""),
         ];
-        for (said, reason) in table {
-            assert_eq!(of_libssh2(said), reason);
+        for (message, reason) in table {
+            assert_eq!(of_libssh2(message), reason);
         }
         assert!(of_shell("Killed").contains("memory ran out"));
         assert_eq!(of_shell("sh: x: not found"), "sh: x: not found");

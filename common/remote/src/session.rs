@@ -27,12 +27,12 @@ const PIECE_GROWTH: usize = 8;
 /// No piece is smaller, in bytes.
 const LEAST_PIECE: usize = 4 << 10;
 /// How many characters of a login shell's output are shown.
-const MAX_SAID: usize = 200;
+const MAX_SHELL_OUTPUT: usize = 200;
 /// While this many events wait, no more are read from the host, so that a host that talks without
 /// end stops itself.
-const MAX_HEARD: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// The same in bytes; one message more may be held in part.
-const MAX_HEARD_BYTES: u64 = 2 << 20;
+const MAX_EVENT_BYTES: u64 = 2 << 20;
 /// The most bytes that may answer one request. The longest honest answer, a list of thousands of
 /// processes, is a megabyte. Here an answer takes up to seven times as much.
 const MAX_ANSWER_BYTES: u64 = 8 << 20;
@@ -115,7 +115,7 @@ impl Session {
             transport,
             token,
             line: Vec::new(),
-            said: String::new(),
+            shell_output: String::new(),
             seen: 0,
             brought: 0,
             delivery: None,
@@ -209,8 +209,8 @@ impl Session {
     }
 
     /// The time since which nothing has come from the host.
-    pub fn last_heard(&self) -> Instant {
-        self.transport.last_heard()
+    pub fn last_received(&self) -> Instant {
+        self.transport.last_received()
     }
 
     /// The last lines on stderr, as one line.
@@ -222,16 +222,16 @@ impl Session {
     /// when an event came, when all that was pending is sent, or at the limit.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
         let until = Instant::now() + limit;
-        let mut heard = Vec::new();
+        let mut events = Vec::new();
         loop {
             let had_pending = self.pending() > 0;
-            let progress = self.exchange(&mut heard);
-            if !heard.is_empty() || self.over || (had_pending && self.pending() == 0) {
-                return heard;
+            let progress = self.exchange(&mut events);
+            if !events.is_empty() || self.over || (had_pending && self.pending() == 0) {
+                return events;
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || (!progress && self.transport.wait(wake, left)) {
-                return heard;
+                return events;
             }
         }
     }
@@ -254,9 +254,9 @@ impl Session {
                     MAX_ANSWER_BYTES >> 20
                 )));
             }
-            let heard = self.step(None, limit);
+            let received = self.step(None, limit);
             // the connection was reported lost before; nothing more will come
-            if heard.is_empty() && self.over {
+            if received.is_empty() && self.over {
                 return Err(HostFault::new(
                     self.transport.why_lost("the connection has ended"),
                 ));
@@ -264,14 +264,14 @@ impl Session {
             if self.pending() < pending {
                 (pending, taken) = (self.pending(), Instant::now());
             }
-            if heard.is_empty() && self.last_heard().max(taken).elapsed() >= limit {
+            if received.is_empty() && self.last_received().max(taken).elapsed() >= limit {
                 return Err(HostFault::new(format!(
                     "no answer within {} s",
                     limit.as_secs()
                 )));
             }
-            for heard in heard {
-                match heard {
+            for event in received {
+                match event {
                     SessionEvent::Event(Event::Done, _) => return Ok(events),
                     SessionEvent::Event(Event::Failed(Failure { problem }), _) => {
                         return Err(HostFault::new(problem));
@@ -288,14 +288,14 @@ impl Session {
     }
 
     /// One round over the three streams; returns whether anything moved.
-    fn exchange(&mut self, heard: &mut Vec<SessionEvent>) -> bool {
+    fn exchange(&mut self, events: &mut Vec<SessionEvent>) -> bool {
         if self.over {
             return false;
         }
         let mut progress = self.transport.write_some();
-        self.decode(heard);
-        let until = self.received.saturating_add(MAX_HEARD_BYTES);
-        while heard.len() < MAX_HEARD && self.received < until && !self.over {
+        self.decode(events);
+        let until = self.received.saturating_add(MAX_EVENT_BYTES);
+        while events.len() < MAX_EVENTS && self.received < until && !self.over {
             match self.transport.receive() {
                 // who waits looks at the clock; stderr may never be empty
                 Ok(Some(0)) => {
@@ -306,30 +306,30 @@ impl Session {
                     progress = true;
                     self.received += count as u64;
                     self.decoder.push(&self.transport.buffer[..count]);
-                    self.decode(heard);
+                    self.decode(events);
                 }
                 Ok(None) => break,
                 Err(error) => {
                     let why = self.transport.why_lost(&error.to_string());
-                    self.lose(heard, why);
+                    self.lose(events, why);
                 }
             }
         }
         if self.transport.is_closed() {
             let why = self.transport.why_ended();
-            self.lose(heard, why);
+            self.lose(events, why);
         }
         progress
     }
 
-    fn decode(&mut self, heard: &mut Vec<SessionEvent>) {
-        while heard.len() < MAX_HEARD && !self.over {
+    fn decode(&mut self, events: &mut Vec<SessionEvent>) {
+        while events.len() < MAX_EVENTS && !self.over {
             match self.decoder.next_message() {
-                Ok(Some(message)) => heard.push(SessionEvent::Event(message.head, message.body)),
+                Ok(Some(message)) => events.push(SessionEvent::Event(message.head, message.body)),
                 Ok(None) => return,
                 Err(malformed) => {
                     self.over = true;
-                    heard.push(SessionEvent::Lost(format!(
+                    events.push(SessionEvent::Lost(format!(
                         "what it sends is not host-agent's: {malformed}"
                     )));
                 }
@@ -337,9 +337,9 @@ impl Session {
         }
     }
 
-    fn lose(&mut self, heard: &mut Vec<SessionEvent>, why: String) {
+    fn lose(&mut self, events: &mut Vec<SessionEvent>, why: String) {
         if !std::mem::replace(&mut self.over, true) {
-            heard.push(SessionEvent::Lost(why));
+            events.push(SessionEvent::Lost(why));
         }
     }
 }
@@ -351,7 +351,7 @@ struct Greeting {
     /// A line whose end has not come yet.
     line: Vec<u8>,
     /// The last line that was not the bootstrap's: a shell such as nologin tells why it ends.
-    said: String,
+    shell_output: String,
     /// How many bytes came so far.
     seen: usize,
     /// How often the host has asked for the agent.
@@ -498,7 +498,7 @@ impl Greeting {
     fn remember(&mut self, line: &[u8]) {
         let words = String::from_utf8_lossy(line);
         if !words.trim().is_empty() {
-            self.said = words.trim().chars().take(MAX_SAID).collect();
+            self.shell_output = words.trim().chars().take(MAX_SHELL_OUTPUT).collect();
         }
     }
 
@@ -523,10 +523,11 @@ impl Greeting {
         let why = self.transport.why_ended();
         let unfinished = std::mem::take(&mut self.line);
         self.remember(&unfinished);
-        let said = match self.transport.engine_said().is_empty() && !self.said.is_empty() {
-            true => format!("; its login shell said: {}", self.said),
-            false => String::new(),
-        };
+        let stderr_tail =
+            match self.transport.engine_stderr().is_empty() && !self.shell_output.is_empty() {
+                true => format!("; its login shell said: {}", self.shell_output),
+                false => String::new(),
+            };
         let again = [
             "Connection closed by",
             "Connection reset by",
@@ -536,18 +537,21 @@ impl Greeting {
         HostFault {
             again,
             timed_out: why.contains("timed out"),
-            ..HostFault::new(why + &said)
+            ..HostFault::new(why + &stderr_tail)
         }
     }
 
     fn silent(&self, limit: Duration) -> HostFault {
-        let said = if self.transport.channel.engine().is_some() {
-            self.transport.engine_said()
+        let stderr_tail = if self.transport.channel.engine().is_some() {
+            self.transport.engine_stderr()
         } else {
             String::new()
         };
-        let colon = if said.is_empty() { "" } else { ": " };
-        let problem = format!("no answer within {} s{colon}{said}", limit.as_secs_f32());
+        let colon = if stderr_tail.is_empty() { "" } else { ": " };
+        let problem = format!(
+            "no answer within {} s{colon}{stderr_tail}",
+            limit.as_secs_f32()
+        );
         HostFault {
             timed_out: true,
             ..HostFault::new(problem)

@@ -103,9 +103,9 @@ fn handshake(
     settings: &SshConfig,
     known: &[known_hosts::Known],
 ) -> Result<(Session, TcpStream), HostFault> {
-    let place = format!("{}:{}", settings.hostname, settings.port);
+    let location = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options)?;
-    let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{place}: {error}"));
+    let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{location}: {error}"));
     socket.set_nodelay(true).map_err(|error| failed(&error))?;
     let mut session = Session::new().map_err(|error| failed(&error))?;
     session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
@@ -116,7 +116,7 @@ fn handshake(
         .map_err(|error| failed(&error))?;
     session.handshake().map_err(|error| {
         let fault = HostFault::new(format!(
-            "{place}: no SSH handshake: {}",
+            "{location}: no SSH handshake: {}",
             reasons::of_libssh2(error.message())
         ));
         HostFault {

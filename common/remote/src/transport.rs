@@ -47,7 +47,7 @@ pub(crate) struct Transport {
     stderr: Vec<u8>,
     /// Whether more may come on stdout and on stderr.
     open: [bool; 2],
-    last_heard: Instant,
+    last_received: Instant,
     /// The bytes that [`Transport::receive`] read last.
     pub(crate) buffer: Vec<u8>,
     /// Large buffers whose bytes are sent, kept for reuse: new ones cost page faults.
@@ -68,7 +68,7 @@ impl Transport {
             closing: false,
             stderr: Vec::new(),
             open: [true, true],
-            last_heard: Instant::now(),
+            last_received: Instant::now(),
             buffer: vec![0; 64 << 10],
             spare: Vec::new(),
         }
@@ -119,8 +119,8 @@ impl Transport {
     }
 
     /// The time since which nothing has come on stdout, from the host itself.
-    pub(crate) fn last_heard(&self) -> Instant {
-        self.last_heard
+    pub(crate) fn last_received(&self) -> Instant {
+        self.last_received
     }
 
     /// Whether stdout and stderr are both at their end.
@@ -156,7 +156,7 @@ impl Transport {
                     match stream {
                         Stream::Stdout => {
                             // stderr may be the connector's own: it says nothing about the host
-                            self.last_heard = Instant::now();
+                            self.last_received = Instant::now();
                             return Ok(Some(count));
                         }
                         Stream::Stderr => self.keep_stderr(count),
@@ -181,8 +181,8 @@ impl Transport {
         let Some(means) = self.channel.end_means() else {
             return self.why_lost("the connection ended before the script");
         };
-        match (self.engine_said(), self.channel.ended()) {
-            (said, _) if !said.is_empty() => format!("{means}; {said}"),
+        match (self.engine_stderr(), self.channel.ended()) {
+            (stderr_tail, _) if !stderr_tail.is_empty() => format!("{means}; {stderr_tail}"),
             (_, Some(status)) => {
                 let name = self.channel.engine().unwrap_or("the command");
                 format!("{means}; {name} has ended, {status}")
@@ -194,9 +194,9 @@ impl Transport {
     /// Why the connection is lost: the last line of the program that carries it, or else `what`.
     pub(crate) fn why_lost(&mut self, what: &str) -> String {
         let what = reasons::of_libssh2(what);
-        let said = self.engine_said();
-        if !said.is_empty() {
-            return said;
+        let stderr_tail = self.engine_stderr();
+        if !stderr_tail.is_empty() {
+            return stderr_tail;
         }
         let ended = self.channel.ended();
         match (self.channel.engine(), ended) {
@@ -281,15 +281,16 @@ impl Transport {
 
     /// The last lines on stderr, behind the name of the user's program that carries the streams, so
     /// that nobody takes them for the job's.
-    pub(crate) fn engine_said(&self) -> String {
-        let said = self.last_words();
+    pub(crate) fn engine_stderr(&self) -> String {
+        let stderr_tail = self.last_words();
         match self.channel.engine() {
             Some(name)
-                if !said.is_empty() && !said.contains(name.rsplit('/').next().unwrap_or(name)) =>
+                if !stderr_tail.is_empty()
+                    && !stderr_tail.contains(name.rsplit('/').next().unwrap_or(name)) =>
             {
-                format!("{name}: {said}")
+                format!("{name}: {stderr_tail}")
             }
-            _ => said,
+            _ => stderr_tail,
         }
     }
 

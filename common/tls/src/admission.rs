@@ -335,7 +335,7 @@ impl Handshake for Greeting {
         self.link.flush()?;
         let open = self.link.receive(&mut self.received)?;
         let may_go_on = match self.link.peer() {
-            None => self.link.came() <= MAX_UNPROVED,
+            None => self.link.received_bytes() <= MAX_UNPROVED,
             Some(_) => {
                 if !self.welcome.is_empty() {
                     self.link.send(&std::mem::take(&mut self.welcome))?;

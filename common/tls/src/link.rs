@@ -85,7 +85,7 @@ fn keep_freed_memory() {
 struct Source<'a> {
     stream: &'a mut TcpStream,
     incoming: &'a mut Incoming,
-    came: &'a mut u64,
+    received_bytes: &'a mut u64,
 }
 
 impl Read for Source<'_> {
@@ -97,7 +97,7 @@ impl Read for Source<'_> {
         } = self.incoming;
         if taken == filled {
             (*taken, *filled) = (0, self.stream.read(bytes)?);
-            *self.came += *filled as u64;
+            *self.received_bytes += *filled as u64;
         }
         let count = buffer.len().min(*filled - *taken);
         buffer[..count].copy_from_slice(&bytes[*taken..*taken + count]);
@@ -113,7 +113,7 @@ pub struct Link {
     tls: Connection,
     incoming: Incoming,
     /// How many bytes were read from the socket.
-    came: u64,
+    received_bytes: u64,
     /// Whether nothing more comes.
     ended: bool,
     /// Whether all that waits to be sent is the beginning of what follows at once.
@@ -175,7 +175,7 @@ impl Link {
             stream,
             tls,
             incoming: Incoming::new(buffer),
-            came: 0,
+            received_bytes: 0,
             ended: false,
             begun: false,
         };
@@ -228,8 +228,8 @@ impl Link {
     }
 
     /// How many bytes have come and were read from the socket, as they are on the wire.
-    pub fn came(&self) -> u64 {
-        self.came
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Enlarges the read buffer, because much will come or go.
@@ -290,14 +290,15 @@ impl Link {
     /// the connection.
     pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
         let mut count = 0;
-        let until = self.came + MAX_READ as u64;
+        let until = self.received_bytes + MAX_READ as u64;
         // bytes that were read from the socket do not make poll report it again
-        while !self.ended && ((count < MAX_READ && self.came < until) || !self.incoming.is_empty())
+        while !self.ended
+            && ((count < MAX_READ && self.received_bytes < until) || !self.incoming.is_empty())
         {
             let mut source = Source {
                 stream: &mut self.stream,
                 incoming: &mut self.incoming,
-                came: &mut self.came,
+                received_bytes: &mut self.received_bytes,
             };
             match self.tls.read_tls(&mut source) {
                 Ok(count) => self.ended = count == 0,
@@ -455,7 +456,7 @@ mod tests {
             (client.peer(), server.peer()),
             (Some(theirs.public_key()), Some(ours.public_key()))
         );
-        assert!(server.came() > text.len() as u64 && client.came() > 0);
+        assert!(server.received_bytes() > text.len() as u64 && client.received_bytes() > 0);
         drop(client);
         let mut rest = Vec::new();
         let until = Instant::now() + Duration::from_secs(10);

@@ -49,7 +49,7 @@ pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
 /// and after something else knows that nobody wrote the file meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    place: (u64, u64),
+    file_id: (u64, u64),
     bytes: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
@@ -60,7 +60,7 @@ impl Version {
     pub fn of(file: &File) -> io::Result<Version> {
         let meta = file.metadata()?;
         Ok(Version {
-            place: (meta.dev(), meta.ino()),
+            file_id: (meta.dev(), meta.ino()),
             bytes: meta.len(),
             mtime: (meta.mtime(), meta.mtime_nsec()),
             ctime: (meta.ctime(), meta.ctime_nsec()),
@@ -154,8 +154,8 @@ fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
 /// The end of the hole at an offset; `None` where there is data, or where the file system does not
 /// tell.
 pub(crate) fn hole_until(file: &File, at: u64) -> Option<u64> {
-    let place = i64::try_from(at).ok()?;
-    match lseek(file, place, Whence::SeekData) {
+    let file_id = i64::try_from(at).ok()?;
+    match lseek(file, file_id, Whence::SeekData) {
         Ok(data) => u64::try_from(data).ok().filter(|data| *data > at),
         // only a hole follows
         Err(Errno::ENXIO) => {

@@ -347,7 +347,7 @@ pub struct Named {
 /// An event about files: `{"event":"file","told":"…",…}`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "told", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum FileEvent {
     /// The folder is open, for this push alone unless another one is at work there.
     Ready {

@@ -26,8 +26,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let data = path_on_hosts("--rel-data-path", data, Some(&workspace), &hosts)?;
     let metadata = Metadata::read(&args.metadata)?;
     let here = std::path::absolute(&args.metadata).map_err(|error| {
-        let place = args.metadata.display().to_string();
-        Fault::unreachable(place, error.to_string()).fix("correct the path")
+        let location = args.metadata.display().to_string();
+        Fault::unreachable(location, error.to_string()).fix("correct the path")
     })?;
     let here = here.parent().unwrap_or(&here);
 

@@ -211,7 +211,7 @@ pub fn hosts(hosts: &[Host], num_servers: u32) -> Vec<Fault> {
         let (ip, port) = (host.ip.0, host.port);
         let mut check = |is_wrong: bool, problem: String, fix: &str| {
             if is_wrong {
-                faults.push(Fault::data(host.place(), problem).fix(fix));
+                faults.push(Fault::data(host.location(), problem).fix(fix));
             }
         };
         if let Some(other) = seen.insert(ip, host.id) {
@@ -282,10 +282,10 @@ fn is_iface(name: &str) -> bool {
 }
 
 /// The fault of a number of partitions that differs from the number of hosts.
-pub fn parts(parts: u64, num_hosts: usize, place: &str, fix: &str) -> Option<Fault> {
+pub fn parts(parts: u64, num_hosts: usize, location: &str, fix: &str) -> Option<Fault> {
     let problem =
         format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
-    (parts != num_hosts as u64).then(|| Fault::data(place, problem).fix(fix))
+    (parts != num_hosts as u64).then(|| Fault::data(location, problem).fix(fix))
 }
 
 /// The fault of more trainers and samplers than DGL can count.
@@ -306,7 +306,7 @@ pub fn master_port(args: &Args, hosts: &[Host], port: u16) -> Option<Fault> {
     );
     (u32::from(host.port)..=last)
         .contains(&u32::from(port))
-        .then(|| Fault::data(host.place(), problem).fix("say --master-port PORT, another one"))
+        .then(|| Fault::data(host.location(), problem).fix("say --master-port PORT, another one"))
 }
 
 /// Faults of the software that host-probe found on the hosts: a DGL that does not know servers that
@@ -320,14 +320,14 @@ pub fn software(args: &Args, hosts: &[Host], command: &UserCommand) -> Vec<Fault
     let servers = hosts.iter().find(old_dgl).map(|host| {
         let dgl = host.facts.dgl.as_deref().unwrap_or_default();
         let problem = format!("DGL {dgl} does not know persistent servers: 0.8 to 1.1 do");
-        Fault::data(host.place(), problem)
+        Fault::data(host.location(), problem)
             .fix("leave out --keep-alive and --server-name: servers then start with each job")
     });
     let old_torch = |host: &&Host| is_within(&host.facts.torch, ..(1, 9, 0));
     let torchrun = hosts.iter().find(old_torch).map(|host| {
         let torch = host.facts.torch.as_deref().unwrap_or_default();
         let problem = format!("torch {torch} has no torchrun: it came with 1.9");
-        Fault::data(host.place(), problem).fix("take --launcher torch-launch, or direct")
+        Fault::data(host.location(), problem).fix("take --launcher torch-launch, or direct")
     });
     servers
         .filter(|_| args.server_name.is_some())
@@ -349,9 +349,10 @@ fn interpreter(hosts: &[Host], command: &UserCommand) -> Option<Fault> {
     };
     hosts.iter().find_map(|host| {
         let (prefix, version) = (host.facts.prefix.as_ref()?, host.facts.python.as_ref()?);
-        let place = host.place();
-        let problem =
-            format!("python{wanted} is not what {place} has in {prefix}: that is Python {version}");
+        let location = host.location();
+        let problem = format!(
+            "python{wanted} is not what {location} has in {prefix}: that is Python {version}"
+        );
         (!has_it(version)).then(|| {
             Fault::data("COMMAND", problem)
                 .fix("say python3, or host-probe --conda or --venv with another environment")
@@ -368,7 +369,7 @@ pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
     Some(format!(
         "the torch of {} is not known, so its scripts get --local_rank, as before torch 2.0; put \
          host-probe before dgl-env, or say --local-rank-arg=NAME",
-        host.place()
+        host.location()
     ))
 }
 
@@ -377,17 +378,17 @@ pub fn unknown_torch(hosts: &[Host]) -> Option<String> {
 pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
     let too_few = |(host, count): (&Host, &u32)| {
         let gpus = host.facts.gpus.filter(|gpus| (1..*count).contains(gpus))?;
-        Some((host.place(), gpus, *count))
+        Some((host.location(), gpus, *count))
     };
     let mut found = hosts.iter().zip(counts).filter_map(too_few);
-    let (place, gpus, count) = found.next()?;
+    let (location, gpus, count) = found.next()?;
     let others = match found.count() {
         0 => String::new(),
         1 => ", and 1 more host too few".to_owned(),
         others => format!(", and {others} more hosts too few"),
     };
     Some(format!(
-        "{place} has {} for {count} processes{others}: a script that takes the GPU of its \
+        "{location} has {} for {count} processes{others}: a script that takes the GPU of its \
          LOCAL_RANK fails; `gpus` in place of the number takes as many as there are",
         term::count(gpus.into(), "GPU")
     ))
@@ -407,7 +408,7 @@ pub fn redirects(hosts: &[Host], args: &Args) -> Option<String> {
     Some(format!(
         "the launcher of torch {torch} fails under Python 3.11 and later, which {} has, without \
          --launcher-arg=--redirects=1 --launcher-arg=--tee=1",
-        host.place()
+        host.location()
     ))
 }
 
@@ -442,7 +443,7 @@ pub fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
     Some(format!(
         "DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say \
          --num-samplers 0",
-        host.place()
+        host.location()
     ))
 }
 

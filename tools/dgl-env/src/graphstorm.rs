@@ -52,7 +52,7 @@ pub fn own_disks(command: &UserCommand, workspace: Option<&str>, hosts: &[Host])
     let (name, path) = found?;
     Some(format!(
         "{name} {path} lies in the workspace, which is {kind} on {}, its own: {why}\n  fix: {fix}",
-        host.place()
+        host.location()
     ))
 }
 

@@ -80,15 +80,15 @@ fn graph_name_here(plan: &plan::Plan<'_>) -> Result<Option<String>, Report> {
     // what cannot be read is no partition config
     let _ = file.take(MAX_BYTES).read_to_end(&mut text);
     let config = Outline::parse(&text);
-    let place = path.display().to_string();
+    let location = path.display().to_string();
     let fault = match config.num_parts {
         Some(parts) => {
             let fix = "partition the graph again, or list as many hosts";
-            check::parts(parts, plan.num_hosts(), &place, fix)
+            check::parts(parts, plan.num_hosts(), &location, fix)
         }
         None => Some(
             Fault::data(
-                place,
+                location,
                 "this is not a partition config: num_parts is missing",
             )
             .fix(

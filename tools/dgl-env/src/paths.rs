@@ -92,7 +92,7 @@ fn agreed(
     hosts: &[Host],
 ) -> Result<Option<String>, Fault> {
     let field = option.trim_start_matches('-').replace('-', "_");
-    let place = format!("stdin: {record} record: {field}");
+    let location = format!("stdin: {record} record: {field}");
     let given = match flag.map(Path::to_str) {
         None => None,
         Some(Some(path)) if !path.is_empty() => Some(at_home(option, path, hosts)?),
@@ -108,9 +108,9 @@ fn agreed(
                 true => "is empty",
                 false => "has a NUL byte in it",
             };
-            return Err(Fault::data(place, problem).fix("make the stream anew, with part-map"));
+            return Err(Fault::data(location, problem).fix("make the stream anew, with part-map"));
         }
-        Some(path) => Some(at_home(&place, path, hosts)?),
+        Some(path) => Some(at_home(&location, path, hosts)?),
     };
     match (given, recorded) {
         (Some(given), Some(recorded)) if !same(folder, &given, &recorded) => {

@@ -147,7 +147,7 @@ impl<'a> Plan<'a> {
         let unknown = |host: &&Host| host.facts.numa_cores.is_empty();
         let faults = self.hosts.iter().filter(unknown).map(|host| {
             let problem = "--bind: its CPU topology is unknown";
-            Fault::data(host.place(), problem).fix("put host-probe before dgl-env")
+            Fault::data(host.location(), problem).fix("put host-probe before dgl-env")
         });
         Report(faults.collect()).check()?;
         let of_host = |(host, count): (&Host, &u32)| {
@@ -236,7 +236,7 @@ impl<'a> Plan<'a> {
         let (host, bindings) = bound.find(|(_, bindings)| bindings.is_crowded)?;
         Some(format!(
             "--bind cores: {} has {} servers and trainers on fewer cores, so some share one",
-            host.place(),
+            host.location(),
             bindings.servers.len() + bindings.clients.len()
         ))
     }

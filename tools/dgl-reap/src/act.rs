@@ -78,12 +78,12 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 }
 
 fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
-    let place = hosts
+    let location = hosts
         .iter()
         .find(|host| host.id == one.host)
-        .map_or_else(String::new, Host::place);
+        .map_or_else(String::new, Host::location);
     let fault = Fault::item(
-        place,
+        location,
         format!(
             "job {}: {}",
             one.job,
@@ -106,7 +106,7 @@ fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
         .filter(|one| one.fault.is_none())
         .partition(|one| !one.answers.is_empty());
     if !with.is_empty() && !without.is_empty() {
-        let places: Vec<String> = without.iter().map(|one| one.host.place()).collect();
+        let places: Vec<String> = without.iter().map(|one| one.host.location()).collect();
         record::tell!(
             "dgl-reap: no such process of {} on {}",
             args.of_what(),

@@ -155,7 +155,7 @@ fn failure(run: &Run) -> Markup {
             section.failure {
                 h2 { "First failure" }
                 p {
-                    (place(run, failure))
+                    (location(run, failure))
                     @if let (Some(role), Some(rank)) = (failure.role,
                         failure.rank) { ", " (role.name()) " " (rank) }
                     ": " (failure.words())
@@ -167,7 +167,7 @@ fn failure(run: &Run) -> Markup {
 }
 
 /// The host, and where it is on the page.
-fn place(run: &Run, failure: &FirstFailure) -> Markup {
+fn location(run: &Run, failure: &FirstFailure) -> Markup {
     let host = run
         .hosts
         .iter()

@@ -102,11 +102,11 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     let mut report = Report::default();
     let by_id: HashMap<u32, &Host> = hosts.iter().map(|host| (host.id, host)).collect();
     for process in processes {
-        let place = || format!("process record {}", process.id);
+        let location = || format!("process record {}", process.id);
         match by_id.get(&process.host) {
             None => report.push(
                 Fault::data(
-                    place(),
+                    location(),
                     format!("there is no host {} in the stream", process.host),
                 )
                 .fix(ANEW),
@@ -116,7 +116,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
                     "says {} for host {}, whose record says {}",
                     process.ip, host.id, host.ip
                 );
-                report.push(Fault::data(place(), problem).fix(ANEW));
+                report.push(Fault::data(location(), problem).fix(ANEW));
             }
             Some(_) => {}
         }
@@ -129,7 +129,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         {
             report.push(
                 Fault::data(
-                    place(),
+                    location(),
                     format!("server_name {name:?} is not a name: {why}"),
                 )
                 .fix(ANEW),
@@ -143,7 +143,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
                 || name.as_bytes()[0].is_ascii_digit()
             {
                 report.push(
-                    Fault::data(place(), format!("{name:?} is not a variable's name"))
+                    Fault::data(location(), format!("{name:?} is not a variable's name"))
                         .fix("correct what was edited"),
                 );
             }
@@ -195,7 +195,7 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
             line.extend(quote::sh(shell_text(&command, setup.as_deref())));
         }
     }
-    let mut text = format!("# {} ({})\nssh", process.place(), process.ip).into_bytes();
+    let mut text = format!("# {} ({})\nssh", process.location(), process.ip).into_bytes();
     for word in remote::ssh_options(options) {
         text.push(b' ');
         text.extend(quote::sh(word.as_bytes()));

@@ -16,7 +16,7 @@ const NAMED: usize = 8;
 
 /// Where threads stand.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Place<'a> {
+struct Position<'a> {
     kind: Kind,
     /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
@@ -69,31 +69,31 @@ impl Kind {
 /// All groups, the most telling first: main threads before others, trainers before servers, those
 /// that stand elsewhere than the others before these, and of several places where the same
 /// processes stand the one with the fewest.
-fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Place<'a>, Threads> {
-    let mut groups: IndexMap<Place<'_>, Threads> = IndexMap::new();
+fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Position<'a>, Threads> {
+    let mut groups: IndexMap<Position<'_>, Threads> = IndexMap::new();
     for stack in stacks {
         for thread in &stack.threads {
-            let place = Place {
+            let position = Position {
                 kind: Kind::of(stack),
                 name: name(thread),
                 frames: &thread.frames,
                 system_call: thread.system_call.as_deref(),
                 native: &thread.native,
             };
-            let threads = groups.entry(place).or_default();
+            let threads = groups.entry(position).or_default();
             threads.holders.push(holder(stack));
             threads.active += usize::from(thread.active);
         }
     }
     let outliers = comparison.outliers().iter().flat_map(|one| &one.members);
     let outliers: Vec<Member> = outliers.copied().collect();
-    groups.sort_by_cached_key(|place, threads| {
+    groups.sort_by_cached_key(|position, threads| {
         let holders = threads.holders.iter();
-        let mut members = holders.filter_map(|(_, rank, _)| place.kind.role.zip(*rank));
+        let mut members = holders.filter_map(|(_, rank, _)| position.kind.role.zip(*rank));
         let is_outlier = members.any(|member| outliers.contains(&member));
         (
-            place.name.is_some(),
-            place.kind.order(),
+            position.name.is_some(),
+            position.kind.order(),
             !is_outlier,
             threads.holders.len(),
         )
@@ -128,20 +128,20 @@ pub fn text(stacks: &[Stack]) -> String {
     text.extend(
         groups
             .iter()
-            .map(|(place, threads)| group_text(place, threads, stacks)),
+            .map(|(position, threads)| group_text(position, threads, stacks)),
     );
     text.extend(unread(stacks));
     text.join("\n")
 }
 
-fn group_text(place: &Place<'_>, threads: &Threads, stacks: &[Stack]) -> String {
+fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> String {
     let all = stacks
         .iter()
-        .filter(|one| Kind::of(one) == place.kind && !one.threads.is_empty())
+        .filter(|one| Kind::of(one) == position.kind && !one.threads.is_empty())
         .count();
-    let who = who(place.kind, &threads.holders);
+    let who = who(position.kind, &threads.holders);
     let processes: BTreeSet<&Holder> = threads.holders.iter().collect();
-    let (mut head, shown) = match place.name {
+    let (mut head, shown) = match position.name {
         Some(name) => (
             format!("thread {} of {who}", term::plain(name)),
             OTHER_FRAMES,
@@ -157,17 +157,21 @@ fn group_text(place: &Place<'_>, threads: &Threads, stacks: &[Stack]) -> String 
         _ => "",
     };
     let mut text = format!("{head}:\n");
-    if let Some(call) = place.system_call {
+    if let Some(call) = position.system_call {
         text += &format!("    in the system call {}\n", term::plain(call));
     }
-    for frame in place.native.iter().chain(place.frames.iter().take(shown)) {
+    for frame in position
+        .native
+        .iter()
+        .chain(position.frames.iter().take(shown))
+    {
         text += &format!("    {}\n", term::plain(frame));
     }
-    if place.frames.is_empty() {
+    if position.frames.is_empty() {
         text += "    in no Python function\n";
     }
-    if place.frames.len() > shown {
-        text += &format!("    … called by {} more\n", place.frames.len() - shown);
+    if position.frames.len() > shown {
+        text += &format!("    … called by {} more\n", position.frames.len() - shown);
     }
     text
 }

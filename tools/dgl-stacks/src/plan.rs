@@ -36,8 +36,8 @@ pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
     }
     let fault = |((host, why, problem), pids): ((u32, Why, &str), Vec<String>)| {
         let host = hosts.iter().find(|one| one.id == host);
-        let place = host.map_or_else(String::new, Host::place);
-        let fault = Fault::item(place, format!("process {}: {problem}", pids.join(", ")));
+        let location = host.map_or_else(String::new, Host::location);
+        let fault = Fault::item(location, format!("process {}: {problem}", pids.join(", ")));
         match why {
             Why::Denied { ptrace_scope } => fault.fix(cure(ptrace_scope)),
             _ => fault.fix(format!("run this again; {BY_PYTHON}")),
@@ -122,11 +122,11 @@ mod tests {
             .zip(0..)
             .map(|(why, rank)| answer(0, &[], stack_event(rank, *why), 0).unwrap())
             .collect();
-        let told: Vec<String> = faults(&[], &answers)
+        let reported: Vec<String> = faults(&[], &answers)
             .iter()
             .map(|one| one.problem.clone())
             .collect();
-        assert_eq!(told, ["process 40, 44: x", "process 45: x"]);
+        assert_eq!(reported, ["process 40, 44: x", "process 45: x"]);
     }
 
     #[test]

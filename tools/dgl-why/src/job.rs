@@ -304,7 +304,7 @@ impl Job {
     /// A host in words: `host 1 (10.0.0.2)`.
     pub fn host_name(&self, id: u32) -> String {
         let host = self.host(id);
-        host.map_or_else(|| format!("host {id}"), Host::place)
+        host.map_or_else(|| format!("host {id}"), Host::location)
     }
 
     /// A process or a host in words: `trainer 1 on host 1 (10.0.0.2)`.

@@ -169,7 +169,7 @@ fn verdicts_of_runs_that_failed() {
     let recorded = table
         .iter()
         .flat_map(|row| VERSIONS.map(|version| (version, row)));
-    for (version, (fault, whose, said)) in recorded {
+    for (version, (fault, whose, text_begin)) in recorded {
         let name = &format!("{version}{fault}");
         let (verdict, whose) = (of(&recording(name)), *whose);
         let text = &verdict.cause.text;
@@ -178,7 +178,7 @@ fn verdicts_of_runs_that_failed() {
         if *fault != "shm-full" {
             assert_eq!(account(&verdict.cause), whose, "{name}: {text}");
         }
-        for part in *said {
+        for part in *text_begin {
             assert!(text.contains(part), "{name}: {part}: {text}");
         }
         assert!(verdict.cause.since_ms.is_some(), "{name}");
@@ -248,7 +248,7 @@ fn verdicts_of_runs_that_ended_well() {
     let recorded = table
         .iter()
         .flat_map(|row| VERSIONS.map(|version| (version, row)));
-    for (version, (run, whose, said)) in recorded {
+    for (version, (run, whose, text_begin)) in recorded {
         let name = &format!("{version}{run}");
         let verdict = of(&recording(name));
         assert_eq!(verdict.outcome, Outcome::EndedWell, "{name}");
@@ -258,7 +258,7 @@ fn verdicts_of_runs_that_ended_well() {
                 dgl_why::text(&verdict, true).ends_with("Nothing unusual.\n"),
                 "{name}"
             ),
-            [one] => assert!(one.text.starts_with(said), "{name}: {}", one.text),
+            [one] => assert!(one.text.starts_with(text_begin), "{name}: {}", one.text),
             _ => panic!("{name}: {:?}", verdict.others),
         }
     }
@@ -343,12 +343,12 @@ fn verdicts_of_runs_that_go_on() {
             "all processes have ended",
         ),
     ];
-    for (name, after_ms, outcome, whose, said) in table {
+    for (name, after_ms, outcome, whose, text_begin) in table {
         let verdict = of(&later(&unfinished(name), after_ms));
         let text = &verdict.cause.text;
         assert_eq!(verdict.outcome, outcome, "{name}: {text}");
         assert_eq!(account(&verdict.cause), whose, "{name}: {text}");
-        assert!(text.starts_with(said), "{name}: {text}");
+        assert!(text.starts_with(text_begin), "{name}: {text}");
     }
 }
 
@@ -480,10 +480,10 @@ fn what_dgl_spawn_noted_is_weighed() {
     });
     let verdict = of(&format!("{echo}{}\n", raised.join("\n")));
     assert_eq!(account(&verdict.cause), Some((2, Some((Role::Trainer, 2)))));
-    let said = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the connections \
+    let text_begin = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the connections \
                 of others, of which one failed first: trainer 1";
     assert!(
-        verdict.cause.text.starts_with(said),
+        verdict.cause.text.starts_with(text_begin),
         "{}",
         verdict.cause.text
     );
@@ -557,11 +557,11 @@ fn what_dgl_spawn_noted_is_weighed() {
             "trainer 2 on host 2 (10.77.0.3) was ended by SIGSEGV",
         ),
     ];
-    for (text, outcome, said) in table {
+    for (text, outcome, text_begin) in table {
         let verdict = of(&text);
         assert_eq!(verdict.outcome, outcome, "{}", verdict.cause.text);
         assert!(
-            verdict.cause.text.starts_with(said),
+            verdict.cause.text.starts_with(text_begin),
             "{}",
             verdict.cause.text
         );

@@ -328,13 +328,13 @@ mod tests {
         let taken = take(&job(&name("b"), "2"), &claim(&[2, 3, 1]))
             .unwrap()
             .unwrap_err();
-        let told: Vec<_> = taken
+        let reported: Vec<_> = taken
             .iter()
             .map(|taken| (taken.what, taken.by.job.clone(), taken.by.confirmed))
             .collect();
         let by = Some(name("a"));
         assert_eq!(
-            told,
+            reported,
             [
                 (Claimed::Port(1), by.clone(), true),
                 (Claimed::Port(3), by, true)

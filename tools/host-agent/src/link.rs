@@ -309,16 +309,16 @@ mod tests {
             // so slow that most slices are empty
             (vec![(0, 10), (90, 10), (190, 10)], 30, 190),
         ];
-        for (came, received_bytes, ms) in table {
+        for (arrived, received_bytes, ms) in table {
             let mut arrivals = Arrivals::new(Duration::from_millis(200));
-            for (time, count) in &came {
+            for (time, count) in &arrived {
                 arrivals.add(*count, begun + Duration::from_millis(*time));
             }
             let wanted = Received {
                 received_bytes,
                 time_us: ms * 1000,
             };
-            assert_eq!(arrivals.counted(), wanted, "{came:?}");
+            assert_eq!(arrivals.counted(), wanted, "{arrived:?}");
         }
     }
 

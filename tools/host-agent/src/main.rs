@@ -162,14 +162,14 @@ fn serve(token: Option<&str>) -> ExitCode {
             Request::File(first) => return files::serve(first, requests, output),
             Request::Start(start) => match std::mem::take(&mut state.job).into_parts() {
                 Some((job, processes)) => {
-                    state.preflight.hand_over();
+                    state.preflight.leave_stdin();
                     let description = (job, processes, start, requests.into_rest());
                     return handed_over(supervise::guard(&description), output);
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
             Request::Keep => {
-                state.preflight.hand_over();
+                state.preflight.leave_stdin();
                 return handed_over(keep::relay::relay(&requests.into_rest()), output);
             }
             // not an answer to a request; it may come at any time

@@ -64,7 +64,7 @@ impl Output {
             return;
         }
         let written = match &self.link {
-            Some(link) => write(link, bytes, silence(), Waits::WhileItIsHeard),
+            Some(link) => write(link, bytes, silence(), Waits::WhileBytesArrive),
             None => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(bytes).and_then(|()| stdout.flush())
@@ -90,7 +90,7 @@ enum Waits {
     NoLonger,
     /// As long as it sends something. A tool whose disk is slow sends signs of life, which need not
     /// be read for that: who should read them may be writing here.
-    WhileItIsHeard,
+    WhileBytesArrive,
 }
 
 fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::Result<()> {
@@ -111,14 +111,14 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
         if !is_full {
             continue;
         }
-        let came = came(&one)?;
+        let received = received(&one)?;
         // a descriptor of its own, because others use the connection while we wait
         let descriptor = one.as_fd().try_clone_to_owned()?;
         drop(one);
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
         let is_late = poll(&mut fds, timeout)? == 0;
-        if is_late && (waits == Waits::NoLonger || self::came(&lock(link))? <= came) {
+        if is_late && (waits == Waits::NoLonger || self::received(&lock(link))? <= received) {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
@@ -126,8 +126,8 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
 }
 
 /// How many bytes have come so far, with those that nobody has read yet.
-fn came(link: &Link) -> io::Result<u64> {
-    Ok(link.came() + rustix::io::ioctl_fionread(link.as_fd())?)
+fn received(link: &Link) -> io::Result<u64> {
+    Ok(link.received_bytes() + rustix::io::ioctl_fionread(link.as_fd())?)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     fn another_side_that_is_silent_and_takes_nothing_is_given_up() {
         // more than the connection holds
         let bytes = vec![0; 32 << 20];
-        for waits in [Waits::NoLonger, Waits::WhileItIsHeard] {
+        for waits in [Waits::NoLonger, Waits::WhileBytesArrive] {
             let (here, mut there) = connected();
             // what has come before is no sign of life
             there.send(b"here I am").unwrap();

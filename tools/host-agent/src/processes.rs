@@ -29,7 +29,7 @@ pub const END_NOTICE: Signal = Signal::SIGWINCH;
 /// The number of hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 32;
 /// The pause between two searches for new processes.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The pause between two looks whether those that were found have ended.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Python needs a moment to print its stacks.
@@ -365,7 +365,7 @@ pub fn end_processes(
                 process.signal(signal);
             });
         }
-        while now.elapsed() < LOOK_AGAIN && alive.iter().any(ProcessHandle::is_alive) {
+        while now.elapsed() < POLL_INTERVAL && alive.iter().any(ProcessHandle::is_alive) {
             std::thread::sleep(PAUSE);
         }
     }

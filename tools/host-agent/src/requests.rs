@@ -57,9 +57,9 @@ impl Default for Requests {
 
 impl Requests {
     /// Reads from a direct connection, of which some bytes were read already.
-    pub fn over(link: SharedLink, said: &[u8]) -> Requests {
+    pub fn over(link: SharedLink, received: &[u8]) -> Requests {
         let mut decoder = Decoder::default();
-        decoder.push(said);
+        decoder.push(received);
         Requests {
             decoder,
             buffer: Vec::new(),

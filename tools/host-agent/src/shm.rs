@@ -98,7 +98,7 @@ pub fn dgl_files() -> Vec<DglFile> {
         return Vec::new();
     }
     let mapped = folder.mapped_by_anyone();
-    let look = |name: OsString| {
+    let inspect = |name: OsString| {
         let stat = folder.stat(&name).filter(is_regular)?;
         let file = ShmFile {
             name: name.into(),
@@ -113,7 +113,7 @@ pub fn dgl_files() -> Vec<DglFile> {
             mapped_by,
         })
     };
-    of_dgl.into_iter().filter_map(look).collect()
+    of_dgl.into_iter().filter_map(inspect).collect()
 }
 
 /// Files of DGL that belong to this user and that nobody maps.

@@ -106,16 +106,16 @@ impl Agent {
 
     /// All that it says.
     fn rest(mut self) -> Received {
-        let mut told = Received::default();
+        let mut received = Received::default();
         while let Some(Message { head, body }) = self.next() {
             match head {
-                Event::Past(past) => told.past.push(*past.what),
-                Event::Output(_) => told.output += &String::from_utf8(body).unwrap(),
-                event => told.events.push(event),
+                Event::Past(past) => received.past.push(*past.what),
+                Event::Output(_) => received.output += &String::from_utf8(body).unwrap(),
+                event => received.events.push(event),
             }
         }
         self.child.wait().unwrap();
-        told
+        received
     }
 }
 
@@ -354,14 +354,14 @@ fn a_job_goes_on_without_its_launcher_and_is_gone_back_to() {
     watcher.rest();
     fs::write(home.join("go"), "0").unwrap();
     for host in 0..3 {
-        for told in [launcher.followed(host), launcher.followed(host)] {
-            assert_eq!(told.output, format!("{host} begins\n{host} ends\n"));
+        for received in [launcher.followed(host), launcher.followed(host)] {
+            assert_eq!(received.output, format!("{host} begins\n{host} ends\n"));
             assert_eq!(
-                (told.statuses(), told.ending()),
+                (received.statuses(), received.ending()),
                 (vec![ExitStatus::Code(0)], Some(&Ending::default())),
-                "{told:?}"
+                "{received:?}"
             );
-            assert!(told.is_over(), "{told:?}");
+            assert!(received.is_over(), "{received:?}");
         }
         assert_eq!(
             fs::read_to_string(launcher.folder(host).join(format!("worker-{host}.log"))).unwrap(),
@@ -377,11 +377,11 @@ fn a_launcher_that_stays_is_told_as_a_follower() {
     let mut launcher = Launcher::started(&home, "stays", 2, WAITS, &[]);
     fs::write(home.join("go"), "0").unwrap();
     for (host, agent) in launcher.agents.drain(..).enumerate() {
-        let told = agent.rest();
+        let received = agent.rest();
         assert_eq!(
-            (told.output.as_str(), told.is_over()),
+            (received.output.as_str(), received.is_over()),
             (&*format!("{host} begins\n{host} ends\n"), true),
-            "{told:?}"
+            "{received:?}"
         );
     }
     launcher.assert_gone(2);
@@ -400,15 +400,15 @@ fn a_process_that_fails_ends_the_job_on_all_hosts() {
     launcher.leave();
     fs::write(home.join("go"), "").unwrap();
     for host in 0..2 {
-        let told = launcher.followed(host);
-        let ending = told.ending().unwrap();
+        let received = launcher.followed(host);
+        let ending = received.ending().unwrap();
         let failure = ending.failure.as_ref().unwrap();
         assert_eq!(
             (&ending.cause, failure.host, failure.index),
             (&Some(Cause::Process), 1, Some(0))
         );
         assert_eq!(failure.reason, Reason::Ended(ExitStatus::Code(137).into()));
-        assert!(told.is_over(), "{told:?}");
+        assert!(received.is_over(), "{received:?}");
     }
     launcher.assert_gone(2);
 }
@@ -420,9 +420,9 @@ fn a_limit_holds_without_a_launcher() {
     let mut launcher = Launcher::started(&home, "limit", 2, "exec sleep 1000", &[limit]);
     launcher.leave();
     for host in 0..2 {
-        let told = launcher.followed(host);
-        assert_eq!(told.ending().unwrap().cause, Some(Cause::Time(limit)));
-        assert!(told.is_over(), "{told:?}");
+        let received = launcher.followed(host);
+        assert_eq!(received.ending().unwrap().cause, Some(Cause::Time(limit)));
+        assert!(received.is_over(), "{received:?}");
     }
 }
 
@@ -454,8 +454,8 @@ fn a_keeper_that_is_killed_ends_the_job_wherever_it_is() {
         );
         assert!(other.is_over());
         launcher.assert_gone(2);
-        for told in [&gone, &other] {
-            let pid = told
+        for received in [&gone, &other] {
+            let pid = received
                 .past
                 .iter()
                 .find_map(|event| {
@@ -496,16 +496,16 @@ fn a_follower_ends_the_job_and_the_second_time_at_once() {
     });
     follower.send(&Request::Kill);
     for host in 0..2 {
-        let told = launcher.followed(host);
+        let received = launcher.followed(host);
         assert_eq!(
-            told.ending().unwrap(),
+            received.ending().unwrap(),
             &Ending {
                 cause: Some(Cause::Signal(15)),
                 failure: None
             }
         );
         assert_eq!(
-            (told.statuses(), told.is_over()),
+            (received.statuses(), received.is_over()),
             (vec![ExitStatus::Signal(9)], true)
         );
     }
@@ -530,8 +530,8 @@ fn what_dgl_reap_ends_is_told_as_that() {
         "{reaped:?}"
     );
     for host in 0..2 {
-        let told = launcher.followed(host);
-        let failure = told.ending().unwrap().failure.clone().unwrap();
+        let received = launcher.followed(host);
+        let failure = received.ending().unwrap().failure.clone().unwrap();
         let Reason::Ended(exit) = failure.reason else {
             panic!("{failure:?}")
         };
@@ -568,9 +568,9 @@ fn one_name_one_job() {
 fn strangers_at_the_leaders_port_change_nothing() {
     let home = scratch("strangers");
     let mut launcher = Launcher::prepared(&home, "strangers", 2, WAITS, &[]);
-    let door = (address(0), launcher.prepared[0].port.unwrap());
+    let address = (address(0), launcher.prepared[0].port.unwrap());
     let strangers: Vec<TcpStream> = (0..400)
-        .map(|_| TcpStream::connect(door).unwrap())
+        .map(|_| TcpStream::connect(address).unwrap())
         .collect();
     for (number, mut stranger) in strangers.iter().enumerate() {
         let said: &[u8] = [
@@ -585,11 +585,11 @@ fn strangers_at_the_leaders_port_change_nothing() {
     launcher.start();
     launcher.leave();
     // once all are there nobody listens
-    assert!(TcpStream::connect(door).is_err());
+    assert!(TcpStream::connect(address).is_err());
     fs::write(home.join("go"), "0").unwrap();
     for host in 0..2 {
-        let told = launcher.followed(host);
-        assert_eq!(told.ending(), Some(&Ending::default()), "{told:?}");
+        let received = launcher.followed(host);
+        assert_eq!(received.ending(), Some(&Ending::default()), "{received:?}");
     }
 }
 
@@ -602,15 +602,19 @@ fn a_keeper_that_is_not_the_one_expected_is_not_joined() {
     launcher.join();
     launcher.start();
     for host in 0..2 {
-        let told = launcher.followed(host);
-        assert_eq!(told.ending().unwrap().cause, Some(Cause::Host), "{told:?}");
+        let received = launcher.followed(host);
+        assert_eq!(
+            received.ending().unwrap().cause,
+            Some(Cause::Host),
+            "{received:?}"
+        );
         assert!(
-            told.is_over()
-                && !told
+            received.is_over()
+                && !received
                     .past
                     .iter()
                     .any(|event| matches!(event, Event::Started(_))),
-            "{told:?}"
+            "{received:?}"
         );
     }
 }
@@ -638,9 +642,9 @@ fn a_host_that_does_not_join_is_told() {
         processes: vec![WORKER],
     }));
     agent.send(&Request::Start(Start::default()));
-    let told = launcher.followed(0);
+    let received = launcher.followed(0);
     assert_eq!(
-        told.ending(),
+        received.ending(),
         Some(&Ending::lost(
             0,
             Loss::NotJoined {
@@ -648,6 +652,6 @@ fn a_host_that_does_not_join_is_told() {
                 hosts: 2
             }
         )),
-        "{told:?}"
+        "{received:?}"
     );
 }

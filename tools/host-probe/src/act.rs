@@ -62,7 +62,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     report
         .0
-        .extend(faults.filter(|fault| !fault.place.is_empty()).cloned());
+        .extend(faults.filter(|fault| !fault.location.is_empty()).cloned());
     let kept = match args.need {
         Some(count) => {
             let kept = choose(args, count, hosts, &outcomes)?;
@@ -100,7 +100,7 @@ fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
         (Pushed::TYPE, stream.has::<Pushed>()),
         (Process::TYPE, stream.has::<Process>()),
     ];
-    match planned.into_iter().find(|(_, came_in)| *came_in) {
+    match planned.into_iter().find(|(_, is_planned)| *is_planned) {
         None => Ok(()),
         Some((name, _)) => Err(Fault::data(
             "stdin",
@@ -133,10 +133,10 @@ fn choose(
         .collect();
     let choice = choice::choose(hosts, &answers, &need);
     for (at, why) in &choice.left_out {
-        let place = hosts[*at].place();
+        let location = hosts[*at].location();
         record::tell!(
             "host-probe: {} is left out: {}",
-            term::plain(&place),
+            term::plain(&location),
             term::plain(why)
         );
     }
@@ -177,7 +177,7 @@ fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) 
         .collect();
     for ((host, _), differences) in found.iter().zip(odd_versions(&found, false)) {
         warnings.extend(differences.map(|differences| {
-            Fault::data(host.place(), format!("has {differences}")).fix(ONE_VERSION)
+            Fault::data(host.location(), format!("has {differences}")).fix(ONE_VERSION)
         }));
     }
     Report(warnings)
@@ -198,7 +198,7 @@ fn placements<'a>(
         }
     };
     let of = u32::try_from(kept.len()).unwrap_or(u32::MAX);
-    let place = |(number, at): (u32, &usize)| {
+    let location = |(number, at): (u32, &usize)| {
         let host = &hosts[*at];
         let (id, of) = match args.need {
             Some(_) => (number, of),
@@ -214,7 +214,7 @@ fn placements<'a>(
             outcome: &outcomes[*at],
         }
     };
-    Ok((0..).zip(kept).map(place).collect())
+    Ok((0..).zip(kept).map(location).collect())
 }
 
 fn no_free_port() -> Report {
@@ -242,7 +242,7 @@ fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>])
     let odd = odd_versions(&found, false);
     for ((host, outcome), differences) in hosts.iter().zip(outcomes).zip(odd) {
         if let Some(differences) = differences {
-            let fault = Fault::unreachable(host.place(), format!("has {differences}"));
+            let fault = Fault::unreachable(host.location(), format!("has {differences}"));
             let fix = format!("{ONE_VERSION}; --mixed-versions goes on all the same");
             *outcome = Err(fault.fix(fix));
         }
@@ -261,7 +261,8 @@ fn outcome(
         _ => None,
     });
     let probed = probed.ok_or_else(|| {
-        Fault::unreachable(host.place(), "host-agent gave no answer").fix("install dgl-tools anew")
+        Fault::unreachable(host.location(), "host-agent gave no answer")
+            .fix("install dgl-tools anew")
     })?;
     plan::answer(host, python, probed)
 }

@@ -298,8 +298,8 @@ mod tests {
         ];
         for (answer, why) in table {
             let choice = choose(&hosts(1), &[Ok(&answer)], &need);
-            let told = choice.left_out.first().map(|(_, why)| why.as_str());
-            assert_eq!(told, why);
+            let reported = choice.left_out.first().map(|(_, why)| why.as_str());
+            assert_eq!(reported, why);
         }
     }
 
@@ -319,8 +319,8 @@ mod tests {
         ] {
             answer.facts.mem_limit_bytes = limit;
             let choice = choose(&hosts(1), &[Ok(&answer)], &need);
-            let told = choice.left_out.first().map(|(_, why)| why.as_str());
-            assert_eq!(told, why);
+            let reported = choice.left_out.first().map(|(_, why)| why.as_str());
+            assert_eq!(reported, why);
         }
     }
 

@@ -12,7 +12,7 @@ const USERS_SHOWN: usize = 4;
 /// Cards that others use, that are missing, or of which nothing can be told.
 pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fault> {
     let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
-    let warn = |problem: String| Fault::data(host.place(), problem);
+    let warn = |problem: String| Fault::data(host.location(), problem);
     if let Some(failure) = failure {
         let fix = "run nvidia-smi there; until it works no process will find a GPU";
         return vec![warn(failure.problem.clone()).fix(fix)];
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    fn told(count: u32, cards: &[GpuCard], failure: Option<&str>) -> Vec<String> {
+    fn reported(count: u32, cards: &[GpuCard], failure: Option<&str>) -> Vec<String> {
         let failure = failure.map(Failure::new);
         let facts = Facts {
             gpus: Some(count),
@@ -160,18 +160,18 @@ mod tests {
     #[test]
     fn what_is_warned_of() {
         let (free, used) = (card(0, Some(79), vec![]), card(1, Some(1), vec![]));
-        assert!(told(2, &[free.clone(), card(1, None, vec![])], None).is_empty());
-        assert!(told(4, &[], None).is_empty(), "no nvidia-smi");
-        let one = told(2, &[free.clone(), used.clone()], None).concat();
+        assert!(reported(2, &[free.clone(), card(1, None, vec![])], None).is_empty());
+        assert!(reported(4, &[], None).is_empty(), "no nvidia-smi");
+        let one = reported(2, &[free.clone(), used.clone()], None).concat();
         assert!(
             one.contains("1 of its 2 GPUs is in use\n    GPU 1, 79 GB of 80 GB"),
             "{one}"
         );
-        assert!(told(1, std::slice::from_ref(&used), None)[0].contains("its GPU is in use"));
-        assert!(told(2, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
-        let lost = told(2, &[free], None).concat();
+        assert!(reported(1, std::slice::from_ref(&used), None)[0].contains("its GPU is in use"));
+        assert!(reported(2, &[used.clone(), used], None)[0].contains("2 of its 2 GPUs are in use"));
+        let lost = reported(2, &[free], None).concat();
         assert!(lost.contains("nvidia-smi lists 1 of 2 GPUs"), "{lost}");
-        let failed = told(2, &[], Some("nvidia-smi fails: no driver")).concat();
+        let failed = reported(2, &[], Some("nvidia-smi fails: no driver")).concat();
         assert!(
             failed.contains("nvidia-smi fails: no driver\n  fix: "),
             "{failed}"

@@ -51,7 +51,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     }
     let mut warnings = gpus::warnings(host, &probed.facts, probed.gpu_failure.as_ref());
     let mut warn = |problem: String, fix: &str| {
-        warnings.push(Fault::data(host.place(), problem).fix(fix));
+        warnings.push(Fault::data(host.location(), problem).fix(fix));
     };
     let mut interfaces = probed.interfaces.iter();
     probed.facts.iface = interfaces
@@ -101,7 +101,7 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
                 .to_owned()
         }
     };
-    Fault::unreachable(host.place(), failure.problem).fix(fix)
+    Fault::unreachable(host.location(), failure.problem).fix(fix)
 }
 
 fn no_interface(host: &Host, probed: &Probed) -> Fault {
@@ -120,7 +120,7 @@ fn no_interface(host: &Host, probed: &Probed) -> Fault {
     );
     let fix = "write the address of its interface in ip_config (DGL compares only the first \
         address of each interface)";
-    Fault::unreachable(host.place(), problem).fix(fix)
+    Fault::unreachable(host.location(), problem).fix(fix)
 }
 
 /// The place of a chosen host in the new numbering.

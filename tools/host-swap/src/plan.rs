@@ -19,10 +19,10 @@ pub struct Lost(pub BTreeMap<u32, String>);
 impl Lost {
     /// Takes what a file of records tells: the end of a run because of a host, and hosts that
     /// host-probe could not use. `hosts` are those of the stream.
-    pub fn learn(&mut self, place: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
+    pub fn learn(&mut self, location: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
         let recorded: Vec<Host> = run
             .all_including_failed()
-            .map_err(|report| of_file(place, report))?;
+            .map_err(|report| of_file(location, report))?;
         let of_others = recorded.iter().find(|host| {
             let planned = hosts.iter().find(|planned| planned.id == host.id);
             planned.is_none_or(|planned| planned.ip != host.ip)
@@ -32,14 +32,14 @@ impl Lost {
                 "its host {} is {}, which the stream has not",
                 host.id, host.ip
             );
-            return Err(Fault::data(place, problem)
+            return Err(Fault::data(location, problem)
                 .fix("give host-swap the stream that this run was made from")
                 .report());
         }
         for host in recorded.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
         }
-        let end = run.end().map_err(|report| of_file(place, report))?;
+        let end = run.end().map_err(|report| of_file(location, report))?;
         if let Some(FirstFailure { host, error, .. }) = end
             .filter(|end| end.cause.as_deref() == Some(CAUSE_HOST))
             .and_then(|end| end.first_failure)
@@ -56,9 +56,9 @@ impl Lost {
 }
 
 /// The faults of a file, which name the file instead of stdin.
-pub fn of_file(place: &str, mut report: Report) -> Report {
+pub fn of_file(location: &str, mut report: Report) -> Report {
     for fault in &mut report.0 {
-        fault.place = fault.place.replacen("stdin", place, 1);
+        fault.location = fault.location.replacen("stdin", location, 1);
     }
     report
 }
@@ -100,7 +100,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
                 None => true,
             });
         let Some(spare) = spare else {
-            let problem = format!("{} was lost ({why}), and no spare is left", host.place());
+            let problem = format!("{} was lost ({why}), and no spare is left", host.location());
             return Err(Fault::unreachable("--spares", problem)
                 .details(notices)
                 .fix("add hosts to the spares, or wait until the host is back")
@@ -108,7 +108,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
         };
         notices.push(format!(
             "{} was lost ({why}); {} takes its place, which ip_config does not say yet",
-            host.place(),
+            host.location(),
             spare.host.ip
         ));
         chosen.insert(*id, spare);
@@ -347,9 +347,9 @@ mod tests {
             ]
         );
         assert!(text.ends_with(&format!("\n{MINE}\n")), "{text}");
-        let told = "host 1 (10.0.0.2) was lost (silent); 10.0.0.7 takes its place, which \
+        let reported = "host 1 (10.0.0.2) was lost (silent); 10.0.0.7 takes its place, which \
             ip_config does not say yet";
-        assert_eq!(swapped.notices, [told]);
+        assert_eq!(swapped.notices, [reported]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     let mut text = Vec::new();
     let named = file.filter(|file| *file != "-");
-    let place = named.map_or("stdin".to_owned(), |file| file.display().to_string());
+    let location = named.map_or("stdin".to_owned(), |file| file.display().to_string());
     // a byte too many is enough to refuse it
     let limit = text::MAX_BYTES + 1;
     let read = match named {
@@ -63,12 +63,12 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
         None => io::stdin().lock().take(limit).read_to_end(&mut text),
     };
     read.map_err(|error| {
-        Fault::unreachable(&place, error.to_string())
+        Fault::unreachable(&location, error.to_string())
             .did_you_mean(named.unwrap_or(Path::new("")))
             .fix("name a file with a line a host")
             .report()
     })?;
-    Ok((place, text))
+    Ok((location, text))
 }
 
 /// The IPv4 addresses of a name, as this machine's resolver gives them.

@@ -30,7 +30,7 @@ fn assign_one(
     indices: &HashMap<String, usize>,
     line: &Line,
 ) -> Result<(), Fault> {
-    let wrong = |problem: String, fix: &str| Err(Fault::data(&line.place, problem).fix(fix));
+    let wrong = |problem: String, fix: &str| Err(Fault::data(&line.location, problem).fix(fix));
     let [host, login] = &line.words[..] else {
         let count = record::term::count(line.words.len() as u64, "word");
         return wrong(
@@ -54,7 +54,7 @@ fn assign_one(
     match host.login.replace(login.clone()) {
         None => Ok(()),
         Some(other) => wrong(
-            format!("{} has the login {other} already", host.place()),
+            format!("{} has the login {other} already", host.location()),
             "leave one of the lines out",
         ),
     }

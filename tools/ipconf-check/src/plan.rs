@@ -46,7 +46,7 @@ pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> 
         let ip = host.ip.0;
         if let Some(earlier) = first_lines.insert(ip, line.number) {
             let problem = format!("{ip} stands in line {earlier} already");
-            report.push(Fault::data(&line.place, problem).fix(
+            report.push(Fault::data(&line.location, problem).fix(
                 "a host holds one partition: list it once, and partition the graph into as many \
                  parts as there are hosts",
             ));
@@ -54,7 +54,7 @@ pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> 
         if ip.is_loopback() && of > 1 {
             let problem =
                 format!("{ip} is every machine's own address; other hosts cannot reach it");
-            report.push(Fault::data(&line.place, problem).fix(REACHABLE));
+            report.push(Fault::data(&line.location, problem).fix(REACHABLE));
         }
         hosts.push(Host { id, of, ..host });
     }
@@ -64,18 +64,18 @@ pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> 
 
 fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
     let Line {
-        place,
+        location,
         number,
         words,
     } = line;
     let mut report = Report::default();
-    let ip = report.keep(address(place, &words[0], options.resolver));
+    let ip = report.keep(address(location, &words[0], options.resolver));
     let port = match words.get(1) {
         None => Some(options.default_port),
-        Some(word) => report.keep(port(place, word)),
+        Some(word) => report.keep(port(location, word)),
     };
     if let Some(surplus) = words.get(2) {
-        let fault = Fault::data(place, format!("a third column: {surplus:?}"));
+        let fault = Fault::data(location, format!("a third column: {surplus:?}"));
         report.push(fault.fix("a line is an address and a port; put all else behind a #"));
     }
     let servers = options.num_servers;
@@ -83,7 +83,7 @@ fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
     if let Some(port) = port.filter(|port| *port > last_port) {
         let problem = format!("{servers} servers from port {port} on go beyond 65535");
         let fix = format!("take a port of at most {last_port}");
-        report.push(Fault::data(place, problem).fix(fix));
+        report.push(Fault::data(location, problem).fix(fix));
     }
     report.check()?;
     Ok(Host {
@@ -95,9 +95,9 @@ fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
     })
 }
 
-fn address(place: &str, word: &str, resolver: Option<Resolver<'_>>) -> Result<Ipv4Addr, Fault> {
-    let wrong = |problem: String, fix: &str| Err(Fault::data(place, problem).fix(fix));
-    let unreachable = |problem: String, fix: &str| Fault::unreachable(place, problem).fix(fix);
+fn address(location: &str, word: &str, resolver: Option<Resolver<'_>>) -> Result<Ipv4Addr, Fault> {
+    let wrong = |problem: String, fix: &str| Err(Fault::data(location, problem).fix(fix));
+    let unreachable = |problem: String, fix: &str| Fault::unreachable(location, problem).fix(fix);
     let ip = if let Ok(ip) = word.parse() {
         ip
     } else if word.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() {
@@ -141,10 +141,10 @@ fn address(place: &str, word: &str, resolver: Option<Resolver<'_>>) -> Result<Ip
     }
 }
 
-fn port(place: &str, word: &str) -> Result<u16, Fault> {
+fn port(location: &str, word: &str) -> Result<u16, Fault> {
     match word.parse::<u16>() {
         Ok(port) if port > 0 && word.bytes().all(|byte| byte.is_ascii_digit()) => Ok(port),
-        _ => Err(Fault::data(place, format!("{word:?} is not a port"))
+        _ => Err(Fault::data(location, format!("{word:?} is not a port"))
             .fix("write a number from 1 to 65535")),
     }
 }
@@ -184,7 +184,7 @@ mod tests {
             Err(report) => Err(report
                 .0
                 .into_iter()
-                .map(|fault| format!("{}: {}", fault.place, fault.problem))
+                .map(|fault| format!("{}: {}", fault.location, fault.problem))
                 .collect()),
         }
     }

@@ -18,7 +18,7 @@ pub const MAX_FAULTS: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Where it is, for messages: `FILE:LINE`.
-    pub place: String,
+    pub location: String,
     /// The number of the line, counted from 1.
     pub number: u64,
     /// The words, at least one.
@@ -29,8 +29,8 @@ pub struct Line {
 /// `str.split`: blanks, tabs, and the no-break space of a web page. Line ends of Unix, Windows and
 /// old Macs, a byte order mark, blank lines and comments are accepted.
 pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
-    let fault = |place: &str, problem: String| {
-        Fault::data(place, problem).fix("save the file as plain text, a line a host")
+    let fault = |location: &str, problem: String| {
+        Fault::data(location, problem).fix("save the file as plain text, a line a host")
     };
     if text.len() as u64 > MAX_BYTES {
         let problem = format!("more than {MAX_BYTES} bytes: this is not a list of hosts");
@@ -51,17 +51,17 @@ pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     let mut lines = Vec::new();
     let mut report = Report::default();
     for (number, line) in (1..).zip(text.split(['\n', '\r'])) {
-        let place = format!("{file}:{number}");
+        let location = format!("{file}:{number}");
         if line.len() > MAX_LINE {
-            report.push(fault(&place, format!("a line of {} bytes", line.len())));
+            report.push(fault(&location, format!("a line of {} bytes", line.len())));
         } else if line.contains('\u{fffd}') {
-            report.push(fault(&place, "is not UTF-8 text".to_owned()));
+            report.push(fault(&location, "is not UTF-8 text".to_owned()));
         }
         let words = line.split_whitespace().map(str::to_owned);
         let words: Vec<String> = words.take_while(|word| !word.starts_with('#')).collect();
         if !words.is_empty() {
             lines.push(Line {
-                place,
+                location,
                 number,
                 words,
             });

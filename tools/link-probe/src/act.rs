@@ -179,11 +179,11 @@ fn link(
 }
 
 fn broken(hosts: &[Host], links: &[Link]) -> Report {
-    let place = |id: u32| hosts.iter().find(|host| host.id == id).map(Host::place);
+    let location = |id: u32| hosts.iter().find(|host| host.id == id).map(Host::location);
     let fault = |link: &Link| {
         let error = link.error.as_deref()?;
-        let place = format!("{} to {}", place(link.from)?, place(link.to)?);
-        let fault = Fault::unreachable(place, error);
+        let location = format!("{} to {}", location(link.from)?, location(link.to)?);
+        let fault = Fault::unreachable(location, error);
         Some(fault.fix("let a firewall pass what the hosts of a job send to each other"))
     };
     Report(links.iter().filter_map(fault).collect())

@@ -52,8 +52,8 @@ pub fn slow(hosts: &[Host], links: &[Link]) -> Vec<Fault> {
         return Vec::new();
     };
     let is_slow = |rate: u64| (rate as f64) < usual as f64 * SLOW;
-    let place = |id: u32| match hosts.iter().find(|host| host.id == id) {
-        Some(host) => host.place(),
+    let location = |id: u32| match hosts.iter().find(|host| host.id == id) {
+        Some(host) => host.location(),
         None => format!("host {id}"),
     };
     let compared = |rate: u64| {
@@ -74,7 +74,7 @@ pub fn slow(hosts: &[Host], links: &[Link]) -> Vec<Fault> {
             slow_ends[end].push(id);
             let problem = format!("it {word} {}", compared(rate));
             faults.push(
-                Fault::data(format!("warning: {}", place(id)), problem)
+                Fault::data(format!("warning: {}", location(id)), problem)
                     .fix("look at its interface and cable (ethtool), or take another host"),
             );
         }
@@ -83,8 +83,8 @@ pub fn slow(hosts: &[Host], links: &[Link]) -> Vec<Fault> {
         let rate = link.rate_bytes_per_s.filter(|rate| is_slow(*rate))?;
         let explained = slow_ends[0].contains(&link.from) || slow_ends[1].contains(&link.to);
         (!explained).then(|| {
-            let place = format!("warning: {} to {}", place(link.from), place(link.to));
-            Fault::data(place, compared(rate)).fix("look at the switches between them")
+            let location = format!("warning: {} to {}", location(link.from), location(link.to));
+            Fault::data(location, compared(rate)).fix("look at the switches between them")
         })
     });
     faults.extend(single.take(MOST_LINKS));
@@ -166,13 +166,13 @@ mod tests {
             ),
         ];
         for (slowly, wanted) in table {
-            let told: Vec<String> = slow(&hosts, &all(slowly))
+            let reported: Vec<String> = slow(&hosts, &all(slowly))
                 .iter()
                 .map(ToString::to_string)
                 .collect();
-            assert_eq!(told.len(), wanted.len(), "{told:?}");
-            for (told, wanted) in told.iter().zip(wanted) {
-                assert!(told.starts_with(wanted), "{told}");
+            assert_eq!(reported.len(), wanted.len(), "{reported:?}");
+            for (reported, wanted) in reported.iter().zip(wanted) {
+                assert!(reported.starts_with(wanted), "{reported}");
             }
         }
         assert!(slow(&hosts, &[]).is_empty());

@@ -31,7 +31,7 @@ impl Numbered {
         };
         let all = self.0.len();
         match self.0.get_mut(node) {
-            Some(place @ None) => *place = Some(part),
+            Some(location @ None) => *location = Some(part),
             Some(Some(_)) => return Err(format!("names node {node} again")),
             None => return Err(format!("names node {node} of {all}, numbered from 0")),
         }
@@ -140,8 +140,8 @@ mod tests {
             (&["a=1"], "--given: has no file for b=c"),
         ];
         for (files, problem) in table {
-            let told = given(&two, files).unwrap_err();
-            assert!(told.contains(problem), "{told}");
+            let reported = given(&two, files).unwrap_err();
+            assert!(reported.contains(problem), "{reported}");
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn no_partition_is_empty() {
         assert!(check_empty(&[vec![1, 0], vec![0, 1]], 2).is_ok());
-        let told = check_empty(&[vec![1], vec![0, 0, 2]], 4).unwrap_err();
-        assert_eq!(told.0[0].problem, "no node goes to partition 1, 3");
+        let reported = check_empty(&[vec![1], vec![0, 0, 2]], 4).unwrap_err();
+        assert_eq!(reported.0[0].problem, "no node goes to partition 1, 3");
     }
 }

@@ -108,7 +108,7 @@ fn room(host: &Host) -> Result<Room, Fault> {
             shm_free_bytes,
         })
         .ok_or_else(|| {
-            Fault::data(host.place(), "its memory size is unknown")
+            Fault::data(host.location(), "its memory size is unknown")
                 .fix("put host-probe before part-fit")
         })
 }
@@ -227,7 +227,7 @@ fn fault(job: &Job, host: &Host, fit: &Fit) -> Fault {
         )
     });
     let problem = format!("partition {} does not fit", fit.id);
-    Fault::data(host.place(), problem).details(memory.into_iter().chain(shm).collect())
+    Fault::data(host.location(), problem).details(memory.into_iter().chain(shm).collect())
 }
 
 /// The number of parts, or the amount of memory, with which all would fit.

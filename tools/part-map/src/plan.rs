@@ -37,7 +37,7 @@ pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
         return Ok(());
     }
     let fault = Fault::data(
-        &config.place,
+        &config.location,
         format!(
             "{} partitions for {} hosts; DGL needs as many hosts as partitions",
             config.num_parts,
@@ -64,7 +64,7 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
     let mut report = Report::default();
     for key in keys.iter().filter(|key| !config.all_have(key)) {
         let fault = Fault::data(
-            &config.place,
+            &config.location,
             format!("not every part has the {key} that --graph asks for"),
         );
         report.push(fault.fix(match *key {
@@ -83,9 +83,9 @@ pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     let both =
         form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
     both.then(|| {
-        let place = &config.place;
+        let location = &config.location;
         format!(
-            "{place}: has the graph in both forms\n  fix: say --graph dgl or --graph graphbolt, \
+            "{location}: has the graph in both forms\n  fix: say --graph dgl or --graph graphbolt, \
              as the script loads it, or --graph both"
         )
     })
@@ -210,7 +210,7 @@ pub fn on_their_hosts(
                     ..Item::new("partition", dst, Source::OnHost)
                 }),
                 Err(fault) => report.push(
-                    Fault::data(format!("{}: {key}", config.place), fault.problem).fix(
+                    Fault::data(format!("{}: {key}", config.location), fault.problem).fix(
                         "correct the path; it is relative to the folder of the config, or \
                          absolute on its host",
                     ),
@@ -233,11 +233,11 @@ pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
             .path
             .strip_prefix(workspace)
             .or(here.path.strip_prefix(real_workspace));
-        let Ok(place) = below.map(|below| workspace.join(below)) else {
+        let Ok(location) = below.map(|below| workspace.join(below)) else {
             continue;
         };
-        if ["partition", "map"].contains(&item.kind) || place == item.dst {
-            (item.dst, item.source) = (place, Source::InPlace);
+        if ["partition", "map"].contains(&item.kind) || location == item.dst {
+            (item.dst, item.source) = (location, Source::InPlace);
         }
     }
 }
@@ -319,7 +319,7 @@ fn rewrite(
             return Ok(Source::InPlace);
         }
         let fault = Fault::data(
-            &config.place,
+            &config.location,
             "would be written over: it names its files in another way than the hosts need",
         );
         return Err(fault

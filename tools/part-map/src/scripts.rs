@@ -85,22 +85,25 @@ fn script_folder(
     resolve: Resolve<'_>,
     choice: &Choice,
 ) -> Result<Vec<Item>, Report> {
-    let place = folder.display().to_string();
+    let location = folder.display().to_string();
     let real = folder.canonicalize().map_err(|error| {
-        Fault::unreachable(&place, error.to_string())
+        Fault::unreachable(&location, error.to_string())
             .did_you_mean(folder)
             .fix("correct --script-folder")
     })?;
     if !real.is_dir() {
         return Err(
-            Fault::usage("--script-folder", format!("{place} is not a folder"))
+            Fault::usage("--script-folder", format!("{location} is not a folder"))
                 .fix("a single file goes with --extra FILE")
                 .report(),
         );
     }
     // as scp: the name of the link itself, and the name of the folder for `.` and `..`
     let Some(name) = folder.file_name().or(real.file_name()) else {
-        let fault = Fault::usage("--script-folder", format!("{place} has no name of its own"));
+        let fault = Fault::usage(
+            "--script-folder",
+            format!("{location} has no name of its own"),
+        );
         return Err(fault
             .fix("name a folder in it, or --extra SRC:DST")
             .report());
@@ -191,7 +194,7 @@ fn walk(
 }
 
 fn unreadable(folder: &Path, error: &walkdir::Error) -> Fault {
-    let place = error.path().unwrap_or(folder).display().to_string();
+    let location = error.path().unwrap_or(folder).display().to_string();
     let problem = match (error.loop_ancestor(), error.io_error()) {
         (Some(above), _) => format!(
             "is a link to {}, in which it lies: it has no end",
@@ -200,5 +203,5 @@ fn unreadable(folder: &Path, error: &walkdir::Error) -> Fault {
         (None, Some(error)) => error.to_string(),
         (None, None) => error.to_string(),
     };
-    Fault::unreachable(place, problem).fix("correct it, or leave it out with --exclude")
+    Fault::unreachable(location, problem).fix("correct it, or leave it out with --exclude")
 }

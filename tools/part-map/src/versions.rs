@@ -34,7 +34,7 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
             .iter()
             .filter(|limit| limit.until != NEVER || limit.what == PATHS);
         return Ok(surprising
-            .map(|limit| format!("{}: {}\n  fix: {}", config.place, limit.what, limit.fix))
+            .map(|limit| format!("{}: {}\n  fix: {}", config.location, limit.what, limit.fix))
             .collect());
     }
     let mut report = Report::default();
@@ -46,8 +46,8 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
             let dgl = host.facts.dgl.as_deref().unwrap_or_default();
             report.push(
                 Fault::data(
-                    &config.place,
-                    format!("{}; {} has DGL {dgl}", limit.what, host.place()),
+                    &config.location,
+                    format!("{}; {} has DGL {dgl}", limit.what, host.location()),
                 )
                 .fix(limit.fix),
             );
@@ -68,7 +68,7 @@ fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
                 "no dgl in the job's environment, {prefix}, and the graph is for DGL to load"
             );
             let fix = "install dgl there, or give host-probe another environment";
-            Some(Fault::data(host.place(), problem).fix(fix))
+            Some(Fault::data(host.location(), problem).fix(fix))
         })
 }
 

@@ -12,7 +12,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pulled, path_fields};
-use remote::direct::{Door, WireOptions};
+use remote::direct::{DirectEndpoint, WireOptions};
 use remote::host_client::HostFailure;
 use remote::lanes::{Lanes, Streams};
 use remote::{self, Kind, Remote, Session};
@@ -59,7 +59,7 @@ pub fn run(
     // read before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);
-    if let Some(signal) = cli::signal::came(&stop) {
+    if let Some(signal) = cli::signal::received(&stop) {
         return Ok(Exit::Signal(signal));
     }
     let faults: Vec<_> = hosts
@@ -99,22 +99,27 @@ pub fn run(
             .0
             .extend(puller.bring(stream, &pool, &mut tasks, of)?);
     }
-    let known: Vec<_> = report.0.iter().map(|fault| fault.place.clone()).collect();
+    let known: Vec<_> = report
+        .0
+        .iter()
+        .map(|fault| fault.location.clone())
+        .collect();
     report.0.extend(failed_hosts(&tasks, &known));
     report.print("part-pull");
-    Ok(cli::signal::came(&stop).map_or_else(|| report.exit(), Exit::Signal))
+    Ok(cli::signal::received(&stop).map_or_else(|| report.exit(), Exit::Signal))
 }
 
 /// The faults of hosts that gave nothing, or not everything, if they are not reported yet.
 fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
     let fault = |task: &Task<'_>| {
         let failure = task.giver.as_ref().err()?;
-        let place = task.host.place();
+        let location = task.host.location();
         let fix = failure
             .fix
             .as_deref()
             .unwrap_or("look at --workspace and at the host, then run this again");
-        (!known.contains(&place)).then(|| Fault::unreachable(place, failure.why.clone()).fix(fix))
+        (!known.contains(&location))
+            .then(|| Fault::unreachable(location, failure.why.clone()).fix(fix))
     };
     tasks.iter().filter_map(fault).collect()
 }
@@ -166,8 +171,8 @@ impl Puller<'_> {
                 giver.client().keep_to(limit.clone());
             }
         }
-        let more = |host: &Host, door: Option<&Door>| {
-            let mut giver = self.connect(host, door)?;
+        let more = |host: &Host, endpoint: Option<&DirectEndpoint>| {
+            let mut giver = self.connect(host, endpoint)?;
             giver.client().keep_to(limit.clone());
             Some(giver)
         };
@@ -183,9 +188,9 @@ impl Puller<'_> {
     }
 
     /// Opens a further connection to a host: to its port, or by another login.
-    fn connect(&self, host: &Host, door: Option<&Door>) -> Option<SourceHost> {
-        match door {
-            Some(door) => SourceHost::through(door, self.stop.clone(), self.workspace).ok(),
+    fn connect(&self, host: &Host, endpoint: Option<&DirectEndpoint>) -> Option<SourceHost> {
+        match endpoint {
+            Some(endpoint) => SourceHost::through(endpoint, self.stop.clone(), self.workspace).ok(),
             None => {
                 let session = self.remote.open_agent(host).ok()?;
                 SourceHost::begin(session, self.stop.clone(), self.workspace).ok()
@@ -291,8 +296,9 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
         for item in task.lacking() {
-            let (place, src, dst) = (task.host.place(), item.src.display(), item.dst.display());
-            let line = format!("{place}: {src} -> {dst} ({})", term::bytes(item.bytes()));
+            let (location, src, dst) =
+                (task.host.location(), item.src.display(), item.dst.display());
+            let line = format!("{location}: {src} -> {dst} ({})", term::bytes(item.bytes()));
             out.write(format!("{}\n", term::plain(&line)).as_bytes());
         }
     }
@@ -361,7 +367,7 @@ impl<'a> Task<'a> {
         board: &Reporter,
         streams: Streams,
         wire: &WireOptions,
-        more: &dyn Fn(&Host, Option<&Door>) -> Option<SourceHost>,
+        more: &dyn Fn(&Host, Option<&DirectEndpoint>) -> Option<SourceHost>,
     ) {
         let begun = Instant::now();
         if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
@@ -386,8 +392,8 @@ impl<'a> Task<'a> {
             reporter.done(item, Err(why.to_owned()));
         }
         let bring = |giver: &mut SourceHost, missing: &[&Item]| {
-            let door = giver.client().door();
-            let open = || more(self.host, door.as_ref());
+            let endpoint = giver.client().endpoint();
+            let open = || more(self.host, endpoint.as_ref());
             let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
             let brought = bring(giver, &mut lanes, missing, &reporter);
             lanes.into_connections().for_each(SourceHost::end);
@@ -421,11 +427,11 @@ fn bring_by_wire(
     reporter: &HostReporter<'_>,
     bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFailure>,
 ) -> Result<(), HostFailure> {
-    let (host, place) = (reporter.host, reporter.host.place());
+    let (host, location) = (reporter.host, reporter.host.location());
     let missing = reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
     if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire, &[])? {
-        record::tell!("part-pull: {place}: {warning}");
+        record::tell!("part-pull: {location}: {warning}");
     }
     let is_direct = giver.client().is_direct();
     let route = if is_direct {
@@ -438,7 +444,7 @@ fn bring_by_wire(
         return Ok(());
     };
     let notice = giver.client().fall_back(broken, wire.wire)?;
-    record::tell!("part-pull: {place}: {notice}");
+    record::tell!("part-pull: {location}: {notice}");
     reporter.board.show.route(host, Route::Login);
     bring(giver, &reporter.fates.with(&Fate::Lacks, all))
 }
@@ -479,8 +485,8 @@ fn bring(
 }
 
 fn file_fault(host: &Host, item: &Item, why: &str) -> Fault {
-    let place = format!("{}: {}", host.place(), item.src.display());
-    Fault::item(place, why).fix(match item.unreadable {
+    let location = format!("{}: {}", host.location(), item.src.display());
+    Fault::item(location, why).fix(match item.unreadable {
         Some(_) => "let the login read it there, or write patterns that leave it out",
         None => AGAIN,
     })

@@ -3,7 +3,7 @@
 use crate::local;
 use crate::plan::{Item, WantedFile};
 use remote::Session;
-use remote::direct::Door;
+use remote::direct::DirectEndpoint;
 use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::Lanes;
 use std::collections::VecDeque;
@@ -72,14 +72,14 @@ impl SourceHost {
 
     /// Opens a further direct connection to a host that already gives files.
     pub fn through(
-        door: &Door,
+        endpoint: &DirectEndpoint,
         stop: Arc<AtomicUsize>,
         workspace: &Path,
     ) -> Result<SourceHost, HostFailure> {
         let give = FileRequest::Give(Give {
             base: workspace.into(),
         });
-        HostClient::through(door, stop, give).map(|client| SourceHost { client })
+        HostClient::through(endpoint, stop, give).map(|client| SourceHost { client })
     }
 
     /// The client that carries the conversation.

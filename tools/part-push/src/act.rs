@@ -177,7 +177,7 @@ fn warn_of_other_users(tasks: &[Task<'_>]) {
             "part-push: {}{others}: other users can write to {}, and so replace what is below \
              it\n  fix: run chmod o-w on this folder there, or chmod +t if others have to write to \
              it too; or choose another workspace",
-            hosts[0].place(),
+            hosts[0].location(),
             folder.display()
         );
     }
@@ -199,11 +199,11 @@ fn fates(deliveries: &[&Delivery]) -> Fates {
 fn fault(host: &Host, broken: &HostFailure) -> Fault {
     let (fault, fix) = match broken.lost {
         true => (
-            Fault::unreachable(host.place(), broken.why.clone()),
+            Fault::unreachable(host.location(), broken.why.clone()),
             "run it again: what is there already is skipped",
         ),
         false => (
-            Fault::item(host.place(), broken.why.clone()),
+            Fault::item(host.location(), broken.why.clone()),
             "correct the workspace there, its room or its permissions, then run it again",
         ),
     };
@@ -424,7 +424,7 @@ fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
                 term::bytes(needed),
                 term::bytes(free)
             );
-            Fault::item(task.host.place(), problem).fix(
+            Fault::item(task.host.location(), problem).fix(
                 "make room there, or choose a workspace on a larger disk; nothing was sent \
                     to any host",
             )
@@ -445,15 +445,15 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
                 Source::Folder => "(an empty folder)".to_owned(),
                 Source::There => "(not there)".to_owned(),
             };
-            let (place, dst, bytes) = (
-                task.host.place(),
+            let (location, dst, bytes) = (
+                task.host.location(),
                 delivery.dst.display(),
                 term::bytes(delivery.bytes),
             );
             out.write(
                 format!(
                     "{}\n",
-                    term::plain(&format!("{place}: {source} -> {dst} ({bytes})"))
+                    term::plain(&format!("{location}: {source} -> {dst} ({bytes})"))
                 )
                 .as_bytes(),
             );
@@ -463,7 +463,7 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
         out.write(
             format!(
                 "{}: {files} to send, {bytes}; {skipped} there already\n",
-                task.host.place()
+                task.host.location()
             )
             .as_bytes(),
         );

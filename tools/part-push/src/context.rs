@@ -3,7 +3,7 @@
 use crate::args::Args;
 use record::Host;
 use remote::Remote;
-use remote::direct::{Door, WireOptions};
+use remote::direct::{DirectEndpoint, WireOptions};
 use remote::host_client::HostClient;
 use remote::limit::Limit;
 use std::path::Path;
@@ -41,7 +41,7 @@ impl PushContext<'_> {
 
     /// The signal that ends everything, if one came.
     pub fn signal(&self) -> Option<i32> {
-        cli::signal::came(&self.stop)
+        cli::signal::received(&self.stop)
     }
 
     /// Waits so long, or until a signal ends everything.
@@ -66,13 +66,13 @@ impl PushContext<'_> {
     }
 
     /// Opens a further connection to a host that already receives.
-    pub fn lane(&self, host: &Host, door: Option<&Door>) -> Option<HostClient> {
+    pub fn lane(&self, host: &Host, endpoint: Option<&DirectEndpoint>) -> Option<HostClient> {
         let receive = FileRequest::Receive(Receive {
             lane: true,
             ..self.receive(host)
         });
-        let mut client = match door {
-            Some(door) => HostClient::through(door, self.stop.clone(), receive).ok()?,
+        let mut client = match endpoint {
+            Some(endpoint) => HostClient::through(endpoint, self.stop.clone(), receive).ok()?,
             None => {
                 let session = self.remote.open_agent(host).ok()?;
                 HostClient::begin(session, self.stop.clone(), receive)

@@ -219,7 +219,7 @@ impl Relay<'_, '_, '_> {
     ) -> Result<(), HostFailure> {
         let Member { task, delivery, .. } = &self.members[index];
         let notice = target.client.fall_back(broken, self.wire)?;
-        record::tell!("part-push: {}: {notice}", task.host.place());
+        record::tell!("part-push: {}: {notice}", task.host.location());
         target.claim(&[delivery])
     }
 
@@ -448,7 +448,7 @@ impl Relay<'_, '_, '_> {
         if let Some(why) = feed::changed(self.members[index].delivery) {
             return self.fail(why);
         }
-        let [it, other] = [index, from].map(|at| self.members[at].task.host.place());
+        let [it, other] = [index, from].map(|at| self.members[at].task.host.location());
         record::tell!(
             "part-push: {it}: refused what {other} handed on of {}: it is not what was read here; \
              nothing of it is kept, and the file comes from elsewhere\n  fix: look for what is \

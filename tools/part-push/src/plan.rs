@@ -98,7 +98,7 @@ const ANEW: &str = "make the stream anew, with part-map";
 
 /// What a file is to each host that gets it.
 fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault> {
-    let place = || format!("file record {}", file.id);
+    let location = || format!("file record {}", file.id);
     let dst: PathBuf = file.destination()?.components().collect();
     let inside = dst.is_absolute()
         && dst
@@ -106,19 +106,19 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
             .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if !inside || dst.file_name().is_none() || dst.as_os_str().as_bytes().contains(&0) {
         return Err(Fault::data(
-            place(),
+            location(),
             format!("dst {} is not an absolute path without ..", dst.display()),
         )
         .fix(ANEW));
     }
     if is_reserved(&dst) {
         let problem = format!("dst {} has a name of part-push's own in it", dst.display());
-        return Err(Fault::data(place(), problem)
+        return Err(Fault::data(location(), problem)
             .fix(format!("rename it: no file may begin with {RESERVED}")));
     }
     if let Some(workspace) = workspace.filter(|workspace| !dst.starts_with(workspace)) {
         return Err(Fault::data(
-            place(),
+            location(),
             format!(
                 "dst {} is not below the workspace, {}",
                 dst.display(),
@@ -135,11 +135,11 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
             Source::Content(content.as_str().into())
         }
         (None, Some(_)) => {
-            return Err(Fault::data(place(), "bytes is not the length of content").fix(ANEW));
+            return Err(Fault::data(location(), "bytes is not the length of content").fix(ANEW));
         }
         (Some(_), Some(_)) => {
             return Err(
-                Fault::data(place(), "has a src and a content, where one is enough").fix(ANEW),
+                Fault::data(location(), "has a src and a content, where one is enough").fix(ANEW),
             );
         }
     };
@@ -181,8 +181,8 @@ pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
     let mut taken: HashMap<&[u8], u32> = HashMap::with_capacity(deliveries.len());
     let mut refused = BTreeMap::new();
     for delivery in deliveries {
-        let place = delivery.dst.as_os_str().as_bytes();
-        let first = *taken.entry(place).or_insert(delivery.file);
+        let location = delivery.dst.as_os_str().as_bytes();
+        let first = *taken.entry(location).or_insert(delivery.file);
         if first != delivery.file {
             refused.insert(
                 delivery.id,

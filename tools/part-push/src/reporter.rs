@@ -73,8 +73,8 @@ impl Reporter {
             self.show.file(host, delivery.bytes, skipped);
         }
         if let Some(why) = outcome.error {
-            let place = format!("{}: {}", host.place(), delivery.dst.display());
-            self.failed.lock().push(Fault::item(place, why));
+            let location = format!("{}: {}", host.location(), delivery.dst.display());
+            self.failed.lock().push(Fault::item(location, why));
         }
     }
 }

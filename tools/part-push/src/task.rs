@@ -134,7 +134,7 @@ impl<'a> Task<'a> {
     /// it.
     pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String]) {
         let lacking = self.lacking();
-        let (address, place) = (self.host.ip.0, self.host.place());
+        let (address, location) = (self.host.ip.0, self.host.location());
         let listens = self.on_target(|target| {
             let bytes = lacking
                 .iter()
@@ -148,7 +148,7 @@ impl<'a> Task<'a> {
                     .client
                     .choose_wire(address, bytes, &context.wire, &keys)?
             {
-                record::tell!("part-push: {place}: {warning}");
+                record::tell!("part-push: {location}: {warning}");
             }
             Ok(target.client.listens())
         });
@@ -227,12 +227,12 @@ impl<'a> Task<'a> {
                 Route::Login
             },
         );
-        let door = target.client.door();
-        let more = || context.lane(self.host, door.as_ref());
+        let endpoint = target.client.endpoint();
+        let more = || context.lane(self.host, endpoint.as_ref());
         let sent = push::push(target, lacking, options, &more, &reporter);
         let Err(broken) = sent else { return Ok(()) };
         let notice = target.client.fall_back(broken, context.wire.wire)?;
-        record::tell!("part-push: {}: {notice}", self.host.place());
+        record::tell!("part-push: {}: {notice}", self.host.location());
         board.show.route(self.host, Route::Login);
         let missing = self.missing(target, lacking, &reporter)?;
         let more = || context.lane(self.host, None);

@@ -97,7 +97,7 @@ fn find<'a>(
         match (one.fault, processes) {
             (Some(fault), _) => report.push(fault),
             (None, Err(why)) => {
-                report.push(Fault::unreachable(one.host.place(), why).fix(SEE_FOLDER));
+                report.push(Fault::unreachable(one.host.location(), why).fix(SEE_FOLDER));
             }
             (None, Ok(processes)) => {
                 let processes: Vec<Process> = processes.into_iter().flatten().collect();

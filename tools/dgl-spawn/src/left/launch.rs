@@ -90,8 +90,8 @@ fn prepare(
             all.insert(at, prepared);
         }
         Event::Preflight(Finding::NameInUse) => {
-            let place = hosts.sessions[at].host.place();
-            in_use.push(name_in_use(&plan.name, None).fault(place));
+            let location = hosts.sessions[at].host.location();
+            in_use.push(name_in_use(&plan.name, None).fault(location));
         }
         _ => {}
     })?;

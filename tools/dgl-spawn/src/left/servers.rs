@@ -3,7 +3,7 @@
 
 use super::launch::{data, on_host};
 use crate::preflight::conversation::Conversation;
-use crate::preflight::describe::place_of;
+use crate::preflight::describe::location_of;
 use crate::run::outcome::Stopped;
 use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
@@ -83,7 +83,7 @@ fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
         Some(_) if states.iter().all(|(_, state)| state.life == Liveness::None) => {
             Found::Missing("there are none on these hosts".to_owned())
         }
-        Some((host, _)) if !starts => Found::Missing(format!("{} has none", host.place())),
+        Some((host, _)) if !starts => Found::Missing(format!("{} has none", host.location())),
         _ if starts => Found::Starting,
         _ => Found::Ready,
     }
@@ -91,30 +91,30 @@ fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
 
 /// Why the servers have ended, as a host reports it.
 fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
-    let place = |id: u32| {
+    let location = |id: u32| {
         all.iter()
             .find(|host| host.id == id)
-            .map_or_else(|| format!("host {id}"), Host::place)
+            .map_or_else(|| format!("host {id}"), Host::location)
     };
     let Some(ending) = ending else {
-        return format!("{}: nobody keeps them there any more", host.place());
+        return format!("{}: nobody keeps them there any more", host.location());
     };
     match (&ending.cause, &ending.failure) {
         (Some(Cause::Process), Some(failure)) => match &failure.reason {
             Reason::Ended(exit) => match exit.status {
-                _ if exit.reaped => format!("{}: dgl-reap has ended one", place(failure.host)),
+                _ if exit.reaped => format!("{}: dgl-reap has ended one", location(failure.host)),
                 ExitStatus::Signal(number) => format!(
                     "{}: one was ended by SIG{}",
-                    place(failure.host),
+                    location(failure.host),
                     record::exit::signal_name(number)
                 ),
                 ExitStatus::Code(code) => {
-                    format!("{}: one exited with status {code}", place(failure.host))
+                    format!("{}: one exited with status {code}", location(failure.host))
                 }
             },
-            _ => format!("{}: one has failed", place(failure.host)),
+            _ => format!("{}: one has failed", location(failure.host)),
         },
-        (Some(Cause::Host), Some(failure)) => format!("{} was lost", place(failure.host)),
+        (Some(Cause::Host), Some(failure)) => format!("{} was lost", location(failure.host)),
         (Some(Cause::Time(_) | Cause::Stalled(_)), _) => "a time limit was over".to_owned(),
         (Some(Cause::Paused(_)), _) => "the agent that kept them was stopped".to_owned(),
         _ => "by order".to_owned(),
@@ -137,7 +137,7 @@ fn differences(states: &[(&Host, State)]) -> Report {
     for (label, hosts) in grouped {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
             --server-name NAME and start them anew";
-        report.push(Fault::unreachable(place_of(&hosts), label).fix(fix));
+        report.push(Fault::unreachable(location_of(&hosts), label).fix(fix));
     }
     report
 }

@@ -91,7 +91,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
         // the first fault of each host
         let mut faults: BTreeMap<usize, String> = BTreeMap::new();
-        let late = self.listen(ANSWER_LIMIT, |at, said| match said {
+        let late = self.listen(ANSWER_LIMIT, |at, event| match event {
             SessionEvent::Event(Event::Failed(failure), _) => {
                 faults.entry(at).or_insert(failure.problem);
             }
@@ -106,8 +106,8 @@ impl<'a, 'h> Conversation<'a, 'h> {
         }
         let mut report = Report::default();
         for (at, problem) in faults {
-            let place = self.hosts.sessions[at].host.place();
-            report.push(Fault::unreachable(place, problem).fix(SEE_FOLDER));
+            let location = self.hosts.sessions[at].host.location();
+            report.push(Fault::unreachable(location, problem).fix(SEE_FOLDER));
         }
         report.check().map_err(Stopped::Hosts)
     }
@@ -121,8 +121,8 @@ impl<'a, 'h> Conversation<'a, 'h> {
                 Some(RunEvent::Signal(number)) => return Err(Stopped::Signal(number)),
                 Some(RunEvent::Host(index, SessionEvent::Lost(why))) => {
                     self.unanswered[index] = None;
-                    let place = self.hosts.sessions[index].host.place();
-                    let fault = describe::lost(why).fault(place);
+                    let location = self.hosts.sessions[index].host.location();
+                    let fault = describe::lost(why).fault(location);
                     return Err(Stopped::Preflight(fault.report()));
                 }
                 Some(_) => {}

@@ -40,18 +40,18 @@ impl Problem {
     }
 
     /// The fault of a host, or of several.
-    pub fn fault(self, place: String) -> Fault {
+    pub fn fault(self, location: String) -> Fault {
         Fault {
             fix: self.fix,
-            ..Fault::unreachable(place, self.problem)
+            ..Fault::unreachable(location, self.problem)
         }
     }
 }
 
 /// Hosts in a message: one by its name, several by their numbers.
-pub fn place_of(hosts: &[&Host]) -> String {
+pub fn location_of(hosts: &[&Host]) -> String {
     match hosts {
-        [host] => host.place(),
+        [host] => host.location(),
         _ => format!("hosts {}", cpus::list(hosts.iter().map(|host| host.id))),
     }
 }

@@ -341,15 +341,15 @@ impl<'a> Diagnosis<'a> {
         let faults = grouped.into_iter();
         Report(
             faults
-                .map(|(all, problem)| problem.fault(self.place(&all)))
+                .map(|(all, problem)| problem.fault(self.location(&all)))
                 .collect(),
         )
     }
 
     /// The name of hosts in a message.
-    pub fn place(&self, all: &[usize]) -> String {
+    pub fn location(&self, all: &[usize]) -> String {
         let hosts: Vec<&Host> = all.iter().map(|index| self.busy[*index]).collect();
-        describe::place_of(&hosts)
+        describe::location_of(&hosts)
     }
 
     fn note_files_elsewhere(&mut self) {
@@ -401,7 +401,7 @@ impl<'a> Diagnosis<'a> {
                 false => format!("port {port}"),
             };
             let others = |other: fn(&UnreachablePair) -> usize| {
-                self.place(&blocked.pairs.iter().map(other).collect::<Vec<_>>())
+                self.location(&blocked.pairs.iter().map(other).collect::<Vec<_>>())
             };
             let problem = match blocked.inward {
                 true => {
@@ -467,7 +467,7 @@ mod tests {
         report
             .0
             .iter()
-            .map(|fault| format!("{}: {}", fault.place, fault.problem))
+            .map(|fault| format!("{}: {}", fault.location, fault.problem))
             .collect()
     }
 
@@ -570,7 +570,7 @@ mod tests {
             find(&mut diagnosis, at, found, rest.clone(), body.as_bytes());
             let wanted: Vec<String> = wanted
                 .into_iter()
-                .map(|text| format!("{}: {text}", hosts[at].place()))
+                .map(|text| format!("{}: {text}", hosts[at].location()))
                 .collect();
             assert_eq!(report_lines(diagnosis), wanted, "{found} {rest}");
         }

@@ -82,7 +82,7 @@ pub fn prepare(
             notice(&format!(
                 "dgl-spawn: waiting for {} at most: {}: {}",
                 term::seconds(wait),
-                fault.place,
+                fault.location,
                 fault.problem
             ));
         }
@@ -184,7 +184,7 @@ fn wait_for_lingering(
             notice(&format!(
                 "dgl-spawn: {}: waiting up to a minute: port {port} is still held by connections \
                  of a job that has ended",
-                diagnosis.place(&hosts)
+                diagnosis.location(&hosts)
             ));
         }
         conversation.pause(LINGER_PAUSE)?;

@@ -8,7 +8,7 @@
 use super::hosts::{ConnectedHosts, HostSession, RunEvent};
 use super::moment::Moment;
 use super::outcome::{Outcome, cause_label};
-use super::stall::{self, CompleteStall, FoundStall, StallDesk};
+use super::stall::{self, CompleteStall, FoundStall, StallReports};
 use super::usage::{self, Busiest};
 use crate::outcome::{exit, first_failure, member, status_fields};
 use crate::output::lines::{LineBuffer, Split};
@@ -115,7 +115,7 @@ pub struct EventLoop<'a, 'h> {
     /// The hosts that use most, for the status line.
     busiest: Busiest,
     /// Detects stalls.
-    stall: StallDesk,
+    stall: StallReports,
     /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
     stalls: Option<String>,
     /// Processes that have raised an exception and do not end.
@@ -173,7 +173,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             pieces_at: begun,
             end_times: None,
             busiest: Busiest::default(),
-            stall: StallDesk::default(),
+            stall: StallReports::default(),
             stalls: None,
             raised: BTreeMap::new(),
             reaped: false,
@@ -420,7 +420,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let fix = "was the host started anew, or the agent that kept the job killed? The host has \
             ended what it had of the job";
         self.faults
-            .push(Fault::unreachable(self.hosts.sessions[at].host.place(), problem).fix(fix));
+            .push(Fault::unreachable(self.hosts.sessions[at].host.location(), problem).fix(fix));
     }
 
     /// The position of a process that belongs to this host.
@@ -656,7 +656,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// A process in messages: `host 1 (10.0.0.2): trainer 3`.
     fn name_of(&self, at: usize) -> String {
         let Process { role, rank, .. } = self.processes[at];
-        let host = self.hosts.sessions[self.host_of[at]].host.place();
+        let host = self.hosts.sessions[self.host_of[at]].host.location();
         format!("{host}: {} {rank}", role.name())
     }
 
@@ -694,9 +694,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.finish_lines(at);
         if survivors > 0 {
             let problem = format!("{survivors} of the job's processes could not be ended");
-            let place = self.hosts.sessions[at].host.place();
+            let location = self.hosts.sessions[at].host.location();
             self.faults
-                .push(Fault::item(place, problem).fix("look with dgl-reap --list"));
+                .push(Fault::item(location, problem).fix("look with dgl-reap --list"));
         }
     }
 
@@ -708,7 +708,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if self.mode == Mode::Following || self.is_being_left() {
             self.faults.push(
                 Fault::unreachable(
-                    host.place(),
+                    host.location(),
                     format!("lost, and perhaps the job goes on there: {why}"),
                 )
                 .fix("go back to it later with --attach"),
@@ -717,8 +717,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             // the hosts have taken this launcher for gone, and end the job themselves
         } else if self.job.ending().is_some() || self.mode == Mode::Detaching {
             self.faults.push(
-                Fault::unreachable(host.place(), format!("lost while the job was ended: {why}"))
-                    .fix("its own guardian ends the job there; look with dgl-reap --list"),
+                Fault::unreachable(
+                    host.location(),
+                    format!("lost while the job was ended: {why}"),
+                )
+                .fix("its own guardian ends the job there; look with dgl-reap --list"),
             );
         }
         let steps = self.job.host_lost(host.id, why);
@@ -939,7 +942,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 );
                 let problem = "it did not say that the job's processes have ended";
                 self.faults
-                    .push(Fault::unreachable(session.host.place(), problem).fix(fix));
+                    .push(Fault::unreachable(session.host.location(), problem).fix(fix));
             }
         }
         self.sink.status("");

@@ -407,7 +407,7 @@ impl HostThread {
     /// Whether the host was silent for too long. Only the time counts in which it was listened to.
     fn is_silent(&self) -> bool {
         self.started.is_some_and(|start| {
-            let last = self.session.last_heard().max(start);
+            let last = self.session.last_received().max(start);
             let since = self.unread.map_or(last, |unread| unread.max(last));
             since.elapsed() >= self.patience
         })
@@ -422,7 +422,7 @@ mod tests {
         SessionEvent::Lost(why.to_owned())
     }
 
-    fn heard(event: Option<RunEvent>) -> String {
+    fn events(event: Option<RunEvent>) -> String {
         match event {
             Some(RunEvent::Host(at, SessionEvent::Lost(why))) => format!("{at}{why}"),
             Some(RunEvent::Signal(number)) => format!("signal {number}"),
@@ -439,7 +439,7 @@ mod tests {
             .for_each(|why| inbox.push(round, 1, lost(why), 1));
         inbox.push(round, 2, lost("x"), 1);
         inbox.push_first(RunEvent::Signal(2));
-        let got: Vec<String> = (0..5).map(|_| heard(inbox.next(Duration::ZERO))).collect();
+        let got: Vec<String> = (0..5).map(|_| events(inbox.next(Duration::ZERO))).collect();
         assert_eq!(got, ["signal 2", "1a", "2x", "1b", "1c"]);
         assert!(inbox.next(Duration::ZERO).is_none());
         inbox.begin_round(3);

@@ -88,10 +88,10 @@ fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
     );
     // a first try that started nothing has found what is wrong; a later one may only have come too
     // early
-    let came_too_early = tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
+    let was_early = tries > 0 && !matches!(outcome.cause, Some(Cause::Signal(_)));
     match outcome.started {
         true => failed,
-        false => came_too_early,
+        false => was_early,
     }
 }
 

@@ -209,7 +209,7 @@ fn explain_failure(
     let host = hosts
         .iter()
         .find(|host| host.id == failure.host)
-        .map_or_else(|| format!("host {}", failure.host), Host::place);
+        .map_or_else(|| format!("host {}", failure.host), Host::location);
     let who = match (failure.role, failure.rank) {
         (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
         (Some(Role::Server), None) => format!("{host}: graph server"),

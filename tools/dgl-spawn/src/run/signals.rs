@@ -47,7 +47,7 @@ impl Signals {
 
     /// The first signal that ends the job, if one came.
     pub fn first(&self) -> Option<i32> {
-        cli::signal::came(&self.first)
+        cli::signal::received(&self.first)
     }
 
     /// Where signals arrive, and the events of hosts are to.

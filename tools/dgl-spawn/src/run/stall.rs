@@ -20,9 +20,9 @@ const MAX_STACK_BYTES: usize = 8 << 20;
 
 /// The reports of hosts about a job without a sign of life.
 #[derive(Debug, Default)]
-pub struct StallDesk {
+pub struct StallReports {
     /// The stacks of each host that has not finished its answer, and how many bytes it sent.
-    coming: BTreeMap<usize, (Vec<Stack>, usize)>,
+    pending: BTreeMap<usize, (Vec<Stack>, usize)>,
     /// The last answer of each host.
     answers: BTreeMap<usize, Answer>,
     /// A stall that was found and not reported yet.
@@ -69,10 +69,10 @@ impl CompleteStall {
     }
 }
 
-impl StallDesk {
+impl StallReports {
     /// A host sends the stacks of a process.
     pub fn stack(&mut self, at: usize, stack: Stack) {
-        let (stacks, bytes) = self.coming.entry(at).or_default();
+        let (stacks, bytes) = self.pending.entry(at).or_default();
         *bytes += serde_json::to_vec(&stack).map_or(0, |text| text.len());
         if stacks.len() < MAX_STACKS && *bytes <= MAX_STACK_BYTES {
             stacks.push(stack);
@@ -84,7 +84,7 @@ impl StallDesk {
     pub fn stands(&mut self, at: usize, stands: &Stands, stopped: Vec<usize>) {
         let answer = Answer {
             number: stands.number,
-            stacks: self.coming.remove(&at).unwrap_or_default().0,
+            stacks: self.pending.remove(&at).unwrap_or_default().0,
             stopped,
         };
         self.answers.insert(at, answer);
@@ -102,13 +102,13 @@ impl StallDesk {
         hosts: usize,
     ) -> Option<CompleteStall> {
         let number = self.found?.number;
-        let has_told = |at: usize| {
+        let has_answered = |at: usize| {
             self.answers
                 .get(&at)
                 .is_some_and(|one| one.number == number)
         };
         (0..hosts)
-            .all(|at| has_told(at) || !is_up(at))
+            .all(|at| has_answered(at) || !is_up(at))
             .then(|| self.tell())?
     }
 
@@ -116,24 +116,24 @@ impl StallDesk {
     fn tell(&mut self) -> Option<CompleteStall> {
         let stall = self.found.take()?;
         let answers = std::mem::take(&mut self.answers).into_values();
-        let mut told = CompleteStall {
+        let mut complete = CompleteStall {
             stall,
             stacks: Vec::new(),
             stopped: Vec::new(),
         };
         for answer in answers.filter(|answer| answer.number == stall.number) {
-            told.stacks.extend(answer.stacks);
-            told.stopped.extend(answer.stopped);
+            complete.stacks.extend(answer.stacks);
+            complete.stopped.extend(answer.stopped);
         }
-        self.since_ms = Some(told.since_ms());
-        Some(told)
+        self.since_ms = Some(complete.since_ms());
+        Some(complete)
     }
 
     /// The job moves again. Returns the stall that was not reported yet, and when the last sign of
     /// life before it was.
     pub fn resumed(&mut self) -> (Option<CompleteStall>, Option<u64>) {
-        let told = self.tell();
-        (told, self.since_ms.take())
+        let complete = self.tell();
+        (complete, self.since_ms.take())
     }
 }
 
@@ -154,16 +154,16 @@ pub struct Explanation {
 
 /// Explains a stall of these processes, of which some have raised an exception.
 pub fn explain(
-    told: &CompleteStall,
+    complete: &CompleteStall,
     processes: &[Process],
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
-    let comparison = Stack::compare(&told.stacks);
+    let comparison = Stack::compare(&complete.stacks);
     let name = |at: usize| stacks::names(&[member_of(&processes[at])]);
-    let (brief, others, culprit) = match (raised.first_key_value(), &told.stopped[..]) {
+    let (brief, others, culprit) = match (raised.first_key_value(), &complete.stopped[..]) {
         (Some((at, raised)), _) => {
             let one = member_of(&processes[*at]);
-            let rest = told
+            let rest = complete
                 .stacks
                 .iter()
                 .filter(|stack| stack.member() != Some(one));
@@ -198,12 +198,12 @@ pub fn explain(
             )
         }
     };
-    let says_more = !raised.is_empty() || !told.stopped.is_empty();
+    let says_more = !raised.is_empty() || !complete.stopped.is_empty();
     let reason = match (says_more, others.is_empty(), brief.is_empty()) {
         (true, true, _) => brief.clone(),
         (true, false, _) => format!("{brief}; {others}"),
         (false, _, false) => comparison.sentence(stacks::names, ""),
-        (false, _, true) => silence(told),
+        (false, _, true) => silence(complete),
     };
     Explanation {
         reason,
@@ -214,8 +214,8 @@ pub fn explain(
     }
 }
 
-fn silence(told: &CompleteStall) -> String {
-    let silent = term::seconds(told.stall.silent);
+fn silence(complete: &CompleteStall) -> String {
+    let silent = term::seconds(complete.stall.silent);
     format!("no process has written, computed or moved data for {silent}")
 }
 
@@ -247,9 +247,9 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
     }
     // a shell that stands before a Python has nothing to be read
     let others = members.iter().filter(|(error, _)| **error != NO_PYTHON);
-    let told: Vec<Member> = others.flat_map(|(_, members)| members.clone()).collect();
+    let complete: Vec<Member> = others.flat_map(|(_, members)| members.clone()).collect();
     if let Some(shells) = members.get_mut(NO_PYTHON) {
-        shells.retain(|member| !told.contains(member));
+        shells.retain(|member| !complete.contains(member));
     }
     members.retain(|_, members| !members.is_empty());
     let line = |(error, members): (&str, Vec<Member>)| {
@@ -259,8 +259,8 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
 }
 
 /// The lines about a stall for people.
-pub fn lines(job: &str, told: &CompleteStall, why: &Explanation) -> Vec<String> {
-    let silent = term::seconds(told.stall.silent);
+pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
+    let silent = term::seconds(complete.stall.silent);
     let mut lines = vec![format!(
         "job {job} stalls: for {silent} no process on any host has written, computed or moved data"
     )];
@@ -269,9 +269,9 @@ pub fn lines(job: &str, told: &CompleteStall, why: &Explanation) -> Vec<String> 
     }
     lines.extend(why.comparison.lines());
     if why.comparison.groups().is_empty() {
-        lines.extend(obstacles(&told.stacks));
+        lines.extend(obstacles(&complete.stacks));
     }
-    if !told.stall.ends {
+    if !complete.stall.ends {
         lines.push(format!(
             "it is left as it is; dgl-stacks --job {job} shows all threads, dgl-reap --job {job} \
              ends it, --on-stall end does so by itself"
@@ -394,8 +394,8 @@ mod tests {
                 None,
             ),
         ];
-        for (told, at, reason, id) in table {
-            let why = explain(&told, &processes(), &raised(at));
+        for (complete, at, reason, id) in table {
+            let why = explain(&complete, &processes(), &raised(at));
             assert_eq!(why.reason, reason);
             assert_eq!(why.culprit.and_then(|one| one.id), id, "{reason}");
         }
@@ -445,26 +445,29 @@ mod tests {
 
     #[test]
     fn a_stall_is_told_when_all_hosts_have_told_theirs() {
-        let mut desk = StallDesk::default();
+        let mut reports = StallReports::default();
         let stands = |number| Stands {
             number,
             idle_ms: 0,
             stopped: Vec::new(),
         };
-        desk.stack(0, stack(Role::Trainer, 0, LOOP));
-        desk.stands(0, &stands(1), Vec::new());
-        desk.found(stall(false));
-        assert!(desk.complete(|_| true, 3).is_none());
-        desk.stack(1, stack(Role::Trainer, 1, LOOP));
-        desk.stack(1, stack(Role::Trainer, 2, LOOP));
-        desk.stands(1, &stands(1), vec![2]);
-        desk.stands(2, &stands(7), vec![5]);
-        assert!(desk.complete(|_| true, 3).is_none(), "another question's");
-        let told = desk.complete(|at| at != 2, 3).unwrap();
-        assert_eq!((told.stacks.len(), told.stopped), (3, vec![2]));
-        assert!(desk.complete(|_| true, 3).is_none(), "once");
-        let (told, since) = desk.resumed();
-        assert!(told.is_none());
-        assert_eq!((since, desk.resumed().1), (Some(100_000), None));
+        reports.stack(0, stack(Role::Trainer, 0, LOOP));
+        reports.stands(0, &stands(1), Vec::new());
+        reports.found(stall(false));
+        assert!(reports.complete(|_| true, 3).is_none());
+        reports.stack(1, stack(Role::Trainer, 1, LOOP));
+        reports.stack(1, stack(Role::Trainer, 2, LOOP));
+        reports.stands(1, &stands(1), vec![2]);
+        reports.stands(2, &stands(7), vec![5]);
+        assert!(
+            reports.complete(|_| true, 3).is_none(),
+            "another question's"
+        );
+        let complete = reports.complete(|at| at != 2, 3).unwrap();
+        assert_eq!((complete.stacks.len(), complete.stopped), (3, vec![2]));
+        assert!(reports.complete(|_| true, 3).is_none(), "once");
+        let (complete, since) = reports.resumed();
+        assert!(complete.is_none());
+        assert_eq!((since, reports.resumed().1), (Some(100_000), None));
     }
 }

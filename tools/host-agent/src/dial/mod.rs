@@ -31,7 +31,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How often to check whether a signal that came may be obeyed now.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A ticket has some hundred bytes.
 const MAX_TICKET: u64 = 64 << 10;
 /// The exit status if there is no tool to dial to.
@@ -184,7 +184,7 @@ impl Dialer {
             fds.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
         }
         let limit = match self.asked_to_end {
-            true => PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::MAX),
+            true => PollTimeout::try_from(CHECK_INTERVAL).unwrap_or(PollTimeout::MAX),
             false => PollTimeout::NONE,
         };
         let _ = poll(&mut fds, limit);

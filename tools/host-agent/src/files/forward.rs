@@ -31,7 +31,7 @@ pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
     let id = to.id;
     let (one, all) = (Arc::clone(&file), Arc::clone(&files));
     let thread = std::thread::Builder::new().spawn(move || {
-        let ended = hand(&one, &to, &all);
+        let ended = forward_file(&one, &to, &all);
         end(&one, (id, host), ended, &all);
     });
     if let Err(error) = thread {
@@ -75,7 +75,7 @@ impl Broken {
     }
 }
 
-fn hand(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Result<(), Broken> {
+fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Result<(), Broken> {
     let unreached = |error: io::Error| Broken {
         why: format!("{}:{}: {error}", to.address, to.port),
         unreached: true,
@@ -113,8 +113,8 @@ impl NextHost {
     /// Connects, and waits until both sides have proved their keys.
     fn connect(to: &HandOn, files: &IncomingFiles) -> io::Result<NextHost> {
         let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
-        let place = SocketAddr::from((to.address, to.port));
-        let (link, received) = Link::open(place, &files.identity, peer, REACHED, true)?;
+        let location = SocketAddr::from((to.address, to.port));
+        let (link, received) = Link::open(location, &files.identity, peer, REACHED, true)?;
         let mut next = NextHost {
             stream: TcpStream::from(link.as_fd().try_clone_to_owned()?),
             link: Arc::new(Mutex::new(link)),

@@ -376,9 +376,9 @@ mod tests {
     }
 
     /// A grain of this byte, at a place counted in grains, signed by this identity.
-    fn grain(place: u64, byte: u8, signer: &Identity) -> (Block, Vec<u8>) {
+    fn grain(location: u64, byte: u8, signer: &Identity) -> (Block, Vec<u8>) {
         let content = vec![byte; usize::try_from(GRAIN).unwrap()];
-        let at = place * GRAIN;
+        let at = location * GRAIN;
         let statement = content::statement(at, GRAIN, Some(&content));
         let block = Block {
             id: 1,
@@ -464,8 +464,8 @@ mod tests {
     fn what_has_come_is_handed_on_in_the_pieces_that_were_signed() {
         let tool = Identity::new().unwrap();
         let file = incoming("pieces", &tool);
-        for place in [0, 2] {
-            let (block, body) = grain(place, 7, &tool);
+        for location in [0, 2] {
+            let (block, body) = grain(location, 7, &tool);
             file.block(&block, body, Caller::Tool).unwrap();
         }
         file.begin_forward(9);

@@ -2,12 +2,12 @@
 //! lasts until its stdin ends.
 //!
 //! The first request decides which; every further request is answered in its order, and none waits
-//! for another. A conversation may move to a direct connection (`door`), further ones come beside
+//! for another. A conversation may move to a direct connection (`listener`), further ones come beside
 //! it, and other hosts hand files on over theirs (`forward`). A sign of life is sent now and then
 //! whatever else is done, and if the tool sends nothing for a minute it is taken for gone.
 
 mod begin;
-mod door;
+mod direct_listener;
 mod forward;
 mod guard;
 mod incoming_file;
@@ -22,7 +22,7 @@ mod workspace;
 use crate::output::{Output, SharedLink, lock};
 use crate::requests::{Next, Requests};
 use begin::begin;
-use door::Door;
+use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};
 use serve::{Serve, Stop, answer_all, end, while_beating};
 use shared_output::SharedOutput;
@@ -76,16 +76,17 @@ fn converse_by_login(
     files: &Arc<IncomingFiles>,
 ) -> u8 {
     let output = files.events.as_ref();
-    let mut door: Option<Door> = None;
+    let mut listener: Option<DirectListener> = None;
     let mut first = None;
     loop {
         match answer_all(serving, first.take(), &mut requests, output) {
             Stop::Listen(listen) => {
-                drop(door.take());
-                door = Door::open(&listen, files);
+                drop(listener.take());
+                listener = DirectListener::open(&listen, files);
             }
             Stop::Move => {
-                let Some((link, direct)) = door.as_ref().and_then(Door::arrival) else {
+                let Some((link, direct)) = listener.as_ref().and_then(DirectListener::arrival)
+                else {
                     return end(
                         Stop::Failed(Failure::new("there is no connection to move to")),
                         output,
@@ -95,7 +96,7 @@ fn converse_by_login(
                     Ok((back, message)) => (requests, first) = (back, Some(message)),
                     Err(code) => return code,
                 }
-                door.iter().for_each(Door::end_lanes);
+                listener.iter().for_each(DirectListener::end_lanes);
                 serving.break_off();
             }
             stop => return end(stop, output),
@@ -113,11 +114,11 @@ fn converse_directly(
 ) -> Result<(Requests, Message<Request>), u8> {
     output.redirect(Output::over(Arc::clone(&link)));
     let direct_link = Arc::clone(&link);
-    let (say, said) = channel();
+    let (sender, receiver) = channel();
     let listening = std::thread::Builder::new().spawn(move || {
         let word = word_by_login(&mut login);
         lock(&link).shutdown();
-        let _ = say.send((word, login));
+        let _ = sender.send((word, login));
     });
     if let Err(error) = listening {
         let failure = Failure::new(format!("host-agent: no thread can be started: {error}"));
@@ -134,7 +135,7 @@ fn converse_directly(
     // so that the tool goes back to the login at once
     lock(&direct_link).shutdown();
     output.redirect(Output::default());
-    match said.recv() {
+    match receiver.recv() {
         Ok((Ok(Next::Request(message)), login)) => Ok((login, message)),
         Ok((Ok(Next::Silence), _)) => Err(end(Stop::Silence, output)),
         Ok((Err(malformed), _)) => Err(end(Stop::Malformed(malformed), output)),

@@ -376,7 +376,7 @@ fn is_key(key: &str) -> bool {
     let is_number =
         |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     key.split_once('.')
-        .is_some_and(|(place, version)| is_number(place) && is_number(version))
+        .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
 /// Free space for this user where a folder is or will be, in bytes; `None` if the file system has

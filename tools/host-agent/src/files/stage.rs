@@ -275,9 +275,9 @@ impl Stage {
     /// Removes what is kept for a file that is in its place now.
     pub fn forget_kept(&self, key: &str) {
         let Some(kept) = kept(&self.base) else { return };
-        let place = key.split('.').next().unwrap_or(key);
+        let location = key.split('.').next().unwrap_or(key);
         for name in kept.names().unwrap_or_default() {
-            if name.to_string_lossy().split('.').next() == Some(place) {
+            if name.to_string_lossy().split('.').next() == Some(location) {
                 let _ = kept.remove(name);
             }
         }

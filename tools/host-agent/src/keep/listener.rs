@@ -107,13 +107,13 @@ mod tests {
 
     /// Serves the door until one arrives, or for a moment.
     fn serve(
-        door: &mut PeerListener,
+        listener: &mut PeerListener,
         client: Option<&mut Link>,
         limit: Duration,
     ) -> Option<NewPeer> {
         let (until, mut client) = (Instant::now() + limit, client);
         while Instant::now() < until {
-            if let Some(arrived) = door.turn().pop() {
+            if let Some(arrived) = listener.turn().pop() {
                 return Some(arrived);
             }
             if let Some(client) = &mut client {
@@ -127,10 +127,10 @@ mod tests {
     #[test]
     fn who_was_told_of_is_let_in_once_and_nobody_else() {
         let own = Identity::new().unwrap();
-        let mut door = PeerListener::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
+        let mut listener = PeerListener::open(Ipv4Addr::LOCALHOST, own.clone()).unwrap();
         let (guest, stranger) = (Identity::new().unwrap(), Identity::new().unwrap());
-        door.expect(7, guest.public_key());
-        let address = (Ipv4Addr::LOCALHOST, door.port());
+        listener.expect(7, guest.public_key());
+        let address = (Ipv4Addr::LOCALHOST, listener.port());
         let knock = |identity: &Identity| {
             Link::connect(
                 TcpStream::connect(address).unwrap(),
@@ -144,16 +144,16 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let mut other = knock(&stranger);
-        assert!(serve(&mut door, Some(&mut other), Duration::from_millis(300)).is_none());
+        assert!(serve(&mut listener, Some(&mut other), Duration::from_millis(300)).is_none());
         let mut link = knock(&guest);
-        let arrived = serve(&mut door, Some(&mut link), Duration::from_secs(10)).unwrap();
+        let arrived = serve(&mut listener, Some(&mut link), Duration::from_secs(10)).unwrap();
         assert_eq!(
-            (arrived.host, arrived.link.peer(), door.is_complete()),
+            (arrived.host, arrived.link.peer(), listener.is_complete()),
             (7, Some(guest.public_key()), true)
         );
         assert!(
             serve(
-                &mut door,
+                &mut listener,
                 Some(&mut knock(&guest)),
                 Duration::from_millis(300)
             )

@@ -179,7 +179,11 @@ mod tests {
     }
 
     /// The cards, and for each card the processes with their GiB.
-    fn told(cards: &str, users: &str, list: &str) -> (Vec<GpuCard>, Vec<Vec<(u32, Option<u64>)>>) {
+    fn reported(
+        cards: &str,
+        users: &str,
+        list: &str,
+    ) -> (Vec<GpuCard>, Vec<Vec<(u32, Option<u64>)>>) {
         let mut cards = described(cards, users, list, &known);
         let users = cards.iter_mut().map(|card| {
             let users = std::mem::take(&mut card.users).into_iter();
@@ -214,7 +218,11 @@ mod tests {
             ),
         ];
         for (users, expected) in table {
-            assert_eq!(told(two, users, ""), (free.to_vec(), expected), "{users}");
+            assert_eq!(
+                reported(two, users, ""),
+                (free.to_vec(), expected),
+                "{users}"
+            );
         }
     }
 
@@ -241,13 +249,13 @@ mod tests {
         for (cards, expected) in table {
             assert_eq!(described(cards, "", "", &known), expected, "{cards}");
         }
-        let (_, users) = told("0, [N/A], 1024, 0\n", "9, [N/A], [N/A]\n", "");
+        let (_, users) = reported("0, [N/A], 1024, 0\n", "9, [N/A], [N/A]\n", "");
         assert_eq!(
             users,
             [vec![(9, None)]],
             "of a single card it need not say which"
         );
-        let (_, users) = told("0, GPU-a, 1024, 0\n", "9, GPU-b, 5\n", "");
+        let (_, users) = reported("0, GPU-a, 1024, 0\n", "9, GPU-b, 5\n", "");
         assert_eq!(users, [vec![]], "of another card, which has failed");
     }
 
@@ -267,7 +275,7 @@ mod tests {
         ];
         let users = vec![vec![(8, Some(5)), (9, None)], vec![]];
         assert_eq!(
-            told(cards, "8, MIG-2, 5120\n9, GPU-a, [N/A]\n", &list),
+            reported(cards, "8, MIG-2, 5120\n9, GPU-a, [N/A]\n", &list),
             (expected, users)
         );
     }

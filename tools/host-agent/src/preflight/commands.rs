@@ -85,7 +85,8 @@ fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
     if word.as_bytes().contains(&b'/') {
         return runs(&folder.join(word));
     }
-    !word.is_empty() && env::split_paths(path).any(|place| runs(&folder.join(place).join(word)))
+    !word.is_empty()
+        && env::split_paths(path).any(|location| runs(&folder.join(location).join(word)))
 }
 
 fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {

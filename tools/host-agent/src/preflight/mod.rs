@@ -58,7 +58,7 @@ impl Preflight {
     }
 
     /// Leaves stdin to another process, which knows what its end means; the claim is held on.
-    pub fn hand_over(&mut self) {
+    pub fn leave_stdin(&mut self) {
         self.watch = None;
     }
 

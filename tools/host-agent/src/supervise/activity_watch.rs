@@ -46,7 +46,7 @@ pub struct ActivityWatch {
     pace: Duration,
     looked: Instant,
     windows: HashMap<u32, Window>,
-    signs: HashMap<u32, Instant>,
+    latest_signs: HashMap<u32, Instant>,
     /// The time from which processes count as silent that have given no sign.
     begun: Instant,
     last_sign: Instant,
@@ -159,7 +159,7 @@ impl ActivityWatch {
             pace,
             looked: now,
             windows: HashMap::new(),
-            signs: HashMap::new(),
+            latest_signs: HashMap::new(),
             begun: now,
             last_sign: now,
             last_by: None,
@@ -173,7 +173,7 @@ impl ActivityWatch {
 
     /// Notes a sign of life of a process.
     pub fn sign(&mut self, index: u32, sign: Sign, now: Instant) {
-        self.signs.insert(index, now);
+        self.latest_signs.insert(index, now);
         (self.last_sign, self.last_by) = (now, Some((index, sign)));
     }
 
@@ -185,7 +185,7 @@ impl ActivityWatch {
     /// Starts all silences anew, because something else prevents signs of life.
     pub fn excuse(&mut self, now: Instant) {
         (self.begun, self.last_sign, self.last_by) = (now, now, None);
-        self.signs.clear();
+        self.latest_signs.clear();
     }
 
     /// For how long no process has given a sign.
@@ -195,12 +195,12 @@ impl ActivityWatch {
 
     /// For how long this process has given no sign.
     pub fn idle_of(&self, index: u32, now: Instant) -> Duration {
-        let sign = self.signs.get(&index).copied().unwrap_or(self.begun);
+        let sign = self.latest_signs.get(&index).copied().unwrap_or(self.begun);
         now.saturating_duration_since(sign)
     }
 
     /// Looks for signs of all processes together, and of each process in `wanted`.
-    pub fn look(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
+    pub fn examine(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
         let looked = std::mem::replace(&mut self.looked, now);
         let interval = now.saturating_duration_since(looked);
         let stats = procfs::stats();
@@ -346,16 +346,16 @@ mod tests {
             Looks(ActivityWatch::begin(Duration::from_secs(1), now), now)
         }
 
-        fn look(&mut self, watched: Running) -> bool {
+        fn examine(&mut self, watched: Running) -> bool {
             self.1 += Duration::from_secs(1);
-            self.0.look(&[watched], &[0].into(), self.1);
+            self.0.examine(&[watched], &[0].into(), self.1);
             self.0.idle_of(0, self.1).is_zero()
         }
 
         /// Until two looks have found nothing.
         fn settle(&mut self, watched: Running) {
             let begun = Instant::now();
-            while self.look(watched) || self.look(watched) {
+            while self.examine(watched) || self.examine(watched) {
                 assert!(begun.elapsed().as_secs() < 30, "it never rests");
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -376,7 +376,7 @@ mod tests {
             let (watched, mut looks) = (shell.watched(computes), Looks::begin());
             looks.settle(watched);
             shell.go_on();
-            assert_eq!(looks.look(watched), expected, "{case}");
+            assert_eq!(looks.examine(watched), expected, "{case}");
             looks.settle(watched);
         }
     }
@@ -398,7 +398,7 @@ mod tests {
                 .read_exact(&mut read)
                 .unwrap();
         }
-        assert!(looks.look(watched));
+        assert!(looks.examine(watched));
         looks.settle(watched);
     }
 
@@ -418,7 +418,7 @@ mod tests {
         for (case, is_sign) in [("too little", false), ("enough together", true)] {
             shell.go_on();
             peer.read_exact(&mut [0; 3000]).unwrap();
-            assert_eq!(looks.look(watched), is_sign, "{case}");
+            assert_eq!(looks.examine(watched), is_sign, "{case}");
         }
         looks.settle(watched);
     }
@@ -430,7 +430,7 @@ mod tests {
         looks.settle(watched);
         assert!(looks.0.idle_of(0, looks.1) >= Duration::from_secs(1));
         looks.1 += Duration::from_secs(5);
-        assert!(looks.look(watched), "the host was stopped");
+        assert!(looks.examine(watched), "the host was stopped");
         looks.settle(watched);
     }
 }

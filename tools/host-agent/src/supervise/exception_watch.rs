@@ -49,7 +49,7 @@ struct Pending {
     /// When the process last wrote something.
     wrote: Instant,
     /// How long it must be silent before its stack is read.
-    look_after: Duration,
+    examine_after: Duration,
     /// Whether its stack is being read, which takes a while on a busy host.
     is_being_read: bool,
     /// Whether it had left its script when its stack was last read; `None` before that.
@@ -86,7 +86,7 @@ impl ExceptionWatch {
 
     /// A process has written something.
     pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8], now: Instant) {
-        let look_after = if self.early { AFTERTHOUGHT } else { self.after };
+        let examine_after = if self.early { AFTERTHOUGHT } else { self.after };
         let watched = self.processes.entry(index).or_default();
         match &mut watched.pending {
             Some(pending) if now > pending.raised + AFTERTHOUGHT => watched.pending = None,
@@ -102,7 +102,7 @@ impl ExceptionWatch {
                 raiser,
                 raised: now,
                 wrote: now,
-                look_after,
+                examine_after,
                 is_being_read: false,
                 left_script: None,
                 frames: Vec::new(),
@@ -191,9 +191,9 @@ impl Pending {
         }
         let is_main = self.raiser == Raiser::Main;
         let is_late = quiet >= after;
-        if is_main && self.left_script != Some(true) && quiet >= self.look_after {
+        if is_main && self.left_script != Some(true) && quiet >= self.examine_after {
             // a last look precedes the report
-            self.look_after = if is_late {
+            self.examine_after = if is_late {
                 quiet * 2
             } else {
                 (quiet * 2).min(after)

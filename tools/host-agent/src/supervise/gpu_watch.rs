@@ -42,7 +42,7 @@ impl GpuWatch {
     }
 
     /// The result since the last look, empty if it takes longer; then asks again.
-    pub fn look(&mut self) -> Vec<Gpu> {
+    pub fn sample(&mut self) -> Vec<Gpu> {
         let mut gpus = Vec::new();
         if let Some(query) = &mut self.query {
             if query.process.is_alive() {
@@ -146,10 +146,10 @@ mod tests {
                 begun: Instant::now().checked_sub(LIMIT).unwrap(),
             }),
         };
-        assert!(watch.look().is_empty());
+        assert!(watch.sample().is_empty());
         assert_eq!(watch.query.as_ref().unwrap().process, process);
         let _ = hangs.wait();
-        assert!(watch.look().is_empty());
+        assert!(watch.sample().is_empty());
         let asked = watch.query.as_ref().unwrap().process;
         assert_ne!(asked, process);
         // nobody else waits for it here

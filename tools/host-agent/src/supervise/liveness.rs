@@ -73,14 +73,14 @@ impl Liveness {
     }
 
     /// Examines the running processes; returns the events to report.
-    pub fn look(&mut self, job: &Job, running: &[Running]) -> Vec<Event> {
+    pub fn examine(&mut self, job: &Job, running: &[Running]) -> Vec<Event> {
         let now = Instant::now();
         let wanted = self.exceptions.pending();
         let mut events = Vec::new();
         let is_watched = !self.stall.is_zero() || !wanted.is_empty();
         let is_due = is_watched && self.activity.is_due(now);
         if is_due {
-            self.activity.look(running, &wanted, now);
+            self.activity.examine(running, &wanted, now);
         }
         let idle = self.activity.idle(now);
         if is_due && !self.stall.is_zero() && idle >= self.stall {

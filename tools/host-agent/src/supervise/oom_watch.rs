@@ -28,7 +28,7 @@ pub struct OomWatch {
 impl OomWatch {
     /// Finds the counter of a running process. A process may move into another cgroup, so this is
     /// repeated.
-    pub fn look(&mut self, index: u32, pid: u32) {
+    pub fn examine(&mut self, index: u32, pid: u32) {
         let path = counter_of(pid);
         let counts = self.counts.entry(path.clone());
         counts.or_insert_with(|| [read(&path).unwrap_or(0); 2]);

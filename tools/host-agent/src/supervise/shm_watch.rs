@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 const FOLDER: &str = "/dev/shm";
 /// How long after the names changed the first look is: a file is mapped right after it was made.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// How often to look in any case, because files that an earlier job left may be opened at any time.
-const LAST_LOOK: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How often to compare the names if the host has no inotify left to give.
 const WITHOUT_EVENTS: Duration = Duration::from_millis(200);
 /// Looks may take one part in this of a processor, however fast others make and remove files; but
@@ -40,7 +40,7 @@ pub struct ShmWatch {
     names: Vec<OsString>,
     changed: Instant,
     /// When to look even if no name changes.
-    next_look: Instant,
+    next_scan: Instant,
     /// Not to look before this, even if one does.
     earliest: Instant,
 }
@@ -56,7 +56,7 @@ impl ShmWatch {
             has_new_name: false,
             names: Vec::new(),
             changed: now,
-            next_look: now + FIRST_LOOK,
+            next_scan: now + SHORTEST_PAUSE,
             earliest: now,
         }
     }
@@ -70,19 +70,19 @@ impl ShmWatch {
     /// There is a new name.
     pub fn note_new_name(&mut self) {
         self.has_new_name = true;
-        self.earliest = self.earliest.max(Instant::now() + FIRST_LOOK);
+        self.earliest = self.earliest.max(Instant::now() + SHORTEST_PAUSE);
     }
 
-    /// When [`ShmWatch::look_if_due`] has something to do.
+    /// When [`ShmWatch::scan_if_due`] has something to do.
     pub fn due(&self) -> Instant {
         match self.has_new_name || self.events.is_none() {
-            true => self.earliest.min(self.next_look),
-            false => self.next_look,
+            true => self.earliest.min(self.next_scan),
+            false => self.next_scan,
         }
     }
 
     /// Looks at the job's processes if it is time; returns the files that are new.
-    pub fn look_if_due(
+    pub fn scan_if_due(
         &mut self,
         members: impl FnOnce() -> BTreeSet<ProcessHandle>,
     ) -> Vec<ShmFile> {
@@ -92,22 +92,22 @@ impl ShmWatch {
         }
         let used = used_cpu();
         let is_new = self.read_names(now);
-        if !is_new && now < self.next_look {
+        if !is_new && now < self.next_scan {
             return Vec::new();
         }
         let files = match self.names.is_empty() {
             true => Vec::new(),
-            false => self.look(&members()),
+            false => self.scan(&members()),
         };
         let rest = (used_cpu().saturating_sub(used) * SHARE).min(LONGEST_REST);
         let pause = (now - self.changed) * 3;
-        self.next_look = now + pause.clamp(FIRST_LOOK, LAST_LOOK).max(rest);
+        self.next_scan = now + pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE).max(rest);
         self.earliest = self.earliest.max(now + rest);
         files
     }
 
     /// Looks at the job's processes now; returns the files that are new.
-    pub fn look(&mut self, members: &BTreeSet<ProcessHandle>) -> Vec<ShmFile> {
+    pub fn scan(&mut self, members: &BTreeSet<ProcessHandle>) -> Vec<ShmFile> {
         shm::mapped_shm(members.iter().map(|process| process.pid))
             .into_iter()
             .filter(|file| self.files.insert(file.clone()))

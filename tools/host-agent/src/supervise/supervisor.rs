@@ -232,7 +232,7 @@ impl Supervisor {
                 self.stack_server
                     .iter()
                     .for_each(|server| server.wrote(pid));
-                self.oom.look(index, pid);
+                self.oom.examine(index, pid);
                 (supervised.child, supervised.pid, supervised.pipes) = (Some(child), pid, pipes);
             }
             Err(error) => {
@@ -264,12 +264,12 @@ impl Supervisor {
             self.turn(until)?;
             if self.termination.is_none() {
                 let token = &self.job.token;
-                let files = self.shm.look_if_due(|| members::of_job(token));
+                let files = self.shm.scan_if_due(|| members::of_job(token));
                 self.note(files);
             }
             if self.looked.elapsed() >= pace {
                 self.looked = Instant::now();
-                self.look();
+                self.check_all();
             }
         }
         self.drain()?;
@@ -408,7 +408,7 @@ impl Supervisor {
             }
             Request::Stand(stand) => {
                 self.liveness.ask(stand);
-                self.look_at_liveness();
+                self.check_liveness();
             }
             // an Alive has served its purpose by coming; all others have no meaning while a job
             // runs
@@ -417,7 +417,7 @@ impl Supervisor {
     }
 
     /// Checks what no event reports: time, sockets, shared memory, processes that are left.
-    fn look(&mut self) {
+    fn check_all(&mut self) {
         if getppid() != self.guardian {
             self.end(self.job.grace_ms, false);
         }
@@ -434,28 +434,28 @@ impl Supervisor {
         {
             return self.end_now(Termination::begin(grace, stacks, now));
         }
-        self.look_at_ports();
-        self.look_at_used_servers();
+        self.check_ports();
+        self.check_used_servers();
         for one in self.processes.iter().filter(|one| one.child.is_some()) {
-            self.oom.look(one.process.index, one.pid);
+            self.oom.examine(one.process.index, one.pid);
         }
         self.oom.age(now);
-        self.look_at_usage();
-        self.look_at_liveness();
+        self.check_usage();
+        self.check_liveness();
     }
 
     /// Reports usage, unless the launcher reads slowly: output is worth more.
-    fn look_at_usage(&mut self) {
+    fn check_usage(&mut self) {
         let Some(usage) = self.usage.as_mut().filter(|usage| usage.is_due()) else {
             return;
         };
         if self.outbox.has_room() {
-            let usage = usage.look(&running(&self.processes));
+            let usage = usage.sample(&running(&self.processes));
             self.outbox.output(&Event::Usage(usage), &[]);
         }
     }
 
-    fn look_at_liveness(&mut self) {
+    fn check_liveness(&mut self) {
         if self.termination.is_some() {
             return;
         }
@@ -466,7 +466,7 @@ impl Supervisor {
         if !self.outbox.has_room() {
             return self.liveness.excuse();
         }
-        for event in self.liveness.look(&self.job, &running) {
+        for event in self.liveness.examine(&self.job, &running) {
             self.outbox.news(&event);
         }
     }
@@ -476,7 +476,7 @@ impl Supervisor {
             || !members::of_job(&self.job.token).is_empty()
     }
 
-    fn look_at_used_servers(&mut self) {
+    fn check_used_servers(&mut self) {
         let host = self.job.host;
         let servers = self.used_servers.as_mut();
         if let Some(ending) = servers.and_then(|servers| servers.ending(host)) {
@@ -487,7 +487,7 @@ impl Supervisor {
         }
     }
 
-    fn look_at_ports(&mut self) {
+    fn check_ports(&mut self) {
         for one in &mut self.processes {
             let index = one.process.index;
             let listens = |port| members::listens(one.pid.cast_signed(), port);
@@ -533,7 +533,7 @@ impl Supervisor {
         let signal = termination.signal(Instant::now());
         if self.termination.replace(termination).is_none() {
             // while they live they can be asked for what they map
-            let files = self.shm.look(&members::of_job(&self.job.token));
+            let files = self.shm.scan(&members::of_job(&self.job.token));
             self.note(files);
         }
         if let Some(signal) = signal {
@@ -571,7 +571,7 @@ impl Supervisor {
             }
         }
         if self.termination.is_some() {
-            self.look();
+            self.check_all();
         }
     }
 
@@ -688,7 +688,7 @@ impl Supervisor {
             self.shm.take_unseen();
         }
         // they may have ended a moment before the job that used them
-        self.look_at_used_servers();
+        self.check_used_servers();
         let mut files = self.shm.remove();
         let until = Instant::now() + TRAINERS_LIMIT;
         while self.stays && self.shm.are_left() && Instant::now() < until {

@@ -40,7 +40,7 @@ impl UsageWatch {
     }
 
     /// The resources used since the last look by the host and by each of the processes.
-    pub fn look(&mut self, running: &[Running]) -> Usage {
+    pub fn sample(&mut self, running: &[Running]) -> Usage {
         let interval = self.looked.elapsed();
         self.looked = Instant::now();
         let host = procfs::host_usage();
@@ -77,7 +77,7 @@ impl UsageWatch {
             interval_ms: millis(interval),
             host: difference(&before, &self.host),
             processes,
-            gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::look),
+            gpus: self.gpus.as_mut().map_or(Vec::new(), GpuWatch::sample),
         }
     }
 }
@@ -108,12 +108,12 @@ mod tests {
             rank: 0,
             listens: false,
         };
-        watch.look(&[own]);
+        watch.sample(&[own]);
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until {
             std::hint::black_box(procfs::pids());
         }
-        let usage = watch.look(&[own]);
+        let usage = watch.sample(&[own]);
         let process = usage.processes[0];
         assert_eq!(process.index, 7);
         assert!(process.cpu_ms > 0 && process.rss_bytes > 0, "{process:?}");

@@ -100,21 +100,23 @@ impl<'f> Images<'f> {
     }
 
     /// How to get from a place to its caller.
-    pub fn unwind_row(&self, place: u64) -> Option<Row> {
-        let (at, offset) = self.find(place)?;
+    pub fn unwind_row(&self, address: u64) -> Option<Row> {
+        let (at, offset) = self.find(address)?;
         let image = self.image(at)?;
         image.unwind_row(image.address(offset)?)
     }
 
     /// `function (file)`.
-    pub fn name(&self, place: u64) -> String {
+    pub fn name(&self, address: u64) -> String {
         let mut names = self.names.borrow_mut();
-        let name = names.entry(place).or_insert_with(|| self.find_name(place));
+        let name = names
+            .entry(address)
+            .or_insert_with(|| self.find_name(address));
         name.clone()
     }
 
-    fn find_name(&self, place: u64) -> String {
-        let Some((at, offset)) = self.find(place) else {
+    fn find_name(&self, address: u64) -> String {
+        let Some((at, offset)) = self.find(address) else {
             return "? (no file)".to_owned();
         };
         let file = self.files.opened[at].0.file_name();

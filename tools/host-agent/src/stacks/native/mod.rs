@@ -70,11 +70,11 @@ fn hold(pid: i32, tid: u32, images: &Images<'_>) -> Option<Native> {
 
 fn frames(pid: i32, blocked: &Blocked, images: &Images<'_>) -> Vec<String> {
     let places = unwind::walk(
-        (blocked.place, blocked.stack_pointer),
+        (blocked.address, blocked.stack_pointer),
         |address| read_word(pid, address),
         images,
     );
-    let names = places.into_iter().map(|place| images.name(place));
+    let names = places.into_iter().map(|address| images.name(address));
     names
         .take_while(|name| !is_python_function(name))
         .take(MAX_NATIVE_FRAMES)

@@ -10,7 +10,7 @@ pub struct Blocked {
     /// Where its stack begins.
     pub stack_pointer: u64,
     /// Where it goes on.
-    pub place: u64,
+    pub address: u64,
 }
 
 /// Of a thread that waits; `None` where it computes, has ended, or may not be read.
@@ -24,13 +24,13 @@ fn parse(text: &str) -> Option<Blocked> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let number = words.first()?.parse().ok()?;
     let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-    let [.., stack_pointer, place] = words[..] else {
+    let [.., stack_pointer, address] = words[..] else {
         return None;
     };
     Some(Blocked {
         number,
         stack_pointer: hexadecimal(stack_pointer)?,
-        place: hexadecimal(place)?,
+        address: hexadecimal(address)?,
     })
 }
 
@@ -47,10 +47,10 @@ impl Blocked {
         if state != Some('D') {
             return Some(name);
         }
-        let place = procfs::of_thread(pid, tid, "wchan").unwrap_or_default();
-        let is_told = !matches!(place.as_str(), "" | "0");
-        let place = if is_told { &place } else { "the kernel" };
-        Some(format!("{name}, which cannot be interrupted, in {place}"))
+        let address = procfs::of_thread(pid, tid, "wchan").unwrap_or_default();
+        let is_known = !matches!(address.as_str(), "" | "0");
+        let address = if is_known { &address } else { "the kernel" };
+        Some(format!("{name}, which cannot be interrupted, in {address}"))
     }
 }
 
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn what_the_kernel_says_of_a_thread() {
         let waits = "230 0x0 0x0 0x7f20 0x7f60 0x0 0x0 0x7fff749b6408 0x7fd88ba8a503\n";
-        let blocked = |number, stack_pointer, place| {
+        let blocked = |number, stack_pointer, address| {
             Some(Blocked {
                 number,
                 stack_pointer,
-                place,
+                address,
             })
         };
         let table = [

@@ -46,19 +46,19 @@ type Registers = [Option<u64>; 33];
 /// The places on the stack, the innermost first. Of a caller it is the last byte of its call: the
 /// next one may belong to another function.
 pub fn walk(
-    (place, stack_pointer): (u64, u64),
+    (address, stack_pointer): (u64, u64),
     read: impl Fn(u64) -> Option<u64>,
     images: &Images<'_>,
 ) -> Vec<u64> {
-    let mut places = vec![place];
+    let mut places = vec![address];
     let Some(numbers) = NUMBERS else {
         return places;
     };
     let mut registers: Registers = [None; 33];
     registers[usize::from(numbers.stack_pointer)] = Some(stack_pointer);
     while places.len() < MAX_DEPTH {
-        let Some(place) = places.last() else { break };
-        let Some(caller) = caller(&numbers, *place, &registers, &read, images) else {
+        let Some(address) = places.last() else { break };
+        let Some(caller) = caller(&numbers, *address, &registers, &read, images) else {
             break;
         };
         let at = |registers: &Registers| registers[usize::from(numbers.stack_pointer)];
@@ -78,13 +78,13 @@ pub fn walk(
 /// The registers as the caller of the function at a place has them.
 fn caller(
     numbers: &Numbers,
-    place: u64,
+    address: u64,
     registers: &Registers,
     read: impl Fn(u64) -> Option<u64>,
     images: &Images<'_>,
 ) -> Option<Registers> {
     let value = |register: Register| *registers.get(usize::from(register.0))?;
-    let row = images.unwind_row(place)?;
+    let row = images.unwind_row(address)?;
     let CfaRule::RegisterAndOffset { register, offset } = *row.cfa() else {
         return None;
     };

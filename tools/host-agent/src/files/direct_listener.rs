@@ -41,7 +41,7 @@ const MOST_LANES: usize = 64;
 const MOVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The port, open as long as the conversation of the login.
-pub struct Door {
+pub struct DirectListener {
     port: Option<Port>,
     lanes: Arc<Lanes>,
     moving: Receiver<(SharedLink, Requests)>,
@@ -63,13 +63,13 @@ struct Shared {
     arrived: SyncSender<(SharedLink, Requests)>,
 }
 
-impl Door {
+impl DirectListener {
     /// Opens the port and reports it.
-    pub fn open(listen: &Listen, files: &Arc<IncomingFiles>) -> Option<Door> {
-        let opened = Door::listen(listen, files);
-        let (door, answer) = match opened {
-            Ok((door, port, key)) => (
-                Some(door),
+    pub fn open(listen: &Listen, files: &Arc<IncomingFiles>) -> Option<DirectListener> {
+        let opened = DirectListener::listen(listen, files);
+        let (listener, answer) = match opened {
+            Ok((listener, port, key)) => (
+                Some(listener),
                 FileEvent::Listening {
                     port,
                     key,
@@ -77,20 +77,23 @@ impl Door {
                 },
             ),
             Err(error) => {
-                let place = SocketAddr::from((listen.address, listen.port));
+                let location = SocketAddr::from((listen.address, listen.port));
                 let listening = FileEvent::Listening {
                     port: 0,
                     key: String::new(),
-                    problem: Some(format!("it cannot listen on {place}: {error}")),
+                    problem: Some(format!("it cannot listen on {location}: {error}")),
                 };
                 (None, listening)
             }
         };
         files.events.send(answer);
-        door
+        listener
     }
 
-    fn listen(listen: &Listen, files: &Arc<IncomingFiles>) -> io::Result<(Door, u16, String)> {
+    fn listen(
+        listen: &Listen,
+        files: &Arc<IncomingFiles>,
+    ) -> io::Result<(DirectListener, u16, String)> {
         let key = |text: &String| PublicKey::try_from(text.clone()).map_err(io::Error::other);
         let (tool, identity) = (key(&listen.key)?, &files.identity);
         let hosts = listen.hosts.iter().map(key);
@@ -116,12 +119,12 @@ impl Door {
                 }
             },
         )?;
-        let door = Door {
+        let listener = DirectListener {
             port: Some(served),
             lanes,
             moving,
         };
-        Ok((door, port, identity.public_key().to_string()))
+        Ok((listener, port, identity.public_key().to_string()))
     }
 
     /// The connection that takes over the conversation of the login.
@@ -140,7 +143,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for DirectListener {
     fn drop(&mut self) {
         // nobody is admitted any longer
         self.port = None;
