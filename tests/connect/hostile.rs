@@ -229,13 +229,13 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts").ends(0);
     let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
     std::fs::write(folder.join("job"), format!("{hosts}{process}\n")).unwrap();
-    let ready = "echo '{\"event\":\"file\",\"told\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
+    let ready = "echo '{\"event\":\"file\",\"kind\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
     let found = |names: usize, length: usize| {
         let meta = "{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}";
         let name = "n".repeat(length);
         let entry = format!("{{\"path\":\"./{name}\",\"meta\":{meta}}}");
         let entries = vec![entry; names].join(",");
-        format!("{{\"event\":\"file\",\"told\":\"found\",\"entries\":[{entries}],\"last\":false}}")
+        format!("{{\"event\":\"file\",\"kind\":\"found\",\"entries\":[{entries}],\"last\":false}}")
     };
     let long = "x".repeat(500_000);
     let record = process.replace("[\"t\"]", &format!("[\"{long}\"]"));

@@ -62,7 +62,7 @@ fn a_host_gives_exactly_what_was_asked_for() {
         let mut heard = ask_agent(&folder, &format!("{give}\n{read}\n"));
         let (last, _) = heard.pop().unwrap();
         assert_eq!(
-            (last["told"].as_str(), last["id"].as_u64()),
+            (last["kind"].as_str(), last["id"].as_u64()),
             (Some("read"), Some(7)),
             "{last}"
         );
@@ -456,13 +456,13 @@ fn a_host_that_lies_is_given_up() {
     let lies = [
         (
             concat!(
-                r#"{"event":"file","told":"block","id":0,"at":0,"length":1,"sum":"SUM","#,
+                r#"{"event":"file","kind":"block","id":0,"at":0,"length":1,"sum":"SUM","#,
                 r#""bytes":1099511627776}"#
             ),
             "1099511627776 bytes",
         ),
         (
-            r#"{"event":"file","told":"there","entries":[null]}"#,
+            r#"{"event":"file","kind":"there","entries":[null]}"#,
             "it told of no files",
         ),
         ("no event", "is not a message"),

@@ -501,7 +501,7 @@ fn offsets_beyond_32_bits() {
     ran.out_has("5242880005\n  \\0   h   e   l   l   o\n");
     // what lies behind the end of the file is refused, and what came before stays
     ran.out_has(r#""failed":[[3,"out_of_order"]]"#)
-        .out_has(r#""told":"synced","number":9"#);
+        .out_has(r#""kind":"synced","number":9"#);
     assert!(
         ours(&folder.join("ws")).is_empty(),
         "what is not worth keeping goes with the agent"
@@ -1266,7 +1266,7 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
         return;
     }
     let folder = plan(&[("a", noise(1, 1000))]);
-    let lie = r#"sed -u 's/\("told":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
+    let lie = r#"sed -u 's/\("kind":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
     if !with_own_workspaces(&folder, 3, lie) {
         return println!("skipped: no right to mount");
     }

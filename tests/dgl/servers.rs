@@ -279,7 +279,7 @@ fn flags_that_do_not_go_with_them() {
         (
             format!("{env} -- python3 t.py"),
             2,
-            "graph servers g are to be started, and would not stay",
+            "--server-name: names graph servers that are to be started, and would not stay",
         ),
         (
             format!("{env} --role server --keep-alive -- python3 t.py | dgl-spawn"),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use support::{SCRIPTS, commands, flags_of_help, pages, root, scratch, sh};
+use support::{SCRIPTS, aliases_of_help, commands, flags_of_help, pages, root, scratch, sh};
 
 type Names = BTreeSet<String>;
 
@@ -12,6 +12,11 @@ fn read(path: &str) -> String {
 
 fn page(tool: &str) -> String {
     read(&format!("man/{tool}.1"))
+}
+
+/// The flags of a tool, each with all of its names.
+fn names_of_flags(tool: &str) -> Names {
+    &flags_of_help(tool) | &aliases_of_help(tool)
 }
 
 /// The paths of all manual pages, those that describe no command too.
@@ -78,7 +83,7 @@ fn flags_of(page: &str, begin: &str) -> Names {
 fn pages_have_the_flags_of_the_tools() {
     let mut all = Names::new();
     for tool in commands() {
-        let help = flags_of_help(tool);
+        let help = names_of_flags(tool);
         assert!(
             help.len() > 2 && help.contains("version"),
             "{tool}: {help:?}"
@@ -125,7 +130,7 @@ fn stages(text: &str, help: &BTreeMap<&str, Names>) -> Vec<(String, String)> {
 fn examples_have_flags_that_their_tools_have() {
     let dashed = |flags: Names| flags.iter().map(|flag| flag.replace('_', "-")).collect();
     let mut help: BTreeMap<&'static str, Names> = commands()
-        .map(|tool| (tool, dashed(flags_of_help(tool))))
+        .map(|tool| (tool, dashed(names_of_flags(tool))))
         .collect();
     // what a script of GraphStorm's is given stands among the flags, and gs-copy takes the line of
     // gs-launch

@@ -225,12 +225,19 @@ pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
     let flags = options
         .lines()
         .filter_map(|line| begins.iter().find_map(|begin| line.strip_prefix(begin)));
-    // a flag of two names has the other behind its description
-    let aliases = options.split("[alias:").skip(1);
-    let aliases = aliases.filter_map(|name| name.trim_start().strip_prefix("--"));
     flags
-        .chain(aliases)
-        .filter_map(|flag| flag.split([' ', '[', ']']).next())
+        .filter_map(|flag| flag.split([' ', '[']).next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The other names that a tool's `--help` has for some of its flags, behind their descriptions.
+pub fn aliases_of_help(tool: &str) -> BTreeSet<String> {
+    let help = sh(&root(), &format!("{tool} --help")).out;
+    let aliases = help.split("[alias:").skip(1);
+    let aliases = aliases.filter_map(|name| name.trim_start().strip_prefix("--"));
+    aliases
+        .filter_map(|name| name.split(']').next())
         .map(str::to_owned)
         .collect()
 }

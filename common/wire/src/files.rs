@@ -344,10 +344,10 @@ pub struct Named {
     pub path: Text,
 }
 
-/// An event about files: `{"event":"file","told":"…",…}`.
+/// An event about files: `{"event":"file","kind":"…",…}`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FileEvent {
     /// The folder is open, for this push alone unless another one is at work there.
     Ready {

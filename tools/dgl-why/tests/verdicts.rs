@@ -480,8 +480,8 @@ fn what_dgl_spawn_noted_is_weighed() {
     });
     let verdict = of(&format!("{echo}{}\n", raised.join("\n")));
     assert_eq!(account(&verdict.cause), Some((2, Some((Role::Trainer, 2)))));
-    let text_begin = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the connections \
-                of others, of which one failed first: trainer 1";
+    let text_begin = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the \
+                      connections of others, of which one failed first: trainer 1";
     assert!(
         verdict.cause.text.starts_with(text_begin),
         "{}",

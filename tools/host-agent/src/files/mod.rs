@@ -2,9 +2,10 @@
 //! lasts until its stdin ends.
 //!
 //! The first request decides which; every further request is answered in its order, and none waits
-//! for another. A conversation may move to a direct connection (`listener`), further ones come beside
-//! it, and other hosts hand files on over theirs (`forward`). A sign of life is sent now and then
-//! whatever else is done, and if the tool sends nothing for a minute it is taken for gone.
+//! for another. A conversation may move to a direct connection (`direct_listener`), further ones
+//! come beside it, and other hosts hand files on over theirs (`forward`). A sign of life is sent
+//! now and then whatever else is done, and if the tool sends nothing for a minute it is taken for
+//! gone.
 
 mod begin;
 mod direct_listener;
