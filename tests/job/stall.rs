@@ -58,7 +58,8 @@ def all_reduce():
     while not os.path.exists('go'):
         time.sleep(0.5)
 all_reduce()
-print('goes on')
+print('goes on', flush=True)
+time.sleep(1) # so that the line is seen before the end
 ";
 const ELSEWHERE: &str = "
 import os, time
