@@ -18,12 +18,51 @@ const CONSEQUENCES: [&str; 6] = [
     "Socket Timeout",
 ];
 
+/// Messages of torch, NCCL, gloo and Python that name what to do; dgl-tools-trouble(7) says more.
+const KNOWN: [(&str, &str); 8] = [
+    (
+        "Duplicate GPU detected",
+        "give each process a GPU of its own: dgl-env --trainer-env \
+         'CUDA_VISIBLE_DEVICES={local_rank}'",
+    ),
+    (
+        "Watchdog caught collective operation timeout",
+        "a rank did not take part: start it again, and ask dgl-stacks --job NAME while it waits",
+    ),
+    (
+        "No module named",
+        "name the environment on the hosts: host-probe --conda NAME or --venv DIR",
+    ),
+    (
+        "out of memory",
+        "make batches or the model smaller, or take hosts with more: host-probe --min gpu=SIZE",
+    ),
+    (
+        "Address already in use",
+        "end what has the port: dgl-reap --list shows jobs; or let host-probe --port auto choose",
+    ),
+    (
+        "connectFullMesh failed",
+        "look for a firewall between the hosts, or a rank that had already ended",
+    ),
+    (
+        "net_type can only be 'tensorpipe'",
+        "pass net_type=\"tensorpipe\" to dgl.distributed.initialize",
+    ),
+    (
+        "Too many open files",
+        "raise the hard limit on open files for logins to that host",
+    ),
+];
+
 /// Why a run ended, or what it waits for.
 pub fn verdict(job: &Job) -> Verdict {
-    let (outcome, cause) = match &job.summary {
+    let (outcome, mut cause) = match &job.summary {
         Some(summary) => ended(job, summary),
         None => unfinished(job),
     };
+    let known = KNOWN.iter().find(|(words, _)| cause.text.contains(words));
+    cause.fix = cause.fix.or(known.map(|(_, fix)| *fix));
     let mut others = beside(job, &cause);
     others.extend(skew::findings(job));
     others.retain(|other| other.text != cause.text);

@@ -458,6 +458,35 @@ fn stacks_stalls_and_samples_tell_more() {
     );
 }
 
+#[test]
+fn messages_that_users_look_up_come_with_what_to_do() {
+    let table = [
+        (
+            "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 30",
+            "CUDA_VISIBLE_DEVICES={local_rank}",
+        ),
+        (
+            "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)",
+            "dgl-stacks",
+        ),
+        ("No module named 'dgl'", "host-probe --conda NAME"),
+        (
+            "CUDA out of memory. Tried to allocate 2.00 GiB",
+            "--min gpu",
+        ),
+        ("[Errno 98] Address already in use", "dgl-reap --list"),
+    ];
+    for (message, fix) in table {
+        let text = recording("trainer-raises")
+            .replace("rank 1 fails in epoch 1, as it was told to", message);
+        let cause = of(&text).cause;
+        assert!(cause.text.contains(message), "{}", cause.text);
+        let known = cause.fix.is_some_and(|found| found.contains(fix));
+        assert!(known, "{message}: {:?}", cause.fix);
+    }
+    assert_eq!(of(&recording("trainer-raises")).cause.fix, None);
+}
+
 #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
 /// A failure that is only the echo of another, tries, and ends without a failure.
 #[test]
