@@ -244,8 +244,8 @@ fn the_exchange_of_keys_is_the_users_choice() {
     }
 }
 
-/// What is configured about exchanges of keys for one host, in a file of its own, is kept for that
-/// host, and the others get the quick one.
+/// ssh is asked only once for all hosts where it reads nothing about exchanges of keys, and for
+/// each of them where it does, be that for another host and in a file of its own.
 #[test]
 fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
     let folder = scratch();
@@ -262,6 +262,11 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
             PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
         assert_eq!(sh(&folder, script).status, 74);
         let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let asked = log.lines().filter(|line| line.starts_with("-G")).count();
+        assert!(
+            if alone { asked >= 3 } else { asked == 1 },
+            "{config}: {log}"
+        );
         let chosen = |host: &str| {
             let login = log
                 .lines()
@@ -275,16 +280,52 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
     }
 }
 
+/// Copies log in on a socket of their own: not where anything is configured about connecting, be
+/// that for another host, nor where ssh cannot run it, nor to so many hosts that it does not help.
+#[test]
+fn how_ssh_connects_is_the_users_choice() {
+    let folder = scratch();
+    put_idle_ssh(&folder);
+    let many = 4 * std::thread::available_parallelism().unwrap().get();
+    let nowhere = "Host 10.99.9.9\n  ProxyJump 10.99.9.1\n";
+    let conditional = "Match host 10.99.9.1 exec false\n  bindAddress=10.9.9.9\n";
+    for (config, hosts, shell, own) in [
+        ("Host *\n  # ProxyCommand nc\n  User ann\n", 1, "sh", true),
+        (nowhere, 1, "sh", false),
+        (conditional, 1, "sh", false),
+        ("ProxyCommand none\n", 1, "sh", false),
+        ("Include conf.d/%h\n", 1, "sh", false),
+        ("", 1, "nologin", false),
+        ("", many, "sh", true),
+        ("", many + 1, "sh", false),
+    ] {
+        std::fs::write(folder.join("config"), config).unwrap();
+        let _ = std::fs::remove_file(folder.join("log"));
+        let script = format!(
+            "export SSH=$(command -v ssh) LOG=$PWD/log SHELL=/bin/{shell} PATH=$PWD/bin:$PATH
+            for n in $(seq {hosts}); do echo 10.99.$((n / 200)).$((n % 200 + 1)); done >ip.txt
+            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
+            DGL_TOOLS_SSH_CONFIG=config part-push --dry-run --connect-timeout 7s <plan.jsonl"
+        );
+        assert_eq!(sh(&folder, &script).status, 74);
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        let ours = "/part-push --ssh-socket %h %p 7 -o ProxyUseFdpass=yes ";
+        assert_eq!(log.contains(ours), own, "{config} {hosts} {shell}: {log}");
+    }
+}
+
+/// With a socket of ours and with ssh's own, in the same words.
 #[test]
 fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
     let folder = scratch();
     let cluster = Cluster::up(2);
-    let run = |host: &str, port: u16| {
+    let run = |config: &str, host: &str, port: u16| {
+        std::fs::write(folder.join("config"), config).unwrap();
         let script = format!(
             "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
             ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
                 'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
-            DGL_TOOLS_SSH_PORT={port} part-push --connect-timeout 6s \
+            DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_SSH_PORT={port} part-push --connect-timeout 6s \
                 <plan.jsonl >pushed.jsonl"
         );
         cluster.sh(&folder, &script)
@@ -308,9 +349,15 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
             "ssh: Could not resolve hostname no.such.invalid: ",
         ),
     ] {
-        let ran = run(host, port);
-        assert_eq!(ran.status == 0, why.is_empty(), "{}", ran.err);
-        ran.err_has(why);
+        let [ours, sshs] = ["", "TCPKeepAlive yes\n"].map(|config| run(config, host, port));
+        let words = |err: &str| -> Vec<String> {
+            let lines = err.lines().filter(|line| line.contains("ssh: "));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(ours.status, sshs.status, "{}{}", ours.err, sshs.err);
+        assert_eq!(ours.status == 0, why.is_empty(), "{}", ours.err);
+        assert_eq!(words(&ours.err), words(&sshs.err));
+        assert!(ours.err.contains(why), "{}", ours.err);
     }
 }
 

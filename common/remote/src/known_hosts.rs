@@ -2,7 +2,7 @@
 //! hashed wildcards nor all forms of `[host]:port`, nor @revoked.
 
 use super::fault::{HostFault, UnknownKey};
-use super::ssh_config::SshConfig;
+use super::ssh_config::Settings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::fcntl::{Flock, FlockArg};
@@ -22,7 +22,7 @@ pub(crate) struct Known {
 
 /// The name under which known_hosts has a host. A HostKeyAlias stands there unchanged, whatever the
 /// port.
-pub(crate) fn name(settings: &SshConfig) -> String {
+pub(crate) fn name(settings: &Settings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
         (Some(alias), _) => alias.to_lowercase(),
@@ -32,7 +32,7 @@ pub(crate) fn name(settings: &SshConfig) -> String {
 }
 
 /// All entries of known_hosts about a host.
-pub(crate) fn known_keys(settings: &SshConfig) -> Result<Vec<Known>, HostFault> {
+pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
     let mut known = Vec::new();
     for file in settings.known_hosts.iter().filter(|file| file.exists()) {
         let mut keygen = Command::new("ssh-keygen");
@@ -70,7 +70,7 @@ fn parse(line: &str) -> Option<Known> {
 }
 
 /// Checks a host's key against known_hosts. `Ok(false)` means that nothing is known.
-pub(crate) fn check(settings: &SshConfig, known: &[Known], blob: &[u8]) -> Result<bool, HostFault> {
+pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
     let same = |line: &&Known| line.key == key;
     if known
@@ -109,7 +109,7 @@ pub(crate) fn check(settings: &SshConfig, known: &[Known], blob: &[u8]) -> Resul
 }
 
 /// A key in the form that people compare.
-pub(crate) fn unknown(settings: &SshConfig, blob: &[u8], fingerprint: String) -> UnknownKey {
+pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
         kind: kind_of(blob).unwrap_or_else(|| "?".to_owned()),
@@ -119,7 +119,7 @@ pub(crate) fn unknown(settings: &SshConfig, blob: &[u8], fingerprint: String) ->
 }
 
 /// The line of known_hosts for a key.
-fn line(settings: &SshConfig, blob: &[u8]) -> Option<String> {
+fn line(settings: &Settings, blob: &[u8]) -> Option<String> {
     let kind = kind_of(blob)?;
     Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
 }
@@ -135,7 +135,7 @@ fn kind_of(blob: &[u8]) -> Option<String> {
 const BY_HAND: &str = "write its key into a known_hosts file by hand";
 
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
-pub(crate) fn remember(settings: &SshConfig, blob: &[u8]) -> Result<(), HostFault> {
+pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
     let file = settings.new_keys.as_ref().ok_or_else(|| {
         HostFault::new("there is no known_hosts file to write its key to").fix(BY_HAND)
     })?;
@@ -161,7 +161,7 @@ pub(crate) fn remember(settings: &SshConfig, blob: &[u8]) -> Result<(), HostFaul
 
 /// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 appends it to a last
 /// line without an end.
-pub(crate) fn end_last_line(settings: &SshConfig) {
+pub(crate) fn end_last_line(settings: &Settings) {
     let file = settings
         .new_keys
         .as_ref()
@@ -230,19 +230,19 @@ mod tests {
 
     #[test]
     fn keys_are_compared() {
-        let settings = SshConfig {
+        let settings = Settings {
             hostname: "N1".into(),
             port: 2222,
-            ..SshConfig::default()
+            ..Settings::default()
         };
         let line = |marker: &str, key: &[u8]| {
             parse(&format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key))).unwrap()
         };
         assert_eq!(name(&settings), "[n1]:2222");
         assert_eq!(
-            name(&SshConfig {
+            name(&Settings {
                 host_key_alias: Some("node".into()),
-                ..SshConfig::default()
+                ..Settings::default()
             }),
             "node"
         );

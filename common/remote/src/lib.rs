@@ -32,6 +32,8 @@ mod reasons;
 mod session;
 mod ssh2;
 mod ssh_config;
+pub mod ssh_socket;
+mod ssh_tuning;
 mod template;
 mod token;
 mod transport;

@@ -83,12 +83,10 @@ pub(crate) fn ssh(
             options.connect_timeout.as_secs().max(1)
         ),
     ]);
-    let config = super::ssh_config::ask(options, host)?;
     ssh.args(match options.host_key {
         HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
         HostKey::AcceptNew => {
-            let settings = super::ssh_config::parse(&config, options.identity.as_deref());
-            super::known_hosts::end_last_line(&settings);
+            super::known_hosts::end_last_line(&super::ssh_config::settings(options, host)?);
             ["-o", "StrictHostKeyChecking=accept-new"]
         }
     });
@@ -103,8 +101,14 @@ pub(crate) fn ssh(
             "-o",
             "Compression=no",
         ]);
-        if let Some(first) = super::ssh_config::quick_exchange(&config) {
+        if let Some(first) = super::ssh_tuning::quick_exchange(options, host) {
             ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);
+        }
+        if super::ssh_tuning::may_connect(options, host)
+            && let Some(command) = super::ssh_socket::command(host, options.connect_timeout)
+        {
+            ssh.args(["-o", &format!("ProxyCommand={command}")]);
+            ssh.args(["-o", "ProxyUseFdpass=yes"]);
         }
     }
     for option in super::ssh_config::ssh_options(options) {

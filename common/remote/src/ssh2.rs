@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, Stream};
 use super::options::{HostKey, Options, STOP_CHECKED};
-use super::ssh_config::{SshConfig, ask_settings};
+use super::ssh_config::{Settings, settings};
 use super::{HostFault, known_hosts, reasons};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -38,7 +38,7 @@ pub(crate) fn open(
     host: &Host,
     boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
-    let settings = ask_settings(options, host)?;
+    let settings = settings(options, host)?;
     if let Some(what) = &settings.beyond_us {
         return Err(HostFault::new(format!(
             "ssh_config has {what} for it, which libssh2 cannot do"
@@ -78,7 +78,7 @@ pub(crate) fn open(
 
 /// The key of a host that OpenSSH's program refused without showing it.
 pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
-    let settings = ask_settings(options, host)
+    let settings = settings(options, host)
         .ok()
         .filter(|settings| settings.beyond_us.is_none())?;
     let known = known_hosts::known_keys(&settings).ok()?;
@@ -91,7 +91,7 @@ pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
     }
 }
 
-fn unknown(settings: &SshConfig, blob: &[u8], fingerprint: String) -> HostFault {
+fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
     HostFault {
         unknown_key: Some(Box::new(known_hosts::unknown(settings, blob, fingerprint))),
         ..HostFault::new("its key is not in known_hosts")
@@ -100,7 +100,7 @@ fn unknown(settings: &SshConfig, blob: &[u8], fingerprint: String) -> HostFault 
 
 fn handshake(
     options: &Options,
-    settings: &SshConfig,
+    settings: &Settings,
     known: &[known_hosts::Known],
 ) -> Result<(Session, TcpStream), HostFault> {
     let location = format!("{}:{}", settings.hostname, settings.port);
@@ -227,7 +227,7 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 
 /// Tries the keys that an agent holds, then key files, as OpenSSH would. The key of
 /// `DGL_TOOLS_IDENTITY` or IdentitiesOnly is tried alone.
-fn log_in(session: &Session, settings: &SshConfig) -> Result<(), HostFault> {
+fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut tried = Vec::new();
     let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
         settings
@@ -282,7 +282,7 @@ fn log_in(session: &Session, settings: &SshConfig) -> Result<(), HostFault> {
 }
 
 /// The fault of a login for which no key was accepted.
-fn refused(settings: &SshConfig, tried: &[String]) -> HostFault {
+fn refused(settings: &Settings, tried: &[String]) -> HostFault {
     let tried = if tried.is_empty() {
         "there is no key to try".to_owned()
     } else {
@@ -298,7 +298,7 @@ fn refused(settings: &SshConfig, tried: &[String]) -> HostFault {
 }
 
 /// A login that was not answered in time: the host is busy; the key is not wrong.
-fn unanswered(settings: &SshConfig) -> HostFault {
+fn unanswered(settings: &Settings) -> HostFault {
     let fault = HostFault::new(format!(
         "the login as {} was not answered in time",
         settings.user

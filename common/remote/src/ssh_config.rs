@@ -1,5 +1,5 @@
 //! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them: libssh2
-//! reads no ssh_config, and a key exchange is chosen for ssh only where nobody has configured one.
+//! reads no ssh_config.
 
 use super::fault::HostFault;
 use super::options::Options;
@@ -7,11 +7,10 @@ use record::Host;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 /// The settings for one host.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct SshConfig {
+pub(crate) struct Settings {
     pub hostname: String,
     pub port: u16,
     pub user: String,
@@ -49,74 +48,64 @@ pub fn ssh_options(options: &Options) -> Vec<OsString> {
     words
 }
 
-/// What `ssh -G` prints for one host.
-pub(crate) fn ask(options: &Options, host: &Host) -> Result<String, HostFault> {
-    let mut words = ssh_options(options);
-    words.extend(["--".into(), host.target().into()]);
-    print_config(&words)
-}
-
-fn print_config(words: &[OsString]) -> Result<String, HostFault> {
+/// The command `ssh -G` for one host, with more options of ssh.
+pub(crate) fn asked(more: &[&str], options: &Options, host: &Host) -> Command {
     let mut ssh = Command::new("ssh");
-    ssh.arg("-G").args(words).stdin(Stdio::null());
-    let output = ssh.output().map_err(|error| {
-        HostFault::new(format!("ssh: {error}"))
-            .fix("install OpenSSH's client, or choose another way with --connect")
-    })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let problem = format!("ssh -G: {}", stderr.trim().replace('\n', "; "));
-    Err(HostFault::new(problem)
-        .fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names"))
+    ssh.arg("-G")
+        .args(more)
+        .args(ssh_options(options))
+        .arg("--")
+        .arg(host.target())
+        .stdin(Stdio::null());
+    ssh
 }
 
-/// The settings that ssh would use for a host.
-pub(crate) fn ask_settings(options: &Options, host: &Host) -> Result<SshConfig, HostFault> {
-    let text = ask(options, host)?;
-    Ok(parse(&text, options.identity.as_deref()))
-}
-
-/// The key exchange to ask for first, if neither the user nor the administrator has chosen one: ssh
-/// 9.0 to 9.9 would take sntrup761, which costs 90 ms of a processor at both ends. `config` is what
-/// `ssh -G` prints for the host.
-pub(crate) fn quick_exchange(config: &str) -> Option<&'static str> {
-    static DEFAULT: OnceLock<Option<String>> = OnceLock::new();
-    let chosen = exchanges(config)?;
-    let quick = quicker_than(chosen)?;
-    let default = DEFAULT.get_or_init(|| {
-        let config = print_config(&["-F", "none", "--", "any"].map(OsString::from)).ok()?;
-        exchanges(&config).map(str::to_owned)
-    });
-    (default.as_deref() == Some(chosen)).then_some(quick)
-}
-
-/// The value of KexAlgorithms in the output of `ssh -G`.
-fn exchanges(config: &str) -> Option<&str> {
-    let mut lines = config.lines();
-    lines.find_map(|line| line.strip_prefix("kexalgorithms "))
-}
-
-/// A key exchange that is as safe and quicker: mlkem768 if this ssh knows it (9.9 and later),
-/// otherwise what ssh took before 9.0 and libssh2 takes.
-fn quicker_than(exchanges: &str) -> Option<&'static str> {
-    let quick = ["mlkem768x25519-sha256", "curve25519-sha256"];
-    let known = |name: &&str| exchanges.split(',').any(|other| other == *name);
-    exchanges
-        .starts_with("sntrup761")
-        .then(|| quick.into_iter().find(known))?
-}
-
-/// Reads what `ssh -G` printed; `given` is the key of the command line.
-pub(crate) fn parse(text: &str, given: Option<&Path>) -> SshConfig {
+/// Asks `ssh -G`. Without that program there is no configuration to follow, and ssh's defaults are
+/// used.
+pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
+    let mut ssh = asked(&[], options, host);
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
-    parse_at(text, &home, given)
+    match ssh.output() {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            Ok(parse(&text, &home, options.identity.as_deref()))
+        }
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr)
+                .trim()
+                .replace('\n', "; ");
+            Err(HostFault::new(format!("ssh -G: {said}"))
+                .fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names"))
+        }
+        Err(_) => {
+            let user = options
+                .ssh_username
+                .clone()
+                .or_else(|| std::env::var("USER").ok())
+                .unwrap_or_default();
+            let ssh = home.join(".ssh");
+            let keys = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| ssh.join(name));
+            Ok(Settings {
+                hostname: host.target(),
+                port: options.ssh_port.unwrap_or(22),
+                user,
+                identities: options
+                    .identity
+                    .clone()
+                    .map_or(keys.to_vec(), |key| vec![key]),
+                identities_only: options.identity.is_some(),
+                known_hosts: vec![ssh.join("known_hosts"), "/etc/ssh/ssh_known_hosts".into()],
+                new_keys: Some(ssh.join("known_hosts")),
+                ..Settings::default()
+            })
+        }
+    }
 }
 
-fn parse_at(text: &str, home: &Path, given: Option<&Path>) -> SshConfig {
+/// Reads what `ssh -G` printed; `given` is the key of the command line.
+fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
     let path = |value: &str| match value.strip_prefix("~/") {
         Some(below) => home.join(below),
         None => PathBuf::from(value),
@@ -126,9 +115,9 @@ fn parse_at(text: &str, home: &Path, given: Option<&Path>) -> SshConfig {
         let files = value.split(' ').filter(|file| !is_none(file));
         files.map(path).collect()
     };
-    let mut settings = SshConfig {
+    let mut settings = Settings {
         port: 22,
-        ..SshConfig::default()
+        ..Settings::default()
     };
     let (mut everybodys, mut keys): (Vec<PathBuf>, Vec<&str>) = Default::default();
     for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
@@ -170,7 +159,7 @@ fn parse_at(text: &str, home: &Path, given: Option<&Path>) -> SshConfig {
 
 /// The value of IdentityFile with its tokens and variables, which `ssh -G` leaves as they are
 /// (ssh_config(5), TOKENS and ENVIRONMENT VARIABLES); `None` if one of them is not known here.
-fn expanded(value: &str, settings: &SshConfig, home: &Path) -> Option<String> {
+fn expanded(value: &str, settings: &Settings, home: &Path) -> Option<String> {
     let mut text = String::new();
     let mut rest = value;
     while let Some(at) = rest.find(['%', '$']) {
@@ -192,7 +181,7 @@ fn expanded(value: &str, settings: &SshConfig, home: &Path) -> Option<String> {
     Some(text + rest)
 }
 
-fn of_token(token: char, settings: &SshConfig, home: &Path) -> Option<String> {
+fn of_token(token: char, settings: &Settings, home: &Path) -> Option<String> {
     match token {
         '%' => Some("%".to_owned()),
         'd' => home.to_str().map(str::to_owned),
@@ -215,40 +204,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slow_exchange_of_keys_is_put_behind_a_quick_one() {
-        let table = [
-            ("curve25519-sha256,ecdh-sha2-nistp256", None), // to 8.9
-            (
-                "sntrup761x25519-sha512@openssh.com,curve25519-sha256,ecdh-sha2-nistp256",
-                Some("curve25519-sha256"),
-            ),
-            (
-                "sntrup761x25519-sha512,mlkem768x25519-sha256,curve25519-sha256",
-                Some("mlkem768x25519-sha256"),
-            ), // 9.9
-            (
-                "mlkem768x25519-sha256,sntrup761x25519-sha512,curve25519-sha256",
-                None,
-            ), // 10.0
-            ("sntrup761x25519-sha512,ecdh-sha2-nistp256", None),
-        ];
-        for (exchanges, expected) in table {
-            assert_eq!(quicker_than(exchanges), expected, "{exchanges}");
-        }
-        let config = "host n1\ngssapikexalgorithms a\nkexalgorithms b,c\n";
-        assert_eq!(exchanges(config), Some("b,c"));
-    }
-
-    #[test]
     fn what_ssh_prints_is_understood() {
         let text = "host n1\nuser ann\nhostname 10.0.0.1\nport 2222\nidentitiesonly \
             yes\nidentityfile ~/.ssh/a\nidentityfile /k/b\nglobalknownhostsfile /etc/known\n\
                     userknownhostsfile ~/.ssh/known_hosts /k/known\nproxyjump none\nhostkeyalias \
                     node\n";
-        let settings = parse_at(text, std::path::Path::new("/home/ann"), None);
+        let settings = parse(text, std::path::Path::new("/home/ann"), None);
         assert_eq!(
             settings,
-            SshConfig {
+            Settings {
                 hostname: "10.0.0.1".into(),
                 port: 2222,
                 user: "ann".into(),
@@ -272,14 +236,14 @@ mod tests {
             "knownhostscommand /bin/k %H",
         ] {
             assert_eq!(
-                parse_at(&format!("{line}\n"), std::path::Path::new("/"), None)
+                parse(&format!("{line}\n"), std::path::Path::new("/"), None)
                     .beyond_us
                     .as_deref(),
                 Some(line)
             );
         }
         assert_eq!(
-            parse_at(
+            parse(
                 "knownhostscommand none\nrevokedhostkeys none\n",
                 std::path::Path::new("/"),
                 None
@@ -293,13 +257,13 @@ mod tests {
     fn none_is_no_file() {
         let text = "identityfile none\nuserknownhostsfile none\nglobalknownhostsfile /etc/known \
             None\ncertificatefile none\n";
-        let settings = parse_at(text, Path::new("/home/ann"), None);
+        let settings = parse(text, Path::new("/home/ann"), None);
         assert_eq!(
             settings,
-            SshConfig {
+            Settings {
                 port: 22,
                 known_hosts: vec!["/etc/known".into()],
-                ..SshConfig::default()
+                ..Settings::default()
             }
         );
     }
@@ -328,7 +292,7 @@ mod tests {
         for (key, expected) in table {
             // the name of the host may stand behind the key
             let text = format!("user bob\nidentityfile {key}\nhostname 10.0.0.1\n");
-            let settings = parse_at(&text, Path::new("/home/ann"), None);
+            let settings = parse(&text, Path::new("/home/ann"), None);
             let files: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
             assert_eq!(settings.identities, files, "{key}");
             let beyond = expected.is_none().then(|| format!("identityfile {key}"));
@@ -336,7 +300,7 @@ mod tests {
         }
         // the given key names a file as it is
         let given = Path::new("keys/50%");
-        let settings = parse_at("identityfile keys/50%\n", Path::new("/"), Some(given));
+        let settings = parse("identityfile keys/50%\n", Path::new("/"), Some(given));
         assert_eq!(settings.identities, [given]);
         assert_eq!(settings.beyond_us, None);
     }

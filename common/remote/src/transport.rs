@@ -2,6 +2,7 @@
 
 use super::channel::{COPIED, Channel, Stream, Unsent};
 use super::reasons;
+use super::ssh_socket;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -357,7 +358,7 @@ pub(crate) fn last_words(stderr: &[u8]) -> String {
     let mut lines: Vec<&str> = text
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty())
+        .filter(|line| !line.is_empty() && !ssh_socket::is_echo(line))
         .map(reasons::of_shell)
         .collect();
     lines.dedup();
@@ -407,7 +408,11 @@ mod tests {
             ("", ""),
             ("a\n\n b \nb\nb\n", "a; b"),
             ("a\nb\nc\nd\n", "b; c; d"),
-            ("ssh: a\r\n", "ssh: a"),
+            (
+                "ssh: a\r\nmm_receive_fd: recvmsg: expected received 1 got 0\r\n\
+                 proxy dialer did not pass back a connection\r\n",
+                "ssh: a",
+            ),
             (
                 "Killed\nKilled\nKilled\n",
                 "a program there was killed: by somebody, or because memory ran out (see dmesg \
