@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
             stream.all::<Host>(),
             stream.one::<Graph>(),
             stream.all::<Pushed>(),
-            record::copied::check(&stream),
+            dgl_spawn::copied::check(&stream),
         );
         for file in stream.all::<FileCopy>().unwrap_or_default() {
             let _ = (file.source(), file.destination());

@@ -4,7 +4,7 @@
 //! carries the job out, and [`output`] shows it to people and programs.
 
 mod args;
-mod copied;
+pub mod copied;
 mod left;
 mod outcome;
 mod output;
