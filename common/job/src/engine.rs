@@ -186,16 +186,7 @@ mod tests {
     }
 
     fn exited(index: u32, status: ExitStatus) -> Event {
-        Event::Exited(Exited {
-            index,
-            status,
-            core: false,
-            cpu_s: 0.0,
-            max_rss_bytes: 0,
-            oom: false,
-            reaped: false,
-            job_reaped: false,
-        })
+        Event::Exited(Exited::new(index, status))
     }
 
     fn raised(index: u32, left_script: Option<bool>) -> Event {

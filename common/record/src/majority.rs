@@ -1,4 +1,4 @@
-//! What most hosts have, from which those that differ are told.
+//! What most hosts have, by which those that differ are found.
 
 use indexmap::IndexMap;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! Versions of Python and its packages, and hosts whose versions differ from those of the others.
 
+use crate::majority::most_frequent;
 use crate::{Facts, Host};
-use indexmap::IndexMap;
 
 /// The software whose version must be the same on all hosts, because their processes work together.
 /// A torch that was built for CUDA has that in its version: `2.2.1+cu121`.
@@ -16,21 +16,18 @@ const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
 pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<String>> {
     let mut odd = vec![Vec::new(); hosts.len()];
     for (name, version) in MUST_AGREE {
-        let mut counts: IndexMap<&str, (usize, &Host)> = IndexMap::new();
-        for (host, facts) in hosts {
-            if let Some(own) = version(facts) {
-                counts.entry(own).or_insert((0, host)).0 += 1;
-            }
-        }
-        // the first of equally frequent ones
-        let usual = counts.iter().rev().max_by_key(|(_, (count, _))| *count);
-        let Some((usual, (_, host))) = usual else {
+        let versions = hosts.iter().filter_map(|(_, facts)| version(facts));
+        let Some((usual, _)) = most_frequent(versions) else {
+            continue;
+        };
+        let has_it = |(_, facts): &&(&Host, &Facts)| version(facts) == Some(usual);
+        let Some((host, _)) = hosts.iter().find(has_it) else {
             continue;
         };
         let there = format!("where {} has {usual}", host.location());
         for ((_, facts), differences) in hosts.iter().zip(&mut odd) {
             match version(facts) {
-                Some(own) if own != *usual => differences.push(format!("{name} {own}, {there}")),
+                Some(own) if own != usual => differences.push(format!("{name} {own}, {there}")),
                 None if must_have => differences.push(format!("no {name}, {there}")),
                 _ => {}
             }

@@ -628,7 +628,7 @@ pub struct Hex<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> fmt::Display for Hex<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&record::hex::encode(&self.0))
     }
 }
 

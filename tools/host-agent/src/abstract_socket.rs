@@ -85,8 +85,5 @@ fn connect_until(name: &str, until: Instant) -> nix::Result<Option<OwnedFd>> {
 /// A public id that only who knows the token can make, for one purpose.
 pub fn id_of(purpose: &str, token: &str) -> String {
     let key = blake3::derive_key(purpose, token.as_bytes());
-    key.iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    record::hex::encode(&key[..16])
 }
