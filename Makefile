@@ -29,7 +29,7 @@ check: need-check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
-	shellcheck -s sh common/remote/src/*.sh tests/need.sh packaging/agent.sh site/build.sh
+	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/agent.sh site/build.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/py-spy.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run

@@ -332,7 +332,8 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
 }
 
 /// A job on this machine that is to be left: one server that says that it began and never listens.
-/// `--connect 'sh ./connect'` reaches its host; what that writes comes `delay_s` later.
+/// `--connect 'sh ./connect'` reaches its host; what that writes once the server has begun comes
+/// `delay_s` later.
 fn deaf_job(folder: &Path, delay_s: &str) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
@@ -346,7 +347,9 @@ fn deaf_job(folder: &Path, delay_s: &str) {
         "echo $$ >connect.pid
         [ {delay_s} = 0 ] && exec \"$@\"
         \"$@\" | python3 -uc 'import os, time
-while piece := os.read(0, 1 << 16): time.sleep({delay_s}); os.write(1, piece)'"
+while piece := os.read(0, 1 << 16):
+    if os.path.exists(\"began\"): time.sleep({delay_s})
+    os.write(1, piece)'"
     );
     std::fs::write(folder.join("connect"), connect).unwrap();
     std::fs::create_dir_all(folder.join("home")).unwrap();
