@@ -613,3 +613,230 @@ fn an_empty_folder_arrives() {
         got.err
     );
 }
+
+/// A folder as GLT writes it, with `parts` parts by this name, and records of two hosts.
+fn of_glt(name: &str, parts: u32) -> PathBuf {
+    let folder = scratch();
+    let script = format!(
+        "printf '10.0.0.1\\n10.0.0.2\\n' | ipconf-check >hosts; mkdir -p out/node_pb; echo m \
+         >out/META; echo n >out/node_pb/a.pt; for k in $(seq 0 {}); do mkdir -p out/{name}$k/graph \
+         out/ranks; echo $k >out/{name}$k/graph/ids.pt; echo $k >out/ranks/rank=$k.parquet; done",
+        parts - 1
+    );
+    assert_eq!(sh(&folder, &script).status, 0);
+    folder
+}
+
+const OF_ALL: [&str; 3] = [
+    "- /ws/ip_config.txt",
+    "- /ws/out/META",
+    "- /ws/out/node_pb/a.pt",
+];
+
+#[test]
+fn partitions_without_a_format() {
+    let rest = |own: &[&str]| -> Vec<String> {
+        let all = OF_ALL.iter().chain(own);
+        all.map(|file| (*file).to_owned()).collect()
+    };
+    for name in ["part", "part_"] {
+        let folder = of_glt(name, 2);
+        let parts = [0, 1].map(|k| format!("{k} /ws/out/{name}{k}/graph/ids.pt"));
+        let ranks = "--per-host 'ranks/rank={host}.parquet'";
+        assert_eq!(
+            files(&folder, &format!("--partitions out {ranks}")),
+            rest(&[
+                &parts[0],
+                &parts[1],
+                "0 /ws/out/ranks/rank=0.parquet",
+                "1 /ws/out/ranks/rank=1.parquet"
+            ])
+        );
+        let kinds = "jq -r 'select(.kind) | .kind' plan.jsonl | sort | uniq -c | tr -s ' '; \
+            grep -c '\"type\":\"workspace\"' plan.jsonl";
+        sh(&folder, kinds).gives(0, " 1 ip_config\n 2 map\n 4 partition\n1\n");
+    }
+    let folder = of_glt("part", 4);
+    let two_each = files(
+        &folder,
+        "--partitions out --parts-per-host 2 --exclude ranks",
+    );
+    assert_eq!(
+        two_each,
+        rest(&[
+            "0 /ws/out/part0/graph/ids.pt",
+            "0 /ws/out/part1/graph/ids.pt",
+            "1 /ws/out/part2/graph/ids.pt",
+            "1 /ws/out/part3/graph/ids.pt"
+        ])
+    );
+    // what the folder has is not copied to all once more as scripts; `.` has the folder's own name
+    let again = format!(
+        "cd out && {} | jq -r 'select(.host==null) | .dst // empty'",
+        part_map("--partitions . --parts-per-host 2 --script-folder ../out --exclude ranks")
+            .replace("<hosts", "<../hosts")
+    );
+    let of_all: Vec<String> = OF_ALL
+        .iter()
+        .map(|file| file[2..].to_owned() + "\n")
+        .collect();
+    sh(&folder, &again).gives(0, &of_all.concat());
+    // a workspace that all share has them already
+    let here = folder.to_str().unwrap();
+    assert_eq!(
+        files(
+            &folder,
+            &format!("--partitions out --parts-per-host 2 --parts shared --workspace '{here}'")
+        ),
+        [format!("0 {here}/ip_config.txt")]
+    );
+}
+
+#[test]
+fn parts_of_any_format_that_their_hosts_have() {
+    let folder = of_glt("part_", 2);
+    let remote = "--partitions out --parts remote --rel-data-path d";
+    assert_eq!(
+        files(&folder, &format!("{remote} --exclude ranks")),
+        [
+            "- /ws/ip_config.txt",
+            "- /ws/d/META",
+            "- /ws/d/node_pb/a.pt",
+            "0 /ws/d/part_0/graph/ids.pt",
+            "1 /ws/d/part_1/graph/ids.pt"
+        ]
+    );
+    sh(
+        &folder,
+        "jq -c 'select(.kind==\"partition\") | [.src, .bytes]' plan.jsonl | sort -u",
+    )
+    .gives(0, "[null,0]\n");
+    // without any of them here, a host must have something of this name
+    let ws = folder.join("ws");
+    let push = format!(
+        "echo 127.0.0.1 | ipconf-check | part-map --partitions part --parts remote --per-host \
+         '{{host}}.pt' --workspace '{0}' | part-push --connect local >pushed; echo $?; \
+         mkdir -p '{0}/part/part0'; echo x >'{0}/part/0.pt'; echo 127.0.0.1 | ipconf-check | \
+         part-map --partitions part --parts remote --per-host '{{host}}.pt' --workspace '{0}' | \
+         part-push --connect local >pushed; echo $?",
+        ws.display()
+    );
+    let pushed = sh(&folder, &push);
+    assert_eq!(pushed.out, "1\n0\n", "{}", pushed.err);
+    for name in [
+        "part/part0: it should be there",
+        "part/0.pt: it should be there",
+    ] {
+        assert!(pushed.err.contains(name), "{}", pushed.err);
+    }
+}
+
+#[test]
+fn parts_that_do_not_match_the_hosts() {
+    let folder = of_glt("part", 4);
+    let out = "--partitions out";
+    refused(
+        &folder,
+        out,
+        65,
+        &[
+            "out: surplus: part2, part3; 2 hosts need 2",
+            "say --parts-per-host 2, or list 4 hosts",
+        ],
+    );
+    refused(
+        &folder,
+        &format!("{out} --parts-per-host 3"),
+        65,
+        &["missing: part4, part5; 2 hosts with 3 each need 6"],
+    );
+    assert_eq!(sh(&folder, "mkdir out/part_0; rm -r out/part1").status, 0);
+    refused(
+        &folder,
+        &format!("{out} --per-host 'ranks/rank={{host}}.parquet' --per-host 'r{{host}}'"),
+        65,
+        &[
+            "out: missing: part1;",
+            "out: surplus: part2, part3;",
+            "part0 to part1 must be there",
+            "part0 and part_0 have the same number",
+            "surplus: ranks/rank=2.parquet, ranks/rank=3.parquet",
+            "r{host}: has nothing for any host: there is no r0",
+        ],
+    );
+    refused(
+        &folder,
+        "--per-host '/out/{host}' --per-host '../{host}' --per-host part0",
+        2,
+        &[
+            "/out/{host} leaves the folder",
+            "../{host} leaves the folder",
+            "part0 has no {host} in it",
+        ],
+    );
+    refused(&folder, "--partitions out/META", 2, &["is not a folder"]);
+    refused(&folder, "--partitions ou", 74, &["did you mean out"]);
+    refused(&folder, "--partitions out --part-config out/g.json", 2, &[]);
+}
+
+#[test]
+fn files_of_each_host_alone_and_beside_a_config() {
+    let folder = of_glt("part", 2);
+    let ranks = "--per-host './out//ranks/rank={host}.parquet' --per-host 'out/part{host}/'";
+    assert_eq!(
+        files(&folder, ranks),
+        [
+            "- /ws/ip_config.txt",
+            "0 /ws/out/ranks/rank=0.parquet",
+            "1 /ws/out/ranks/rank=1.parquet",
+            "0 /ws/out/part0/graph/ids.pt",
+            "1 /ws/out/part1/graph/ids.pt"
+        ]
+    );
+    partition(&folder, 2);
+    let beside = files(
+        &folder,
+        "--part-config out/g.json --per-host 'ranks/rank={host}.parquet'",
+    );
+    assert!(beside.len() == 10, "{beside:?}");
+    assert_eq!(beside[9], "1 /ws/data/ranks/rank=1.parquet");
+}
+
+#[test]
+fn several_parts_of_dgl_for_each_host() {
+    let folder = of_glt("part", 2);
+    partition(&folder, 4);
+    refused(
+        &folder,
+        "--part-config out/g.json",
+        65,
+        &["4 partitions for 2 hosts", "say --parts-per-host 2"],
+    );
+    refused(
+        &folder,
+        "--part-config out/g.json --parts-per-host 3",
+        65,
+        &["4 partitions for 2 hosts; with 3 on each they must be 6"],
+    );
+    for parts in ["local", "remote"] {
+        let flags = format!("--part-config out/g.json --parts-per-host 2 --parts {parts}");
+        let graphs = files(&folder, &flags).into_iter();
+        let graphs: Vec<String> = graphs.filter(|file| file.contains("graph.dgl")).collect();
+        let expected = [(0, 0), (0, 1), (1, 2), (1, 3)];
+        let expected = expected.map(|(host, part)| format!("{host} /ws/data/part{part}/graph.dgl"));
+        assert_eq!(graphs, expected);
+    }
+    // DGL's own jobs refuse them; workers know what they read
+    let env = |flags: &str| {
+        sh(
+            &folder,
+            &format!("dgl-env {flags} -- python3 x.py <plan.jsonl"),
+        )
+    };
+    let servers = env("--num-trainers 1");
+    assert_eq!(servers.status, 65);
+    let problem = "4 partitions for 2 hosts; DGL needs as many hosts as partitions";
+    assert!(servers.err.contains(problem), "{}", servers.err);
+    let workers = env("--role worker");
+    assert_eq!(workers.status, 0, "{}", workers.err);
+}

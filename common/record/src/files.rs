@@ -18,7 +18,7 @@ pub const RESERVED: &str = ".part-push.";
 pub struct Graph {
     /// The name of the graph in the partition config.
     pub graph_name: String,
-    /// The number of partitions, which is also the number of hosts.
+    /// The number of partitions: that of the hosts, or for workers a multiple of it.
     pub num_parts: u32,
     /// The number of file records in the stream.
     pub files: u32,

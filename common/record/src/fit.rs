@@ -23,7 +23,7 @@ pub struct Fit {
     pub halo_edges: Option<u64>,
     /// The size of the partition's files in bytes.
     pub disk_bytes: u64,
-    /// Bytes that the partition takes in /dev/shm.
+    /// Bytes in /dev/shm. This and what follows counts all partitions of the host.
     pub shm_bytes: u64,
     /// The peak resident memory of the first graph server in bytes, /dev/shm included.
     pub server_bytes: u64,

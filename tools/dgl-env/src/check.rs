@@ -9,7 +9,7 @@ use cli::counts::PerHost;
 use record::error::Fault;
 use record::python::{Version, version};
 use record::term;
-use record::{Facts, Host, Role};
+use record::{Facts, Graph, Host, Role};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::ops::RangeBounds;
@@ -286,6 +286,15 @@ pub fn parts(parts: u64, num_hosts: usize, location: &str, fix: &str) -> Option<
     let problem =
         format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
     (parts != num_hosts as u64).then(|| Fault::data(location, problem).fix(fix))
+}
+
+/// The fault of a graph record with another number of partitions. Workers may read several on each
+/// host.
+pub fn parts_of_graph(args: &Args, graph: Option<&Graph>, num_hosts: usize) -> Option<Fault> {
+    let fix = "make the stream anew; part-map --parts-per-host is for --role worker";
+    let graph = graph.filter(|_| !args.plans(Role::Worker))?;
+    let parts_of_record = graph.num_parts.into();
+    parts(parts_of_record, num_hosts, "stdin: graph record", fix)
 }
 
 /// The fault of more trainers and samplers than DGL can count.

@@ -80,15 +80,10 @@ impl<'a> Plan<'a> {
         let mut report = Report(check::flags(args, &command, &env));
         report.0.extend(check::hosts(&hosts, num_servers));
         report.0.extend(check::software(args, &hosts, &command));
-        report.0.extend(stream.graph.as_ref().and_then(|graph| {
-            let fix = "make the stream anew, from ipconf-check on";
-            check::parts(
-                graph.num_parts.into(),
-                hosts.len(),
-                "stdin: graph record",
-                fix,
-            )
-        }));
+        let graph = stream.graph.as_ref();
+        report
+            .0
+            .extend(check::parts_of_graph(args, graph, hosts.len()));
         let paths = report.keep(JobPaths::new(args, &stream, &hosts));
 
         let option = match args.plans(Role::Worker) {

@@ -113,12 +113,14 @@ fn room(host: &Host) -> Result<Room, Fault> {
         })
 }
 
-/// The fit record of each partition.
+/// The fit record of each partition. A host has as many as any other; its processes need what all
+/// of them take.
 pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Report> {
-    if hosts.len() != parts.len() {
+    let per_host = parts.len() / hosts.len().max(1);
+    if per_host * hosts.len() != parts.len() || per_host == 0 {
         let problem = format!("{} hosts for {} partitions", hosts.len(), parts.len());
         return Err(Fault::data("stdin", problem)
-            .fix("each host serves one: name as many hosts, or partition the graph again")
+            .fix("each host serves as many: name other hosts, or partition the graph again")
             .report());
     }
     let mean = |what: fn(&Part) -> u64| {
@@ -129,16 +131,36 @@ pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Repor
     let mut report = Report::default();
     let of = u32::try_from(parts.len()).unwrap_or(u32::MAX);
     let mut fits = Vec::new();
-    for ((host, part), trainers) in hosts.iter().zip(parts).zip(&job.num_trainers) {
-        let fit = room(host).map(|room| Fit {
+    let of_hosts = parts.chunks(per_host);
+    for ((host, own), trainers) in hosts.iter().zip(of_hosts).zip(&job.num_trainers) {
+        let Some(room) = report.keep(room(host).map_err(Report::from)) else {
+            continue;
+        };
+        let data = own.iter().map(|part| data(job, host, part));
+        let data = data.fold(Data::default(), |all, one| Data {
+            shm_bytes: all.shm_bytes + one.shm_bytes,
+            peak_bytes: all.peak_bytes + one.peak_bytes,
+        });
+        fits.extend((fits.len() as u32..).zip(own).map(|(id, part)| Fit {
+            id,
             of,
             node_skew: skew(part.own[0], means[0]),
             edge_skew: skew(part.own[1], means[1]),
-            ..fit(job, host, part, u64::from(*trainers), &room)
-        });
-        fits.extend(report.keep(fit));
+            ..fit(job, host, part, &data, u64::from(*trainers), &room)
+        }));
     }
     report.check().map(|()| fits)
+}
+
+/// Each host with its fits, and the number of its trainers.
+fn by_host<'a>(
+    job: &'a Job,
+    hosts: &'a [Host],
+    fits: &'a [Fit],
+) -> impl Iterator<Item = (&'a Host, &'a [Fit], u64)> {
+    let of_hosts = fits.chunk_by(|one, next| one.host == next.host);
+    let each = hosts.iter().zip(of_hosts).zip(&job.num_trainers);
+    each.map(|((host, fits), trainers)| (host, fits, u64::from(*trainers)))
 }
 
 /// A part divided by the mean, to three decimals.
@@ -149,8 +171,7 @@ fn skew(count: u64, mean: f64) -> f64 {
     }
 }
 
-fn fit(job: &Job, host: &Host, part: &Part, trainers: u64, room: &Room) -> Fit {
-    let data = data(job, host, part);
+fn fit(job: &Job, host: &Host, part: &Part, data: &Data, trainers: u64, room: &Room) -> Fit {
     let shm_bytes = data.shm_bytes + job.shm_extra_bytes;
     let process = job.process(host);
     let bare_bytes = job.bare_bytes(host, trainers);
@@ -161,7 +182,6 @@ fn fit(job: &Job, host: &Host, part: &Part, trainers: u64, room: &Room) -> Fit {
     let missing_shm_bytes = missing(shm_bytes, room.shm_free_bytes);
     let halo = |at: usize| Some(part.all?[at].saturating_sub(part.own[at]));
     Fit {
-        id: host.id,
         host: host.id,
         nodes: part.own[0],
         edges: part.own[1],
@@ -194,16 +214,17 @@ fn data(job: &Job, host: &Host, part: &Part) -> Data {
     })
 }
 
-/// A fault for each partition that does not fit, with a cure.
+/// A fault for each host whose partitions do not fit, with a cure.
 pub fn faults(job: &Job, hosts: &[Host], fits: &[Fit]) -> Vec<Fault> {
-    let wrong = || hosts.iter().zip(fits).filter(|(_, fit)| !fit.fits);
     let fix = cure(job, hosts, fits);
-    wrong()
-        .map(|(host, fit)| fault(job, host, fit).fix(fix.clone()))
+    by_host(job, hosts, fits)
+        .filter(|(_, fits, _)| !fits[0].fits)
+        .map(|(host, fits, _)| fault(job, host, fits).fix(fix.clone()))
         .collect()
 }
 
-fn fault(job: &Job, host: &Host, fit: &Fit) -> Fault {
+fn fault(job: &Job, host: &Host, fits: &[Fit]) -> Fault {
+    let fit = &fits[0];
     let memory = fit.missing_mem_bytes.map(|missing| {
         let (needed, when) = match fit.load_bytes > fit.run_bytes {
             true => (fit.load_bytes, "while its servers load"),
@@ -226,16 +247,23 @@ fn fault(job: &Job, host: &Host, fit: &Fit) -> Fault {
             term::bytes(fit.shm_free_bytes)
         )
     });
-    let problem = format!("partition {} does not fit", fit.id);
+    let problem = match fits {
+        [fit] => format!("partition {} does not fit", fit.id),
+        _ => format!(
+            "partitions {} to {} do not fit",
+            fit.id,
+            fits[fits.len() - 1].id
+        ),
+    };
     Fault::data(host.location(), problem).details(memory.into_iter().chain(shm).collect())
 }
 
 /// The number of parts, or the amount of memory, with which all would fit.
 fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
-    let both = || hosts.iter().zip(fits).zip(&job.num_trainers);
-    let memory = both()
-        .filter(|((_, fit), _)| fit.missing_mem_bytes.is_some())
-        .map(|((_, fit), _)| fit.load_bytes.max(fit.run_bytes))
+    let memory = fits
+        .iter()
+        .filter(|fit| fit.missing_mem_bytes.is_some())
+        .map(|fit| fit.load_bytes.max(fit.run_bytes))
         .max();
     let shm = fits
         .iter()
@@ -250,8 +278,8 @@ fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
         shm.map(|bytes| format!("{} of /dev/shm", term::bytes(bytes))),
     ];
     let wanted: Vec<String> = wanted.into_iter().flatten().collect();
-    let parts = both()
-        .map(|((host, fit), trainers)| parts_that_fit(job, host, fit, u64::from(*trainers)))
+    let parts = by_host(job, hosts, fits)
+        .map(|(host, fits, trainers)| parts_that_fit(job, host, &fits[0], trainers))
         .collect::<Option<Vec<u64>>>();
     let hosts_with = format!("take hosts with {}", wanted.join(" and "));
     match parts.and_then(|parts| parts.into_iter().max()) {
@@ -459,6 +487,22 @@ mod tests {
         };
         let found = fits(&job, &hosts, &[both]).unwrap();
         assert_eq!(found[0].shm_bytes / GB, 13);
+    }
+
+    #[test]
+    fn several_partitions_on_each_host() {
+        let hosts = [host(0, 100 * GB, 50 * GB), host(1, 30 * GB, 50 * GB)];
+        let all = [part(10), part(10), part(10), part(10)];
+        let alone = &fits(&job(), &hosts, &all[..2]).unwrap()[0];
+        let found = fits(&job(), &hosts, &all).unwrap();
+        let placed: Vec<(u32, u32)> = found.iter().map(|fit| (fit.id, fit.host)).collect();
+        assert_eq!(placed, [(0, 0), (1, 0), (2, 1), (3, 1)]);
+        let in_gb = [found[1].shm_bytes, found[1].load_bytes].map(|bytes| bytes / GB);
+        let one_more = [alone.shm_bytes + 10 * GB, alone.load_bytes + 20 * GB];
+        assert_eq!(in_gb, one_more.map(|bytes| bytes / GB));
+        let faults = faults(&job(), &hosts, &found);
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].problem, "partitions 2 to 3 do not fit");
     }
 
     #[test]

@@ -19,7 +19,9 @@ pub fn table(hosts: &[Host], fits: &[Fit]) -> String {
         "",
     ];
     let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(hosts.iter().zip(fits).map(|(host, fit)| row(host, fit)));
+    let of_hosts = fits.chunk_by(|one, next| one.host == next.host);
+    let each = hosts.iter().zip(of_hosts);
+    rows.extend(each.flat_map(|(host, fits)| fits.iter().map(|fit| row(host, fit))));
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)

@@ -15,6 +15,7 @@ use std::path::PathBuf;
   ipconf-check ip_config.txt |
     part-map --part-config out/g.json --workspace /data/job --script-folder code |
     part-push
+  … | part-map --partitions out --workspace /data/job --script-folder code
   … | part-map --workspace /data/job --script-folder code        scripts alone
   … | part-map --part-config /nfs/job/data/g.json --workspace /nfs/job --parts shared
   … | part-map --part-config out/metadata.json --workspace /data/job \\
@@ -23,9 +24,23 @@ use std::path::PathBuf;
         jq -r 'select(.type==\"file\") | \"\\(.host) \\(.dst)\"'"
 )]
 pub struct Args {
-    /// The partition config that DGL wrote [without it: scripts only]
+    /// The partition config that DGL wrote
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
+
+    /// A folder with part0, part1 … or part_0 …, as GLT and PyG write it; without a config
+    #[arg(long, value_name = "DIR", conflicts_with = "part_config")]
+    pub partitions: Option<PathBuf>,
+
+    /// How many parts each host gets: part K goes to host K div P
+    #[arg(long, hide_short_help = true, default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
+    pub parts_per_host: u32,
+
+    /// A file or folder of each host, as 'ranks/rank={host}.parquet'; relative to the folder of
+    /// the config or of --partitions, or else to the working directory
+    #[arg(long, hide_short_help = true, value_name = "PATTERN")]
+    pub per_host: Vec<String>,
 
     /// The folder of the job on every host: absolute, or '~/…' behind host-probe
     #[arg(long, value_name = "DIR")]
@@ -43,8 +58,9 @@ pub struct Args {
     pub graph: GraphForm,
 
     /// Where the partitions go, relative to the workspace; with --parts remote, where they are
-    #[arg(long, default_value = "data", value_name = "DIR")]
-    pub rel_data_path: PathBuf,
+    /// [default: data, or the name of the --partitions folder]
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
+    pub rel_data_path: Option<PathBuf>,
 
     /// The partition config's name on the hosts, or its absolute path [default: GRAPH_NAME.json]
     #[arg(long, hide_short_help = true, value_name = "NAME")]

@@ -1,7 +1,12 @@
 //! Files of the graph that no config names, and under what other names its files are here.
 
-use partition::files::WantedFile;
+use crate::args::{Args, Parts};
+use crate::numbered::{self, HOST, Numbered};
+use crate::scripts::{self, Choice};
+use partition::files::{Item, WantedFile};
+use record::error::{Fault, Report};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
@@ -46,4 +51,49 @@ pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
         .iter()
         .filter_map(|wanted| wanted.candidates.iter().find_map(|path| of(path)));
     named.chain(of(config)).collect()
+}
+
+/// The files below the `--partitions` folder, relative to it. Where their hosts have the parts,
+/// there may be nothing here.
+pub fn below_folder(folder: &Path, args: &Args, choice: &Choice) -> Result<Vec<Item>, Report> {
+    let location = folder.display().to_string();
+    match folder.canonicalize() {
+        Ok(real) if real.is_dir() => scripts::walk(&real, Path::new(""), "map", choice),
+        Ok(_) => Err(
+            Fault::usage("--partitions", format!("{location} is not a folder"))
+                .fix("name the folder in which part0 lies")
+                .report(),
+        ),
+        Err(_) if args.parts == Parts::Remote => Ok(Vec::new()),
+        Err(error) => Err(Fault::unreachable(location, error.to_string())
+            .did_you_mean(folder)
+            .fix("correct --partitions")
+            .report()),
+    }
+}
+
+/// The files that `--per-host` names below a folder, relative to it.
+pub fn of_each_host(folder: &Path, set: &Numbered, choice: &Choice) -> Result<Vec<Item>, Report> {
+    let mut report = Report::default();
+    let mut items = Vec::new();
+    for form in &set.forms {
+        let names = Path::new(form).iter();
+        let is_fixed = |name: &&OsStr| !name.to_string_lossy().contains(HOST);
+        let above: PathBuf = names.clone().take_while(is_fixed).collect();
+        let varying = names.clone().nth(above.iter().count()).unwrap_or_default();
+        let entries = WalkDir::new(folder.join(above)).min_depth(1).max_depth(1);
+        for entry in entries.sort_by_file_name() {
+            let found = entry.ok().and_then(|entry| {
+                let name = entry.file_name().to_str()?.to_owned();
+                numbered::number(varying.to_str()?, &name)
+            });
+            let Some(number) = found else { continue };
+            let dst = PathBuf::from(numbered::fill(form, number));
+            if let Ok(real) = folder.join(&dst).canonicalize() {
+                let found = scripts::file_or_folder(&real, &dst, "partition", choice);
+                items.extend(report.keep(found).unwrap_or_default());
+            }
+        }
+    }
+    report.check().map(|()| items)
 }

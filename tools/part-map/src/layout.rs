@@ -26,15 +26,16 @@ pub struct Layout {
 
 impl Layout {
     /// Checks the paths of the command line. `~/` is the home that host-probe found, the same on
-    /// all hosts.
-    pub fn new(args: &Args, hosts: &[Host]) -> Result<Layout, Report> {
+    /// all hosts; `data` is where the partitions go unless the command line says it.
+    pub fn new(args: &Args, hosts: &[Host], data: &Path) -> Result<Layout, Report> {
         let mut report = Report::default();
         let mut path = |option, folder, path: &Path| {
             let path = path_on_hosts(option, path, folder, hosts).map_err(Report::from);
             report.keep(path).unwrap_or_default()
         };
         let workspace = path("--workspace", None, &args.workspace);
-        let data = path("--rel-data-path", Some(&workspace), &args.rel_data_path);
+        let data = args.rel_data_path.as_deref().unwrap_or(data);
+        let data = path("--rel-data-path", Some(&workspace), data);
         let ip_config = path("--ip-config", Some(&workspace), &args.ip_config);
         let config_name = args.config_name.as_ref().map(|name| {
             match name.is_absolute() || name.starts_with("~") {
@@ -134,8 +135,8 @@ mod tests {
             },
             ..Host::default()
         };
-        Layout::new(&args, &homes.iter().map(host).collect::<Vec<_>>())
-            .map_err(|report| report.0[0].to_string())
+        let hosts: Vec<Host> = homes.iter().map(host).collect();
+        Layout::new(&args, &hosts, Path::new("data")).map_err(|report| report.0[0].to_string())
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]

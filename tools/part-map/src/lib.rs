@@ -1,9 +1,11 @@
 //! From host records and a partition config to the files that go to each host. `versions`,
-//! `layout` and `plan` map values to values; `disk` and `scripts` read files, and write none.
+//! `layout`, `numbered` and `plan` map values to values; `disk` and `scripts` read files, and write
+//! none.
 
 pub mod args;
 pub mod disk;
 pub mod layout;
+pub mod numbered;
 pub mod plan;
 pub mod scripts;
 pub mod versions;
@@ -12,8 +14,9 @@ pub use args::Args;
 
 use args::Parts;
 use layout::Layout;
+use numbered::{Numbered, PARTS};
 use partition::PartConfig;
-use partition::files::{self, Item, path_on_hosts};
+use partition::files::{self, Item, Source, path_on_hosts};
 use plan::Plan;
 use record::Host;
 use record::error::Report;
@@ -22,7 +25,7 @@ use record::jsonl::{self, Stream};
 use scripts::Choice;
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -43,7 +46,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 
 /// Plans the files that go to the hosts, and the graph as it will be there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
-    let layout = Layout::new(args, hosts)?;
+    let layout = Layout::new(args, hosts, &data_folder(args))?;
     let config = args
         .part_config
         .as_deref()
@@ -59,9 +62,14 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
         Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
         None => GraphFiles::default(),
     };
+    let own = of_own_folder(args, hosts, &layout, config.as_ref());
+    items.extend(report.keep(own).unwrap_or_default());
     let workspace = Some(layout.workspace.as_path());
     let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
-    let found = Choice::new(args, identities);
+    let identities = identities
+        .into_iter()
+        .chain(items.iter().filter_map(identity));
+    let found = Choice::new(args, identities.collect());
     let found = found.and_then(|choice| scripts::find(args, &resolve, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
@@ -75,6 +83,57 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;
     warnings.extend(plan.warnings);
     Ok(Plan { warnings, ..plan })
+}
+
+/// Where the partitions go below the workspace, unless `--rel-data-path` says it.
+fn data_folder(args: &Args) -> PathBuf {
+    match (&args.partitions, &args.part_config) {
+        (Some(folder), _) => scripts::name_of(folder).unwrap_or_else(|| "data".into()),
+        (None, Some(_)) => "data".into(),
+        (None, None) => PathBuf::new(),
+    }
+}
+
+/// Device and inode of what is copied from here.
+fn identity(item: &Item) -> Option<(u64, u64)> {
+    match &item.source {
+        Source::Copied(here) => Some(here.identity),
+        _ => None,
+    }
+}
+
+/// The files of `--partitions` and of `--per-host`.
+fn of_own_folder(
+    args: &Args,
+    hosts: &[Host],
+    layout: &Layout,
+    config: Option<&PartConfig>,
+) -> Result<Vec<Item>, Report> {
+    let mut sets = numbered::from_user(&args.per_host)?;
+    let choice = Choice::new(args, HashSet::new())?;
+    let items = if let Some(folder) = &args.partitions {
+        sets.push(Numbered {
+            location: folder.display().to_string(),
+            forms: PARTS.map(str::to_owned).to_vec(),
+            per_host: args.parts_per_host,
+        });
+        disk::below_folder(folder, args, &choice)?
+    } else {
+        let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
+        let mut report = Report::default();
+        let found = sets
+            .iter()
+            .map(|set| disk::of_each_host(folder, set, &choice));
+        let found = found.filter_map(|items| report.keep(items)).flatten();
+        let found = found.collect();
+        report.check()?;
+        found
+    };
+    let mut items = numbered::assign(&sets, items, hosts.len(), layout.parts == Parts::Remote)?;
+    for item in &mut items {
+        item.dst = layout.data.join(&item.dst);
+    }
+    Ok(items)
 }
 
 /// The files of the graph, and what was found about them.
@@ -96,12 +155,12 @@ fn graph_files(
     report: &mut Report,
 ) -> Result<GraphFiles, Report> {
     // a wrong number makes everything else pointless
-    plan::check_count(config, hosts)?;
+    plan::check_count(config, hosts, args.parts_per_host)?;
     let warnings = report.keep(versions::check(config, args.paths, hosts));
     let mut warnings = warnings.unwrap_or_default();
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
-    let mut wanted = plan::wanted(config, layout);
+    let mut wanted = plan::wanted(config, layout, args.parts_per_host);
     let beside = disk::of_graphstorm(&config.folders[0]);
     wanted.extend(plan::beside_config(config, layout, beside));
     let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
@@ -113,7 +172,12 @@ fn graph_files(
         config";
     let mut items = report.keep(files::find(wanted, fix)).unwrap_or_default();
     if layout.parts == Parts::Remote {
-        let there = report.keep(plan::on_their_hosts(config, layout, dropped));
+        let there = report.keep(plan::on_their_hosts(
+            config,
+            layout,
+            args.parts_per_host,
+            dropped,
+        ));
         items.extend(there.unwrap_or_default());
     }
     Ok(GraphFiles {

@@ -31,26 +31,31 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// Checks that there are as many hosts as partitions, which DGL needs.
-pub fn check_count(config: &PartConfig, hosts: &[Host]) -> Result<(), Report> {
-    if config.num_parts as usize == hosts.len() {
+/// Checks that there is a host for each partition, or for each `per_host` of them.
+pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result<(), Report> {
+    let (parts, hosts) = (u64::from(config.num_parts), hosts.len() as u64);
+    let needed = hosts * u64::from(per_host);
+    if parts == needed {
         return Ok(());
     }
-    let fault = Fault::data(
-        &config.location,
-        format!(
-            "{} partitions for {} hosts; DGL needs as many hosts as partitions",
-            config.num_parts,
-            hosts.len()
-        ),
+    let reason = match per_host {
+        1 => "DGL needs as many hosts as partitions".to_owned(),
+        _ => format!("with {per_host} on each they must be {needed}"),
+    };
+    let problem = format!("{parts} partitions for {hosts} hosts; {reason}");
+    let several = match parts.checked_div(hosts) {
+        Some(several) if several > 1 && several * hosts == parts => {
+            format!(
+                "; for a script that reads several on each host, say --parts-per-host {several}"
+            )
+        }
+        _ => String::new(),
+    };
+    let fix = format!(
+        "partition the graph into {needed} parts, or list {} hosts{several}",
+        parts.div_ceil(per_host.into())
     );
-    Err(fault
-        .fix(format!(
-            "partition the graph into {} parts, or list {} hosts",
-            hosts.len(),
-            config.num_parts
-        ))
-        .report())
+    Err(Fault::data(&config.location, problem).fix(fix).report())
 }
 
 /// The form of the graph that is not wanted. It is a fault if the wanted one does not exist.
@@ -125,13 +130,13 @@ fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = Wan
 }
 
 /// The files that a config names, and those beside them.
-pub fn wanted(config: &PartConfig, layout: &Layout) -> Vec<WantedFile> {
+pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<WantedFile> {
     let mut wanted: Vec<WantedFile> = wanted_maps(config, layout).collect();
     for (k, part) in (0u32..).zip(&config.parts) {
         let folder = layout.data.join(format!("part{k}"));
         let of_part = |candidates, name: &Path, format| {
             let mut file = wanted_file("partition", candidates, folder.join(name), format);
-            file.item.host = Some(k);
+            file.item.host = Some(k / per_host);
             file
         };
         let mut beside = None;
@@ -189,6 +194,7 @@ pub fn is_copied(wanted: &WantedFile, parts: Parts, dropped: Option<&str>) -> bo
 pub fn on_their_hosts(
     config: &PartConfig,
     layout: &Layout,
+    per_host: u32,
     dropped: Option<&str>,
 ) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
@@ -205,7 +211,7 @@ pub fn on_their_hosts(
             let path = config::text(path).unwrap_or_default();
             match path_on_hosts("part_config", Path::new(&path), Some(&layout.data), &[]) {
                 Ok(dst) => items.push(Item {
-                    host: Some(k),
+                    host: Some(k / per_host),
                     key: Some(key),
                     ..Item::new("partition", dst, Source::OnHost)
                 }),

@@ -98,8 +98,7 @@ fn script_folder(
                 .report(),
         );
     }
-    // as scp: the name of the link itself, and the name of the folder for `.` and `..`
-    let Some(name) = folder.file_name().or(real.file_name()) else {
+    let Some(name) = name_of(folder) else {
         let fault = Fault::usage(
             "--script-folder",
             format!("{location} has no name of its own"),
@@ -108,7 +107,15 @@ fn script_folder(
             .fix("name a folder in it, or --extra SRC:DST")
             .report());
     };
-    walk(&real, &resolve(Path::new(name))?, "script", choice)
+    walk(&real, &resolve(&name)?, "script", choice)
+}
+
+/// The name of a folder as scp has it: that of the link itself, and for `.` and `..` that of the
+/// folder.
+pub fn name_of(folder: &Path) -> Option<PathBuf> {
+    let real = || Some(folder.canonicalize().ok()?.file_name()?.to_owned());
+    let name = folder.file_name().map(ToOwned::to_owned);
+    name.or_else(real).map(PathBuf::from)
 }
 
 /// The files of an argument SRC or SRC:DST, a file or a folder.
@@ -131,18 +138,28 @@ fn one_extra(extra: &str, resolve: Resolve<'_>, choice: &Choice) -> Result<Vec<I
         .map(PathBuf::from)
         .unwrap_or_default();
     let dst = resolve(&dst.unwrap_or(name))?;
+    file_or_folder(&real, &dst, "extra", choice)
+}
+
+/// The file at a path, or the files below it.
+pub fn file_or_folder(
+    real: &Path,
+    dst: &Path,
+    kind: &'static str,
+    choice: &Choice,
+) -> Result<Vec<Item>, Report> {
     match real.is_dir() {
-        true => walk(&real, &dst, "extra", choice),
+        true => walk(real, dst, kind, choice),
         false => {
-            let here = inspect(&real, Format::Any)?;
-            Ok(vec![Item::new("extra", dst, Source::Copied(here))])
+            let here = inspect(real, Format::Any)?;
+            Ok(vec![Item::new(kind, dst.to_owned(), Source::Copied(here))])
         }
     }
 }
 
 /// The files below a folder. A folder of which nothing is left is made, so that a script that
 /// writes into `runs/` finds it.
-fn walk(
+pub fn walk(
     folder: &Path,
     dst: &Path,
     kind: &'static str,

@@ -240,7 +240,8 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
     };
     match delivery.source {
         Source::Folder => there.is_folder(),
-        Source::There => there.is_file() && there.bytes > 0,
+        // a part may be a folder, of whose files nothing is known here
+        Source::There => there.is_folder() || there.is_file() && there.bytes > 0,
         Source::File(_) | Source::Content(_) => {
             there.is_file()
                 && there.bytes == delivery.bytes

@@ -1,0 +1,201 @@
+//! Files and folders whose names differ in a number, so that each host gets its own: the parts of a
+//! folder, and what `--per-host` names.
+
+use partition::files::{Item, Source};
+use record::error::{Fault, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+/// What stands for the number in a form of names.
+pub const HOST: &str = "{host}";
+/// The names of the parts of a graph: DGL and GLT write the first, PyG writes the second.
+pub const PARTS: [&str; 2] = ["part{host}", "part_{host}"];
+/// How many names a message lists.
+const MAX_NAMES: usize = 10;
+
+/// Names that differ in a number, relative to one folder.
+#[derive(Clone, Debug)]
+pub struct Numbered {
+    /// What the user gave, for messages.
+    pub location: String,
+    /// The forms of the names. A number may be there in one of them only.
+    pub forms: Vec<String>,
+    /// How many numbers each host gets: number k goes to host k div `per_host`.
+    pub per_host: u32,
+}
+
+/// The names that were found for each number.
+type Names = BTreeMap<u64, BTreeSet<String>>;
+
+/// What the user gave by `--per-host`.
+pub fn from_user(forms: &[String]) -> Result<Vec<Numbered>, Report> {
+    let mut report = Report::default();
+    let sets = forms.iter().map(|form| Numbered::from_user(form));
+    let sets = sets.filter_map(|set| report.keep(set.map_err(Report::from)));
+    let sets = sets.collect();
+    report.check().map(|()| sets)
+}
+
+impl Numbered {
+    fn from_user(form: &str) -> Result<Numbered, Fault> {
+        let wrong = |problem: &str, fix: &str| {
+            Err(Fault::usage("--per-host", format!("{form} {problem}")).fix(fix))
+        };
+        if !form.contains(HOST) {
+            return wrong(
+                "has no {host} in it",
+                "write {host} where the number of the host stands; for what all hosts get, take \
+                 --extra",
+            );
+        }
+        let names = Path::new(form).components();
+        let names = names.filter(|part| *part != Component::CurDir);
+        if !names
+            .clone()
+            .all(|part| matches!(part, Component::Normal(_)))
+        {
+            return wrong(
+                "leaves the folder",
+                "give a path below the folder of the config or of --partitions, or else below \
+                 the working directory",
+            );
+        }
+        Ok(Numbered {
+            location: form.to_owned(),
+            forms: vec![names.collect::<PathBuf>().display().to_string()],
+            per_host: 1,
+        })
+    }
+
+    /// The number and name that a path is, or lies below.
+    fn find(&self, path: &Path) -> Option<(u64, String)> {
+        self.forms.iter().find_map(|form| {
+            let length = Path::new(form).components().count();
+            let name: PathBuf = path.components().take(length).collect();
+            let number = number(form, name.to_str()?)?;
+            Some((number, fill(form, number)))
+        })
+    }
+
+    fn faults(&self, found: &Names, num_hosts: u64) -> Vec<Fault> {
+        let per_host = u64::from(self.per_host);
+        let count = num_hosts * per_host;
+        let fault = |problem: String| Fault::data(&self.location, problem);
+        let all = format!(
+            "{} to {} must be there, one for each number",
+            fill(&self.forms[0], 0),
+            fill(&self.forms[0], count.saturating_sub(1))
+        );
+        let Some(last) = found.keys().last() else {
+            let first: Vec<String> = self.forms.iter().map(|form| fill(form, 0)).collect();
+            let problem = format!(
+                "has nothing for any host: there is no {}",
+                first.join(" or ")
+            );
+            return vec![fault(problem).fix(all)];
+        };
+        let form = self.forms.iter().find(|form| {
+            let names = found.values().next();
+            names.is_some_and(|names| names.iter().any(|name| number(form, name).is_some()))
+        });
+        let form = form.unwrap_or(&self.forms[0]);
+        let missing = (0..count).filter(|number| !found.contains_key(number));
+        let missing = list(missing.map(|number| fill(form, number)));
+        let surplus = list(found.range(count..).flat_map(|(_, names)| names).cloned());
+        let needed = match per_host {
+            1 => format!("{num_hosts} hosts need {count}"),
+            _ => format!("{num_hosts} hosts with {per_host} each need {count}"),
+        };
+        let has_gap = *last + 1 != found.len() as u64;
+        let number = found.len() as u64;
+        let fix = match number.checked_div(num_hosts).filter(|_| !has_gap) {
+            Some(each) if each * num_hosts == number && self.forms.len() > 1 => {
+                format!(
+                    "say --parts-per-host {each}, or list {} hosts",
+                    number / per_host
+                )
+            }
+            _ => all,
+        };
+        let counts = [("missing", missing), ("surplus", surplus)].into_iter();
+        let counts = counts.filter_map(|(what, names)| Some((what, names?)));
+        let counts = counts
+            .map(|(what, names)| fault(format!("{what}: {names}; {needed}")).fix(fix.clone()));
+        let doubled = found.values().filter(|names| names.len() > 1).map(|names| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            fault(format!("{} have the same number", names.join(" and ")))
+                .fix("take one of them away")
+        });
+        counts.chain(doubled).collect()
+    }
+}
+
+/// The name of a form with this number.
+pub fn fill(form: &str, number: u64) -> String {
+    form.replace(HOST, &number.to_string())
+}
+
+/// The number with which a form is this name.
+pub fn number(form: &str, name: &str) -> Option<u64> {
+    let rest = name.strip_prefix(form.split(HOST).next()?)?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let mut numbers = (1..=digits).filter_map(|length| rest[..length].parse().ok());
+    numbers.find(|number| fill(form, *number) == name)
+}
+
+fn list(names: impl Iterator<Item = String>) -> Option<String> {
+    let mut names: Vec<String> = names.collect();
+    let more = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!names.is_empty()).then(|| names.join(", ") + &more)
+}
+
+/// Gives each numbered file to its host; what has no number stays for all. `dst` of the items is
+/// relative to the folder of the numbered names. With `on_hosts` the hosts have them already: what
+/// is here says which files these are, and where nothing is here, each name must be there.
+pub fn assign(
+    sets: &[Numbered],
+    items: Vec<Item>,
+    num_hosts: usize,
+    on_hosts: bool,
+) -> Result<Vec<Item>, Report> {
+    let num_hosts = num_hosts as u64;
+    let mut report = Report::default();
+    let mut found = vec![Names::new(); sets.len()];
+    let own = |set: &Numbered, number: u64, item: Item| Item {
+        host: u32::try_from(number / u64::from(set.per_host)).ok(),
+        kind: "partition",
+        source: match on_hosts {
+            true => Source::OnHost,
+            false => item.source,
+        },
+        ..item
+    };
+    let mut assigned = Vec::with_capacity(items.len());
+    for item in items {
+        let mut sets = sets.iter().zip(&mut found);
+        let of_set = sets.find_map(|(set, names)| Some((set, names, set.find(&item.dst)?)));
+        assigned.push(match of_set {
+            None => item,
+            Some((set, names, (number, name))) => {
+                names.entry(number).or_default().insert(name);
+                own(set, number, item)
+            }
+        });
+    }
+    for (set, names) in sets.iter().zip(found) {
+        if names.is_empty() && on_hosts {
+            assigned.extend((0..num_hosts * u64::from(set.per_host)).map(|number| {
+                let dst = fill(&set.forms[0], number).into();
+                own(set, number, Item::new("partition", dst, Source::OnHost))
+            }));
+        } else {
+            report.0.extend(set.faults(&names, num_hosts));
+        }
+    }
+    report.check().map(|()| assigned)
+}
