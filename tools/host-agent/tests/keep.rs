@@ -42,6 +42,10 @@ struct Agent {
 impl Agent {
     fn begin(home: &Path) -> Agent {
         let mut command = Command::new(env!("CARGO_BIN_EXE_host-agent"));
+        let slow_disk = home.join("slow.so");
+        if slow_disk.exists() {
+            command.env("LD_PRELOAD", slow_disk);
+        }
         command
             .env("HOME", home)
             .current_dir(home)
@@ -156,6 +160,9 @@ impl Received {
     }
 }
 
+/// How long a side may be silent.
+const HOST_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// A job of one worker a host.
 struct Launcher {
     name: String,
@@ -211,7 +218,7 @@ impl Launcher {
             address: address(host),
             hosts,
             grace_ms: 2000,
-            host_timeout_ms: 4000,
+            host_timeout_ms: HOST_TIMEOUT.as_millis().try_into().unwrap(),
         };
         let command =
             wire::job::Command::Words(["sh", "-c", command].map(wire::Text::from).to_vec());
@@ -369,6 +376,69 @@ fn a_job_goes_on_without_its_launcher_and_is_gone_back_to() {
         );
     }
     launcher.assert_gone(3);
+}
+
+/// A disk that does not answer while there is a file `hangs` in the home, for 20 s at most.
+const SLOW_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void wait_for_disk(int fd) {
+    char link[64], path[4096], hangs[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    snprintf(hangs, sizeof hangs, "%s/hangs", getenv("HOME"));
+    if (strstr(path, "/dgl-tools/"))
+        for (int i = 0; i < 2000 && access(hangs, F_OK) == 0; i++)
+            usleep(10000);
+}
+ssize_t read(int fd, void *to, size_t count) {
+    ssize_t (*next)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    wait_for_disk(fd);
+    return next(fd, to, count);
+}
+ssize_t write(int fd, const void *from, size_t count) {
+    ssize_t (*next)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+    wait_for_disk(fd);
+    return next(fd, from, count);
+}
+"#;
+
+#[test]
+fn a_disk_that_hangs_for_longer_than_a_host_may_be_silent_ends_no_job() {
+    let home = scratch("hangs");
+    fs::write(home.join("slow.c"), SLOW_DISK).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", "slow.so", "slow.c", "-ldl"])
+        .current_dir(&home)
+        .status();
+    assert!(compiled.unwrap().success());
+    // more than may wait, so that the process waits too
+    let command = "echo up; until [ -e hangs ]; do sleep 0.05; done
+        head -c 20000000 /dev/zero | tr '\\0' x; until [ -e go ]; do sleep 0.05; done";
+    let mut launcher = Launcher::started(&home, "hangs", 2, command, &[]);
+    let mut watcher = launcher.follow(1);
+    watcher.until(|event| matches!(event, Event::Output(_)).then_some(()));
+    launcher.leave();
+    fs::write(home.join("hangs"), "").unwrap();
+    fs::write(home.join("go"), "").unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * HOST_TIMEOUT {
+        watcher.until(|event| matches!(event, Event::Alive).then_some(()));
+    }
+    fs::remove_file(home.join("hangs")).unwrap();
+    for host in 0..2 {
+        let received = launcher.followed(host);
+        assert_eq!(
+            (received.ending(), received.is_over()),
+            (Some(&Ending::default()), true)
+        );
+        assert_eq!(received.output.len(), "up\n".len() + 20_000_000);
+    }
 }
 
 #[test]

@@ -14,7 +14,8 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 use wire::codec;
 use wire::job::JobOnHost;
 use wire::keep::Record;
@@ -75,9 +76,16 @@ pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
         ages: Ages::of(folder),
         logs: records.into_iter().filter_map(log).collect(),
         orders,
-        sent_alive: Instant::now(),
         over: None,
     };
+    // also while the disk with the files does not answer
+    let alive = || {
+        while write_event(&Event::Alive, &[]).is_ok() {
+            thread::sleep(ALIVE_PACE);
+        }
+        std::process::exit(0);
+    };
+    let _ = thread::Builder::new().spawn(alive);
     while let Ok(true) = reporter.turn() {}
     ExitCode::SUCCESS
 }
@@ -101,7 +109,6 @@ struct Reporter {
     logs: Vec<Tail>,
     /// Where orders for the keeper come from.
     orders: MessageReader,
-    sent_alive: Instant,
     /// The last event of the keeper, that everything has ended. It is reported last, too.
     over: Option<Event>,
 }
@@ -116,10 +123,6 @@ impl Reporter {
         if (self.over.is_some() || gone) && !more {
             write_event(&self.over.take().unwrap_or(Event::KeeperGone), &[])?;
             return Ok(false);
-        }
-        if self.sent_alive.elapsed() >= ALIVE_PACE {
-            self.sent_alive = Instant::now();
-            write_event(&Event::Alive, &[])?;
         }
         self.wait(if more { Duration::ZERO } else { PAUSE });
         self.obey();

@@ -28,17 +28,22 @@ impl Journal {
         folder.append(JOURNAL).map(Journal)
     }
 
-    /// Writes an event with the current time. If the disk is full, the job goes on without the
-    /// entry, of which no half stays, because nobody could read what follows it.
-    pub fn note(&mut self, what: Event) {
+    /// The line of an event that happens now.
+    pub fn entry(what: Event) -> Vec<u8> {
         let past = Past {
             time_ms: record::term::now_ms(),
             uptime_ms: procfs::uptime_ms(),
             ago_ms: None,
             what: Box::new(what),
         };
+        codec::encode(&Event::Past(past), &[])
+    }
+
+    /// Writes an entry. If the disk is full, the job goes on without it, and no half of it stays,
+    /// because nobody could read what follows it.
+    pub fn write(&mut self, entry: &[u8]) {
         let before = self.0.metadata().map(|meta| meta.len());
-        let written = self.0.write_all(&codec::encode(&Event::Past(past), &[]));
+        let written = self.0.write_all(entry);
         if let (Err(_), Ok(before)) = (written, before) {
             let _ = self.0.set_len(before);
         }

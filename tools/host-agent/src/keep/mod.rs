@@ -9,10 +9,11 @@
 //!
 //! [`relay`] is the process that was asked to keep a job. [`keeper`] runs in a session of its own
 //! and takes the launcher's place: for the agent that supervises it is the launcher, and when it is
-//! gone that agent ends the job. [`listener`] lets the keepers of other hosts in. [`folder`] and
-//! [`journal`] store what happens, [`follow`] reports it to whoever attaches, and [`orders`] takes
-//! orders back to the keeper. [`servers`] handles graph servers that stay.
+//! gone that agent ends the job. [`listener`] lets the keepers of other hosts in. [`folder`],
+//! [`journal`] and [`file_writer`] store what happens, [`follow`] reports it to whoever attaches,
+//! and [`orders`] takes orders back to the keeper. [`servers`] handles graph servers that stay.
 
+mod file_writer;
 pub mod folder;
 pub mod follow;
 mod journal;

@@ -10,6 +10,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
+use std::time::Duration;
 use wire::ending::Ending;
 use wire::job::JobOnHost;
 use wire::servers::{Data, Find, Group, Liveness, StartClaimed, State};
@@ -24,6 +27,8 @@ const FIRST_PORT: u32 = 29_500;
 const PORT_STEP: u32 = 100;
 /// The last port for the rendezvous of a group.
 const LAST_PORT: u32 = 32_000;
+/// A disk answers within this time, or is asked again later.
+const DISK_LIMIT: Duration = Duration::from_millis(200);
 
 /// The settings with each file represented by the hash of its content, which is empty if it cannot
 /// be read. They are those of servers and of trainers that suit each other.
@@ -180,27 +185,59 @@ fn free_port(group: u32, taken: &[u16]) -> u16 {
     ports.find(|port| !taken.contains(port)).unwrap_or(last)
 }
 
-/// The graph servers that a job uses, checked from time to time.
-pub struct UsedServers(KeptJob);
+/// The graph servers that a job uses, checked from time to time. A thread reads what their keeper
+/// writes, because the disk may hang and the job must not.
+pub struct UsedServers {
+    questions: Sender<()>,
+    answers: Receiver<Option<Ending>>,
+    is_asked: bool,
+}
 
 impl UsedServers {
-    pub fn new(servers: &JobOnHost) -> Option<UsedServers> {
-        let folder = Folder::of(&servers.name, servers.address)?;
-        Some(UsedServers(KeptJob::of(&folder)))
+    /// The servers as a job on this host uses them.
+    pub fn new(servers: &JobOnHost, host: u32) -> Option<UsedServers> {
+        UsedServers::of_folder(Folder::of(&servers.name, servers.address)?, host)
     }
 
-    /// Why they have ended, or are about to; `None` while they live. A keeper that is gone without
-    /// a word is one that was lost.
-    pub fn ending(&mut self, host: u32) -> Option<Ending> {
-        // looked at first, so that all that it wrote is read then
-        let is_gone = self.0.keeper().is_none();
-        let mut entries = std::iter::from_fn(|| self.0.read()).flatten();
-        let written = entries.find_map(|past| match *past.what {
-            Event::Ending(ending) => Some(ending),
-            _ => None,
-        });
-        written.or_else(|| is_gone.then(|| Ending::lost(host, Loss::KeeperGone)))
+    fn of_folder(folder: Folder, host: u32) -> Option<UsedServers> {
+        let (questions, asked) = channel();
+        let (answer, answers) = channel();
+        let read = move || {
+            let mut servers = KeptJob::of(&folder);
+            for () in asked {
+                if answer.send(ending(&mut servers, host)).is_err() {
+                    return;
+                }
+            }
+        };
+        Builder::new().spawn(read).ok()?;
+        Some(UsedServers {
+            questions,
+            answers,
+            is_asked: false,
+        })
     }
+
+    /// Why they have ended, or are about to; `None` while they live, or the disk does not answer.
+    pub fn ending(&mut self) -> Option<Ending> {
+        self.is_asked = self.is_asked || self.questions.send(()).is_ok();
+        let answer = self.answers.recv_timeout(DISK_LIMIT).ok()?;
+        self.is_asked = false;
+        answer
+    }
+}
+
+/// Why servers have ended, or are about to. A keeper that is gone without a word is one that was
+/// lost.
+fn ending(servers: &mut KeptJob, host: u32) -> Option<Ending> {
+    // looked at first, so that all that it wrote is read then
+    let is_gone = servers.keeper().is_none();
+    let mut entries = std::iter::from_fn(|| servers.read()).flatten();
+    let written = entries.find_map(|past| match *past.what {
+        Event::Ending(ending) => Some(ending),
+        _ => None,
+    });
+    written.or_else(|| is_gone.then(|| Ending::lost(host, Loss::KeeperGone)))
 }
 
 #[cfg(test)]
@@ -225,6 +262,20 @@ mod tests {
         assert_eq!(facts(&data), before);
         fs::write(scratch.join("ip.txt"), "10.0.0.2\n").unwrap();
         assert_ne!(facts(&data), before);
+        fs::remove_dir_all(scratch).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_hangs_holds_nobody_up() {
+        let scratch = std::env::temp_dir().join(format!("dgl-tools-used-{}", std::process::id()));
+        fs::create_dir_all(&scratch).unwrap();
+        // who opens it to read waits for somebody who writes
+        let journal = scratch.join("journal");
+        nix::unistd::mkfifo(&journal, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut servers = UsedServers::of_folder(Folder::at(&scratch), 3).unwrap();
+        assert_eq!([servers.ending(), servers.ending()], [None, None]);
+        drop(fs::OpenOptions::new().write(true).open(journal).unwrap());
+        assert_eq!(servers.ending(), Some(Ending::lost(3, Loss::KeeperGone)));
         fs::remove_dir_all(scratch).unwrap();
     }
 

@@ -178,6 +178,8 @@ impl Supervisor {
         }
         raise_open_files();
         let now = Instant::now();
+        let servers = start.uses.as_ref();
+        let used_servers = servers.and_then(|servers| UsedServers::new(servers, job.host));
         let mut supervisor = Supervisor {
             stack_server: StackServer::open(&job.token),
             job,
@@ -202,7 +204,7 @@ impl Supervisor {
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
             liveness: Liveness::begin(&start, now),
             reported_alive: now,
-            used_servers: start.uses.as_ref().and_then(UsedServers::new),
+            used_servers,
             stays: start.stays,
             first_pipe: 0,
         };
@@ -477,9 +479,8 @@ impl Supervisor {
     }
 
     fn check_used_servers(&mut self) {
-        let host = self.job.host;
         let servers = self.used_servers.as_mut();
-        if let Some(ending) = servers.and_then(|servers| servers.ending(host)) {
+        if let Some(ending) = servers.and_then(UsedServers::ending) {
             self.used_servers = None;
             self.outbox.news(&Event::ServersEnded(ServersEnded {
                 failure: ending.failure,

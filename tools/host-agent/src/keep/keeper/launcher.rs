@@ -2,8 +2,9 @@
 //! afterwards, orders are obeyed.
 
 use super::state::{Files, Keeper, Leader, Peer};
-use crate::keep::folder::{Folder, RECORDS, log_name};
-use crate::keep::journal::{BOOT, Journal};
+use crate::keep::file_writer::FileWriter;
+use crate::keep::folder::{Folder, RECORDS};
+use crate::keep::journal::BOOT;
 use crate::keep::listener::PeerListener;
 use crate::keep::orders::Orders;
 use crate::keep::servers;
@@ -160,11 +161,9 @@ impl Keeper {
             let Some(lock) = folder.make(&files)? else {
                 return Ok(None);
             };
-            let log = |process: &Process| folder.append(&log_name(process.role, process.rank));
             Ok(Some(Files {
                 _lock: lock,
-                journal: Journal::new(&folder)?,
-                logs: self.processes.iter().map(log).collect::<io::Result<_>>()?,
+                writer: FileWriter::begin(&folder, &self.processes)?,
                 orders: Orders::listen(&folder)?,
                 folder: folder.clone(),
             }))

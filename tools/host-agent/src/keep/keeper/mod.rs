@@ -20,6 +20,9 @@ use wire::{Event, Failure, Request};
 
 /// How often time limits are checked.
 const PACE: Duration = Duration::from_secs(1);
+/// How many milliseconds it waits for a disk that has too much to write.
+const DISK_PACE: u16 = 10;
+
 /// `host-agent keep on`: keeps a job for the launcher behind stdin and stdout, a socket.
 pub fn keep() -> ExitCode {
     match Keeper::begin() {
@@ -72,7 +75,7 @@ impl Keeper {
     }
 
     /// Whether nothing is left to do: the launcher left before the job was kept, or everything has
-    /// ended and all keepers know it.
+    /// ended, is written down, and all keepers know it.
     fn is_done(&self) -> bool {
         if self.start.is_none() {
             return self.launcher.is_none();
@@ -80,6 +83,10 @@ impl Keeper {
         let Some(over) = self.over.filter(|_| self.ending.is_some()) else {
             return false;
         };
+        let files = self.files.as_ref();
+        if files.is_some_and(|files| !files.writer.is_done()) {
+            return false;
+        }
         self.leader.is_none() || self.peers.is_empty() || over.elapsed() >= self.patience()
     }
 
@@ -93,7 +100,8 @@ impl Keeper {
         if let Some(fd) = self.launcher_out.wants() {
             fds.push((fd, output, Ready::LauncherOut));
         }
-        if !self.supervisor.events.has_ended() {
+        let has_room = self.has_room();
+        if has_room && !self.supervisor.events.has_ended() {
             fds.push((self.supervisor.events.as_fd(), input, Ready::Supervisor));
         }
         if let Some(fd) = self.supervisor.requests.wants() {
@@ -118,7 +126,8 @@ impl Keeper {
             .iter()
             .map(|(fd, flags, _)| PollFd::new(*fd, *flags))
             .collect();
-        match poll(&mut polled, PollTimeout::from(250u16)) {
+        let pace: u16 = if has_room { 250 } else { DISK_PACE };
+        match poll(&mut polled, PollTimeout::from(pace)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,7 +1,7 @@
 //! The state of a keeper.
 
+use crate::keep::file_writer::FileWriter;
 use crate::keep::folder::{Folder, KeeperLock};
-use crate::keep::journal::Journal;
 use crate::keep::listener::PeerListener;
 use crate::keep::orders::Orders;
 use crate::keep::pipes::{MessageReader, MessageWriter};
@@ -10,7 +10,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
@@ -29,8 +28,7 @@ const OPEN_FILES: u64 = 65_536;
 pub(super) struct Files {
     pub(super) folder: Folder,
     pub(super) _lock: KeeperLock,
-    pub(super) journal: Journal,
-    pub(super) logs: Vec<File>,
+    pub(super) writer: FileWriter,
     pub(super) orders: Orders,
 }
 
@@ -201,8 +199,8 @@ impl Keeper {
     }
 
     pub(super) fn note(&mut self, event: Event) {
-        if let Some(files) = &mut self.files {
-            files.journal.note(event);
+        if let Some(files) = &self.files {
+            files.writer.note(event);
         }
     }
 }

@@ -3,10 +3,9 @@
 
 use super::state::Keeper;
 use crate::processes;
-use std::io::Write;
 use std::time::{Duration, Instant};
 use wire::codec::{self, Message};
-use wire::supervise::{Output, Over};
+use wire::supervise::Over;
 use wire::{Event, Failure};
 
 /// How long a guardian may take beyond the grace, for KILL and the removal of shared memory.
@@ -31,9 +30,20 @@ impl Keeper {
         }
     }
 
+    /// Whether the disk keeps up with what the agent says. Otherwise the agent is not read.
+    pub(super) fn has_room(&self) -> bool {
+        let files = self.files.as_ref();
+        files.is_none_or(|files| files.writer.has_room())
+    }
+
     fn happened(&mut self, Message { head, body }: Message<Event>) {
         match &head {
-            Event::Output(output) => return self.write_log(output, &body),
+            Event::Output(output) => {
+                if let Some(files) = &self.files {
+                    files.writer.log(output.index, body);
+                }
+                return;
+            }
             Event::Stack(_) => return self.note(head),
             Event::Started(_)
             | Event::Listening(_)
@@ -50,17 +60,6 @@ impl Keeper {
             _ => return,
         }
         self.report(head);
-    }
-
-    /// Writes to a log. If the disk is full, the job goes on without it.
-    fn write_log(&mut self, output: &Output, text: &[u8]) {
-        if let Some(log) = self
-            .files
-            .as_mut()
-            .and_then(|files| files.logs.get_mut(output.index as usize))
-        {
-            let _ = log.write_all(text);
-        }
     }
 
     /// The supervising agent is gone; its guardian ends what it had.
@@ -83,6 +82,10 @@ impl Keeper {
 
     /// Checks whether the agent that supervises has ended, or gives no sign of life.
     pub(super) fn check_supervisor(&mut self, now: Instant) {
+        if !self.has_room() {
+            // it may be saying something
+            self.supervisor.received = now;
+        }
         let supervisor = &self.supervisor;
         let is_silent = now >= supervisor.received + self.patience();
         if supervisor.started && self.over.is_none() && is_silent {
