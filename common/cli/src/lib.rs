@@ -1,6 +1,7 @@
 //! The frame of every tool (parse, call, report, exit), and the options shared by all tools that
 //! reach hosts.
 
+pub mod copy;
 pub mod counts;
 pub mod progress;
 pub mod signal;
@@ -10,6 +11,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::fcntl::{FcntlArg, fcntl};
+use progress::ProgressWhen;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
@@ -271,9 +273,14 @@ pub struct Connect {
     pub format: Format,
 }
 
-/// Options for how the content of files travels, and at which rate.
+/// Options of tools that copy files.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct WireArgs {
+pub struct CopyArgs {
+    /// Connections to each host for large files, 1 to 8 [default: directly one, by logins
+    /// as many as this machine has processors for, 4 at most]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
+    pub streams: Option<u16>,
+
     /// How content travels: directly, or through logins [auto: directly where possible]
     #[arg(long, value_enum, default_value_t = WireChoice::Auto, value_name = "auto|ssh|direct",
         hide_possible_values = true, hide_short_help = true)]
@@ -287,6 +294,16 @@ pub struct WireArgs {
     /// The highest rate for all hosts together, such as 50MB/s
     #[arg(long, value_parser = rate, value_name = "RATE", hide_short_help = true)]
     pub limit: Option<u64>,
+
+    /// Show what would be copied, but copy nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
+    /// host at its end]
+    #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
+        hide_possible_values = true)]
+    pub progress: ProgressWhen,
 }
 
 /// The choice of a way for the content of files.
@@ -300,7 +317,7 @@ pub enum WireChoice {
     Direct,
 }
 
-impl WireArgs {
+impl CopyArgs {
     /// The same as plain values for `common/remote`, with the time limit for reaching a host.
     pub fn options(&self, connect: &Connect) -> WireOptions {
         WireOptions {

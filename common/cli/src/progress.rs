@@ -3,11 +3,11 @@
 
 use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use record::Host;
 use record::term;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// With more bars than this, nothing else would fit on the screen.
@@ -119,7 +119,7 @@ impl ProgressDisplay {
     /// From here on, content goes to or comes from the host on this way.
     pub fn route(&self, host: &Host, route: Route) {
         if let Some((bar, count)) = self.hosts.get(&host.id) {
-            lock(count).route = Some(route);
+            count.lock().route = Some(route);
             let behind = match route {
                 Route::Direct => " direct",
                 Route::Login => "",
@@ -132,7 +132,7 @@ impl ProgressDisplay {
     /// How many hosts use each way, in words; empty until something is sent.
     fn routes(&self) -> String {
         let routes = self.hosts.values().filter_map(|(_, count)| {
-            let count = lock(count);
+            let count = count.lock();
             count.route.filter(|_| !count.over)
         });
         let mut numbers: BTreeMap<Route, usize> = BTreeMap::new();
@@ -143,7 +143,7 @@ impl ProgressDisplay {
     /// Another host has handed on this many bytes of what goes to the host.
     pub fn handed_on(&self, host: &Host, bytes: u64) {
         if let Some((_, count)) = self.hosts.get(&host.id) {
-            lock(count).handed_on += bytes;
+            count.lock().handed_on += bytes;
         }
     }
 
@@ -153,7 +153,7 @@ impl ProgressDisplay {
         if let Some((bar, _)) = self.hosts.get(&host.id) {
             bar.inc(bytes);
         }
-        let mut last = lock(&self.last_line);
+        let mut last = self.last_line.lock();
         if self.lines && last.elapsed() >= LINE_EVERY {
             *last = Instant::now();
             let (done, all) = (self.total.position(), self.total.length().unwrap_or(0));
@@ -175,7 +175,7 @@ impl ProgressDisplay {
         let Some((_, count)) = self.hosts.get(&host.id) else {
             return;
         };
-        let mut count = lock(count);
+        let mut count = count.lock();
         match skipped {
             true => count.skipped += 1,
             false => {
@@ -194,7 +194,7 @@ impl ProgressDisplay {
         if self.silent {
             return;
         }
-        lock(count).over = true;
+        count.lock().over = true;
         let Count {
             files,
             bytes,
@@ -202,7 +202,7 @@ impl ProgressDisplay {
             route,
             handed_on,
             ..
-        } = *lock(count);
+        } = *count.lock();
         let route = match (route, handed_on) {
             (Some(Route::Chain), _) => ", through a chain".to_owned(),
             (Some(Route::Direct), 0) => ", directly".to_owned(),
@@ -269,10 +269,6 @@ fn style(behind: &str) -> ProgressStyle {
         "{{prefix:>24}} {{bar:20}} {{bytes:>10}} of {{total_bytes:10}} {{bytes_per_sec}}{behind}"
     ));
     style.unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -174,11 +174,7 @@ impl Remote {
     /// runs, and the faults of the others.
     pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
         let opened = self.open_agents(hosts);
-        let refused = hosts
-            .iter()
-            .zip(&opened)
-            .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)));
-        let report = report(refused, self.options.host_key);
+        let report = report(hosts, &opened, self.options.host_key);
         let reached = hosts
             .iter()
             .zip(opened)
@@ -348,15 +344,15 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
     })
 }
 
-/// The faults of hosts as one report. All unknown keys are in one fault, with the one command that
-/// accepts them.
-pub fn report<'a>(
-    faults: impl IntoIterator<Item = (&'a Host, &'a HostFault)>,
-    how: HostKey,
-) -> Report {
+/// The faults among the results of hosts as one report. All unknown keys are in one fault, with the
+/// one command that accepts them.
+pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>], how: HostKey) -> Report {
     let mut report = Report::default();
     let mut unknown = Vec::new();
-    for (host, fault) in faults {
+    for (host, result) in hosts.iter().zip(results) {
+        let Err(fault) = result else {
+            continue;
+        };
         if fault.affects_all {
             let once = Fault {
                 fix: fault.fix.clone(),

@@ -44,11 +44,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let answers = remote.ask_all(hosts, PROBE_LIMIT, |host| {
         Request::Probe(plan::request(&wanted, host))
     })?;
-    let refused = hosts
-        .iter()
-        .zip(&answers)
-        .filter_map(|(host, answer)| Some((host, answer.as_ref().err()?)));
-    let mut report = remote::report(refused, args.connect.host_key);
+    let mut report = remote::report(hosts, &answers, args.connect.host_key);
     let mut outcomes: Vec<Result<Answer, Fault>> = hosts
         .iter()
         .zip(answers)

@@ -4,13 +4,12 @@ use crate::args::Args;
 use crate::giver::{self, Listed, Moved, Received, SourceHost};
 use crate::local;
 use crate::plan::{Item, WantedFile};
-use cli::progress::{ProgressDisplay, Route};
-use parking_lot::Mutex;
+use cli::copy::{self, Reporter};
+use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
-use record::term;
 use record::{Host, Pulled, path_fields};
 use remote::direct::{DirectEndpoint, WireOptions};
 use remote::host_client::HostFailure;
@@ -62,12 +61,7 @@ pub fn run(
     if let Some(signal) = cli::signal::received(&stop) {
         return Ok(Exit::Signal(signal));
     }
-    let faults: Vec<_> = hosts
-        .iter()
-        .zip(&opened)
-        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)))
-        .collect();
-    let mut report = remote::report(faults, args.connect.host_key);
+    let mut report = remote::report(hosts, &opened, args.connect.host_key);
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     let alone = hosts.len() == 1;
@@ -80,7 +74,7 @@ pub fn run(
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
     report.0.extend(unmatched(&tasks, wanted));
-    if args.dry_run {
+    if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
         let fault = |task: &Task<'_>, (item, why): (&Item, &str)| file_fault(task.host, item, why);
         let faults = tasks
@@ -154,18 +148,15 @@ impl Puller<'_> {
         }
         // whoever was waited for may have brought them
         pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
-        let board = Reporter {
-            out: Mutex::new(Out::new("part-pull")),
-            human: args.connect.format.human(),
+        let board = Reporter::new(
+            "part-pull",
+            args.connect.format.human(),
             of,
-            show: progress(args, tasks),
-            faults: Mutex::default(),
-        };
-        if !board.human {
-            board.out.lock().pass(stream);
-        }
-        let streams = Streams::wanted(args.streams, self.at_once, self.remote.is_ssh());
-        let (wire, limit) = (args.wire.options(&args.connect), args.wire.limit());
+            progress(args, tasks),
+            (stream, ""),
+        );
+        let streams = Streams::wanted(args.copy.streams, self.at_once, self.remote.is_ssh());
+        let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
         for task in tasks.iter_mut() {
             if let Ok(giver) = &mut task.giver {
                 giver.client().keep_to(limit.clone());
@@ -181,10 +172,7 @@ impl Puller<'_> {
                 .par_iter_mut()
                 .for_each(|task| task.pull(&board, streams, &wire, &more));
         });
-        board.show.end();
-        let mut faults = board.faults.into_inner();
-        faults.extend(board.out.into_inner().fault());
-        Ok(faults)
+        Ok(board.end())
     }
 
     /// Opens a further connection to a host: to its port, or by another login.
@@ -285,7 +273,7 @@ fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
     });
     ProgressDisplay::new(
         ("part-pull", "here"),
-        args.progress,
+        args.copy.progress,
         tasks.iter().map(|task| task.host),
         missing,
     )
@@ -296,10 +284,8 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
         for item in task.lacking() {
-            let (location, src, dst) =
-                (task.host.location(), item.src.display(), item.dst.display());
-            let line = format!("{location}: {src} -> {dst} ({})", term::bytes(item.bytes()));
-            out.write(format!("{}\n", term::plain(&line)).as_bytes());
+            let src = item.src.display().to_string();
+            copy::print_planned(&mut out, task.host, &src, &item.dst, item.bytes());
         }
     }
     out.fault()
@@ -427,25 +413,15 @@ fn bring_by_wire(
     reporter: &HostReporter<'_>,
     bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFailure>,
 ) -> Result<(), HostFailure> {
-    let (host, location) = (reporter.host, reporter.host.location());
+    let (host, board) = (reporter.host, reporter.board);
     let missing = reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
-    if let Some(warning) = giver.client().choose_wire(host.ip.0, bytes, wire, &[])? {
-        record::tell!("part-pull: {location}: {warning}");
-    }
-    let is_direct = giver.client().is_direct();
-    let route = if is_direct {
-        Route::Direct
-    } else {
-        Route::Login
-    };
-    reporter.board.show.route(host, route);
+    board.choose_route(host, giver.client(), bytes, (wire, &[]))?;
+    board.show_route(host, giver.client());
     let Err(broken) = bring(giver, &missing) else {
         return Ok(());
     };
-    let notice = giver.client().fall_back(broken, wire.wire)?;
-    record::tell!("part-pull: {location}: {notice}");
-    reporter.board.show.route(host, Route::Login);
+    board.fall_back(host, giver.client(), broken, wire.wire)?;
     bring(giver, &reporter.fates.with(&Fate::Lacks, all))
 }
 
@@ -492,34 +468,39 @@ fn file_fault(host: &Host, item: &Item, why: &str) -> Fault {
     })
 }
 
-/// Reports all results.
-struct Reporter {
-    out: Mutex<Out>,
-    human: bool,
-    of: u32,
-    show: ProgressDisplay,
-    faults: Mutex<Vec<Fault>>,
+/// Reports the results of one host.
+struct HostReporter<'a> {
+    host: &'a Host,
+    fates: &'a Fates,
+    board: &'a Reporter,
 }
 
-impl Reporter {
-    fn record(&self, record: &Pulled) {
-        if !self.human {
-            self.out.lock().record(record);
-        }
+impl HostReporter<'_> {
+    fn skipped(&self, item: &Item) {
+        self.report(item, true, Ok(0));
     }
 
-    fn report(&self, host: &Host, item: &Item, skipped: bool, result: Received) {
+    /// A file has its result.
+    fn done(&self, item: &Item, result: Received) {
+        self.report(item, false, result);
+    }
+
+    fn report(&self, item: &Item, skipped: bool, result: Received) {
+        if !self.fates.report(item) {
+            return;
+        }
+        let (host, board) = (self.host, self.board);
         let (src, src_b64) = path_fields(item.src.strip_prefix(".").unwrap_or(&item.src));
         let (dst, dst_b64) = path_fields(&item.dst);
         let error = result.as_ref().err().cloned();
         match &result {
-            Ok(0) if skipped => self.show.file(host, item.bytes(), true),
-            Ok(bytes) => self.show.file(host, *bytes, false),
+            Ok(0) if skipped => board.show.file(host, item.bytes(), true),
+            Ok(bytes) => board.show.file(host, *bytes, false),
             Err(_) => {}
         }
-        self.record(&Pulled {
+        board.record(&Pulled {
             id: Some(item.id),
-            of: Some(self.of),
+            of: Some(board.of),
             host: host.id,
             src,
             src_b64,
@@ -532,29 +513,7 @@ impl Reporter {
             error: error.clone(),
         });
         if let Some(why) = error {
-            self.faults.lock().push(file_fault(host, item, &why));
-        }
-    }
-}
-
-/// The same, for one host.
-struct HostReporter<'a> {
-    host: &'a Host,
-    fates: &'a Fates,
-    board: &'a Reporter,
-}
-
-impl HostReporter<'_> {
-    fn skipped(&self, item: &Item) {
-        if self.fates.report(item) {
-            self.board.report(self.host, item, true, Ok(0));
-        }
-    }
-
-    /// The last word about a file.
-    fn done(&self, item: &Item, result: Received) {
-        if self.fates.report(item) {
-            self.board.report(self.host, item, false, result);
+            board.fault(file_fault(host, item, &why));
         }
     }
 }

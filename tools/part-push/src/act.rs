@@ -9,6 +9,7 @@ use crate::reporter::Reporter;
 use crate::target::Target;
 use crate::task::{State, Task};
 use crate::turn;
+use cli::copy;
 use cli::progress::ProgressDisplay;
 use parking_lot::Mutex;
 use rayon::prelude::*;
@@ -48,8 +49,8 @@ pub fn run(
     let context = PushContext {
         args,
         remote,
-        wire: args.wire.options(&args.connect),
-        limit: args.wire.limit(),
+        wire: args.copy.options(&args.connect),
+        limit: args.copy.limit(),
         stop,
         base,
         run: remote::random_token()?,
@@ -67,7 +68,7 @@ pub fn run(
     let options = Options {
         verify: args.verify,
         compress: args.compress.wish(),
-        streams: Streams::wanted(args.streams, at_once, context.remote.is_ssh()),
+        streams: Streams::wanted(args.copy.streams, at_once, context.remote.is_ssh()),
     };
     std::thread::scope(|scope| {
         let ((over, is_over), idle) = (channel(), &tasks);
@@ -105,12 +106,11 @@ fn open<'a>(
     report: &mut Report,
 ) -> Result<Vec<Task<'a>>, Report> {
     let opened = context.remote.open_agents(hosts);
-    let faults: Vec<_> = hosts
-        .iter()
-        .zip(&opened)
-        .filter_map(|(host, opened)| Some((host, opened.as_ref().err()?)))
-        .collect();
-    report.extend(remote::report(faults, context.args.connect.host_key));
+    report.extend(remote::report(
+        hosts,
+        &opened,
+        context.args.connect.host_key,
+    ));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {
         by_host.entry(delivery.host).or_default().push(delivery);
@@ -236,57 +236,52 @@ fn carry_out(
     deliveries: &[Delivery],
 ) -> Report {
     let args = context.args;
-    if !args.dry_run && tasks.len() > 1 {
+    let dry = args.copy.dry_run;
+    if !dry && tasks.len() > 1 {
         share(tasks);
     }
-    tasks
-        .par_iter()
-        .for_each(|task| task.inspect(options, args.dry_run));
+    tasks.par_iter().for_each(|task| task.inspect(options, dry));
     let full = no_room(tasks);
-    if args.dry_run {
+    if dry {
         let unwritten = print_plan(tasks);
         return Report([broken(tasks), full, Vec::from_iter(unwritten)].concat());
     }
-    let mut out = Out::new("part-push");
-    if !args.connect.format.human() {
-        out.pass_but(stream, Pushed::TYPE);
-    }
-    let board = reporter(args, tasks, out, deliveries.len());
+    let board = reporter(args, stream, tasks, deliveries.len());
     if full.is_empty() {
         send(context, tasks, options, &board);
     } else {
         send_nothing(tasks, &board);
     }
-    board.show.end();
-    let failed = board.failed.into_inner();
-    let unwritten = board.out.into_inner().fault();
-    Report([full, failed, broken(tasks), Vec::from_iter(unwritten)].concat())
+    Report([full, board.copy.end(), broken(tasks)].concat())
 }
 
-fn reporter(args: &Args, tasks: &[Task<'_>], out: Out, deliveries: usize) -> Reporter {
+fn reporter(args: &Args, stream: &Stream, tasks: &[Task<'_>], deliveries: usize) -> Reporter {
     let lacking = tasks.iter().flat_map(|task| {
         task.lacking()
             .into_iter()
             .map(|delivery| (task.host.id, delivery.bytes))
     });
+    let show = ProgressDisplay::new(
+        ("part-push", "there"),
+        args.copy.progress,
+        tasks.iter().map(|task| task.host),
+        lacking,
+    );
     Reporter {
-        out: Mutex::new(out),
-        human: args.connect.format.human(),
-        of: u32::try_from(deliveries).unwrap_or(u32::MAX),
-        show: ProgressDisplay::new(
-            ("part-push", "there"),
-            args.progress,
-            tasks.iter().map(|task| task.host),
-            lacking,
+        copy: copy::Reporter::new(
+            "part-push",
+            args.connect.format.human(),
+            u32::try_from(deliveries).unwrap_or(u32::MAX),
+            show,
+            (stream, Pushed::TYPE),
         ),
-        failed: Mutex::default(),
         failed_files: Mutex::default(),
     }
 }
 
 /// Sends every host what it lacks.
 fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: &Reporter) {
-    if choose_routes(tasks, context) {
+    if choose_routes(tasks, context, board) {
         // scripts do not wait for maps
         tasks
             .par_iter()
@@ -356,11 +351,11 @@ fn share(tasks: &[Task<'_>]) {
 
 /// Chooses the way for content to each host. Hosts to which files may be handed on learn who may do
 /// so. Returns whether there are any.
-fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>) -> bool {
+fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, board: &Reporter) -> bool {
     let keys = hosts_of_chains(tasks);
     tasks
         .par_iter()
-        .for_each(|task| task.choose_route(context, &keys));
+        .for_each(|task| task.choose_route(context, &keys, board));
     !keys.is_empty()
 }
 
@@ -445,18 +440,7 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
                 Source::Folder => "(an empty folder)".to_owned(),
                 Source::There => "(not there)".to_owned(),
             };
-            let (location, dst, bytes) = (
-                task.host.location(),
-                delivery.dst.display(),
-                term::bytes(delivery.bytes),
-            );
-            out.write(
-                format!(
-                    "{}\n",
-                    term::plain(&format!("{location}: {source} -> {dst} ({bytes})"))
-                )
-                .as_bytes(),
-            );
+            copy::print_planned(&mut out, task.host, &source, &delivery.dst, delivery.bytes);
         }
         let bytes = term::bytes(send.iter().map(|delivery| delivery.bytes).sum());
         let files = term::count(send.len() as u64, "file");

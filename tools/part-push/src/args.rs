@@ -1,8 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::progress::ProgressWhen;
-use cli::{Connect, WireArgs};
+use cli::{Connect, CopyArgs};
 
 /// Copies files to their hosts; each is there completely or not at all.
 ///
@@ -36,29 +35,14 @@ pub struct Args {
         value_name = "N")]
     pub jobs: u16,
 
-    /// Connections to each host for large files, 1 to 8 [default: directly one, by logins
-    /// as many as this machine has processors for, 4 at most]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
-    pub streams: Option<u16>,
-
-    /// Over what content goes, and how quickly.
+    /// How files are copied.
     #[command(flatten)]
-    pub wire: WireArgs,
+    pub copy: CopyArgs,
 
     /// Compress for the transfer with zstd [auto: where that is faster]
     #[arg(long, value_enum, default_value_t = CompressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
     pub compress: CompressWhen,
-
-    /// Show what would be sent, but send nothing
-    #[arg(long)]
-    pub dry_run: bool,
-
-    /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
-    /// host at its end]
-    #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
-        hide_possible_values = true)]
-    pub progress: ProgressWhen,
 
     /// How hosts are reached.
     // last: its heading would stand over all that follows

@@ -54,7 +54,7 @@ impl PushContext<'_> {
 
     /// The first request to a host.
     pub fn receive(&self, host: &Host) -> Receive {
-        let (dry, fsync) = (self.args.dry_run, self.args.fsync);
+        let (dry, fsync) = (self.args.copy.dry_run, self.args.fsync);
         Receive {
             base: self.base.into(),
             run: self.run.clone(),

@@ -282,7 +282,7 @@ impl Relay<'_, '_, '_> {
         let number = target.client.sync();
         view.counted = kept.bytes();
         let host = self.members[index].task.host;
-        self.board.show.moved(host, view.counted);
+        self.board.copy.show.moved(host, view.counted);
         loop {
             match target.client.take_event().map(|(event, _)| event) {
                 Some(FileEvent::Synced { number: event }) if event == number => break,
@@ -302,7 +302,7 @@ impl Relay<'_, '_, '_> {
         });
         view.joined = true;
         if self.lock().chain.source(index) != From::Us {
-            self.board.show.route(host, Route::Chain);
+            self.board.copy.show.route(host, Route::Chain);
         }
         Ok(())
     }
@@ -392,7 +392,7 @@ impl Relay<'_, '_, '_> {
                 let there = Parts::of(&parts).whole_grains(delivery.bytes);
                 let arrived = there.bytes().saturating_sub(view.counted);
                 view.counted += arrived;
-                let (host, show) = (self.members[index].task.host, &self.board.show);
+                let (host, show) = (self.members[index].task.host, &self.board.copy.show);
                 show.moved(host, arrived);
                 if self.lock().chain.source(index) != From::Us {
                     show.handed_on(host, arrived);

@@ -1,10 +1,9 @@
 //! Reports all results: records, progress, faults.
 
 use crate::plan::Delivery;
-use cli::progress::ProgressDisplay;
+use cli::copy;
 use parking_lot::Mutex;
 use record::error::Fault;
-use record::jsonl::{self, Out};
 use record::term::millis;
 use record::{Host, Pushed};
 use std::collections::BTreeSet;
@@ -23,16 +22,8 @@ pub struct Outcome {
 
 /// Reports the results of all hosts.
 pub struct Reporter {
-    /// Where records are written.
-    pub out: Mutex<Out>,
-    /// Whether people read stdout.
-    pub human: bool,
-    /// How many deliveries there are.
-    pub of: u32,
-    /// The progress display.
-    pub show: ProgressDisplay,
-    /// The faults of deliveries that failed.
-    pub failed: Mutex<Vec<Fault>>,
+    /// As for files in the other direction.
+    pub copy: copy::Reporter,
     /// The numbers of the files that some host did not get.
     pub failed_files: Mutex<BTreeSet<u32>>,
 }
@@ -48,12 +39,9 @@ impl Reporter {
         if outcome.error.is_some() {
             self.failed_files.lock().insert(delivery.file);
         }
-        if self.human {
-            return;
-        }
-        let line = jsonl::line(&Pushed {
+        self.copy.record(&Pushed {
             id: delivery.id,
-            of: self.of,
+            of: self.copy.of,
             file: delivery.file,
             host: delivery.host,
             ok: outcome.error.is_none(),
@@ -63,18 +51,17 @@ impl Reporter {
             elapsed_ms: millis(outcome.elapsed),
             error: outcome.error.clone(),
         });
-        self.out.lock().write(&line);
     }
 
     /// Reports the result of a delivery.
     pub fn report(&self, host: &Host, delivery: &Delivery, skipped: bool, outcome: Outcome) {
         self.record(delivery, skipped, &outcome);
         if outcome.error.is_none() {
-            self.show.file(host, delivery.bytes, skipped);
+            self.copy.show.file(host, delivery.bytes, skipped);
         }
         if let Some(why) = outcome.error {
             let location = format!("{}: {}", host.location(), delivery.dst.display());
-            self.failed.lock().push(Fault::item(location, why));
+            self.copy.fault(Fault::item(location, why));
         }
     }
 }
@@ -92,7 +79,7 @@ pub struct HostReporter<'a> {
 impl HostReporter<'_> {
     /// This many more bytes were sent or need not be.
     pub fn moved(&self, bytes: u64) {
-        self.board.show.moved(self.host, bytes);
+        self.board.copy.show.moved(self.host, bytes);
     }
 
     /// A delivery has its result.

@@ -5,7 +5,6 @@ use crate::plan::{self, Delivery, Source};
 use crate::push::{self, Options};
 use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
-use cli::progress::Route;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use remote::host_client::HostFailure;
@@ -132,9 +131,8 @@ impl<'a> Task<'a> {
 
     /// Chooses the way for content, if there is any. Agents with these keys may hand files on to
     /// it.
-    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String]) {
+    pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], board: &Reporter) {
         let lacking = self.lacking();
-        let (address, location) = (self.host.ip.0, self.host.location());
         let listens = self.on_target(|target| {
             let bytes = lacking
                 .iter()
@@ -143,14 +141,10 @@ impl<'a> Task<'a> {
             let own = target.ready.key.clone();
             let others = |key: &&String| own.as_ref() != Some(key);
             let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
-            if let Some(warning) =
-                target
-                    .client
-                    .choose_wire(address, bytes, &context.wire, &keys)?
-            {
-                record::tell!("part-push: {location}: {warning}");
-            }
-            Ok(target.client.listens())
+            let wire = (&context.wire, &*keys);
+            let client = &mut target.client;
+            board.copy.choose_route(self.host, client, bytes, wire)?;
+            Ok(client.listens())
         });
         self.lock().listens = listens.flatten();
     }
@@ -199,6 +193,7 @@ impl<'a> Task<'a> {
         self.give_up(&lacking, board);
         let state = self.lock();
         board
+            .copy
             .show
             .host(self.host, begun.elapsed(), state.broken.is_some() || waits);
     }
@@ -218,22 +213,13 @@ impl<'a> Task<'a> {
             fates: &self.fates,
             board,
         };
-        let is_direct = target.client.is_direct();
-        board.show.route(
-            self.host,
-            if is_direct {
-                Route::Direct
-            } else {
-                Route::Login
-            },
-        );
+        board.copy.show_route(self.host, &target.client);
         let endpoint = target.client.endpoint();
         let more = || context.lane(self.host, endpoint.as_ref());
         let sent = push::push(target, lacking, options, &more, &reporter);
         let Err(broken) = sent else { return Ok(()) };
-        let notice = target.client.fall_back(broken, context.wire.wire)?;
-        record::tell!("part-push: {}: {notice}", self.host.location());
-        board.show.route(self.host, Route::Login);
+        let (client, wire) = (&mut target.client, context.wire.wire);
+        board.copy.fall_back(self.host, client, broken, wire)?;
         let missing = self.missing(target, lacking, &reporter)?;
         let more = || context.lane(self.host, None);
         push::push(target, &missing, options, &more, &reporter)

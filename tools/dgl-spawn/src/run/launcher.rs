@@ -365,16 +365,9 @@ impl<'a> Launcher<'a> {
         if let Some(number) = self.signals.first() {
             return Err(Stopped::Signal(number));
         }
-        let faults: Vec<_> = busy
-            .iter()
-            .zip(&opened)
-            .filter_map(|(host, result)| Some((host, result.as_ref().err()?)))
-            .collect();
-        if !faults.is_empty() {
-            return Err(Stopped::Hosts(remote::report(
-                faults,
-                self.args.connect.host_key,
-            )));
+        let report = remote::report(&busy, &opened, self.args.connect.host_key);
+        if !report.0.is_empty() {
+            return Err(Stopped::Hosts(report));
         }
         if let Some(why) = self.remote.why_nothing_stays().filter(|_| plan.detach) {
             return Err(Stopped::Preflight(nothing_stays(&why)));

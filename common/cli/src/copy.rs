@@ -1,0 +1,117 @@
+//! What tools that copy files share, in either direction: the report of results, and the route of
+//! content to or from a host.
+
+use crate::progress::{ProgressDisplay, Route};
+use parking_lot::Mutex;
+use record::error::Fault;
+use record::jsonl::{self, Out, Stream};
+use record::{Host, Record, term};
+use remote::direct::{Wire, WireOptions};
+use remote::host_client::{HostClient, HostFailure};
+use std::path::Path;
+
+/// Reports all results: records on stdout, progress on stderr, faults at the end.
+pub struct Reporter {
+    tool: &'static str,
+    out: Mutex<Out>,
+    is_for_people: bool,
+    /// How many files are reported.
+    pub of: u32,
+    pub show: ProgressDisplay,
+    faults: Mutex<Vec<Fault>>,
+}
+
+impl Reporter {
+    /// `show` says how the copy goes on. The input is passed on, but for records of type `again`,
+    /// which are written anew.
+    pub fn new(
+        tool: &'static str,
+        is_for_people: bool,
+        of: u32,
+        show: ProgressDisplay,
+        (stream, again): (&Stream, &str),
+    ) -> Reporter {
+        let mut out = Out::new(tool);
+        if !is_for_people {
+            out.pass_but(stream, again);
+        }
+        Reporter {
+            tool,
+            out: Mutex::new(out),
+            is_for_people,
+            of,
+            show,
+            faults: Mutex::default(),
+        }
+    }
+
+    /// Writes a record.
+    pub fn record(&self, record: &impl Record) {
+        if !self.is_for_people {
+            let line = jsonl::line(record);
+            self.out.lock().write(&line);
+        }
+    }
+
+    /// Adds a fault to the report at the end.
+    pub fn fault(&self, fault: Fault) {
+        self.faults.lock().push(fault);
+    }
+
+    /// Ends the display; returns all faults, also that of stdout.
+    pub fn end(self) -> Vec<Fault> {
+        self.show.end();
+        let mut faults = self.faults.into_inner();
+        faults.extend(self.out.into_inner().fault());
+        faults
+    }
+
+    /// Chooses how content goes to or comes from a host, `bytes` in all. Agents with the keys
+    /// `hosts` may hand files on to it.
+    pub fn choose_route(
+        &self,
+        host: &Host,
+        client: &mut HostClient,
+        bytes: u64,
+        (wire, hosts): (&WireOptions, &[String]),
+    ) -> Result<(), HostFailure> {
+        if let Some(warning) = client.choose_wire(host.ip.0, bytes, wire, hosts)? {
+            self.tell(host, &warning);
+        }
+        Ok(())
+    }
+
+    /// Shows on which route content goes to or comes from a host.
+    pub fn show_route(&self, host: &Host, client: &HostClient) {
+        let route = match client.is_direct() {
+            true => Route::Direct,
+            false => Route::Login,
+        };
+        self.show.route(host, route);
+    }
+
+    /// Goes on over the login if it was a direct connection that broke.
+    pub fn fall_back(
+        &self,
+        host: &Host,
+        client: &mut HostClient,
+        broken: HostFailure,
+        wire: Wire,
+    ) -> Result<(), HostFailure> {
+        let notice = client.fall_back(broken, wire)?;
+        self.tell(host, notice);
+        self.show_route(host, client);
+        Ok(())
+    }
+
+    fn tell(&self, host: &Host, notice: &str) {
+        record::tell!("{}: {}: {notice}", self.tool, host.location());
+    }
+}
+
+/// Says what would be copied, for --dry-run.
+pub fn print_planned(out: &mut Out, host: &Host, src: &str, dst: &Path, bytes: u64) {
+    let (location, dst, bytes) = (host.location(), dst.display(), term::bytes(bytes));
+    let line = format!("{location}: {src} -> {dst} ({bytes})");
+    out.write(format!("{}\n", term::plain(&line)).as_bytes());
+}
