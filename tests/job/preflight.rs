@@ -183,7 +183,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     refused(
         &other,
         &[
-            "host 1 (10.77.0.2): its part of the graph has 102400 MiB, and /dev/shm only",
+            "host 1 (10.77.0.2): its part of the graph has 107 GB, and /dev/shm only",
             "and a server needs about 200000100 for",
         ],
     );

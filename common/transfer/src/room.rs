@@ -9,10 +9,11 @@ use crate::parts::Parts;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use nix::sys::statvfs::{Statvfs, fstatvfs};
+use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 
@@ -128,14 +129,20 @@ impl Reserving {
     }
 }
 
-/// How much an ordinary user may still write, in bytes; `None` if the file system has no size, as
-/// tmpfs with `size=0`.
-pub fn free_bytes(room: &Statvfs) -> Option<u64> {
+/// How much an ordinary user may still write where a folder is or will be, in bytes; `None` if that
+/// is unknown.
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    let existing = folder.ancestors().find(|folder| folder.is_dir())?;
+    free(&statvfs(existing).ok()?)
+}
+
+/// `None` if the file system has no size, as tmpfs with `size=0`.
+fn free(room: &Statvfs) -> Option<u64> {
     (room.blocks() > 0).then(|| room.blocks_available() * room.fragment_size())
 }
 
 fn check(file: &File, missing: &Parts) -> io::Result<()> {
-    match free_bytes(&fstatvfs(file)?) {
+    match free(&fstatvfs(file)?) {
         Some(free) if missing.bytes() > free => Err(Errno::ENOSPC.into()),
         _ => Ok(()),
     }

@@ -1,21 +1,19 @@
 //! Writes events to stdout or to a direct connection.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tls::Link;
 use transfer::silence;
+use wire::files::FileEvent;
 use wire::{Event, codec};
 
-/// A direct connection: one thread reads it, others write now and then.
+/// A direct connection: one thread reads it, others write now and then. It is locked for a moment;
+/// nobody waits for the other side while holding it.
 pub type SharedLink = Arc<Mutex<Link>>;
-
-/// Locks the connection for a moment; nobody waits for the other side while holding it.
-pub fn lock(link: &SharedLink) -> MutexGuard<'_, Link> {
-    link.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Events go to stdout or to a direct connection. Once nobody reads them any longer, nothing more
 /// is written.
@@ -74,6 +72,36 @@ impl Output {
     }
 }
 
+/// The output of a conversation about files, to which several threads write.
+pub struct SharedOutput(Mutex<Output>);
+
+impl SharedOutput {
+    pub fn new(output: Output) -> SharedOutput {
+        SharedOutput(Mutex::new(output))
+    }
+
+    /// From here on, events go to another output.
+    pub fn redirect(&self, output: Output) {
+        *self.0.lock() = output;
+    }
+
+    pub fn send(&self, event: FileEvent) {
+        self.send_with(event, &[]);
+    }
+
+    pub fn send_with(&self, event: FileEvent, body: &[u8]) {
+        self.0.lock().event_with(&Event::File(event), body);
+    }
+
+    pub fn event(&self, event: &Event) {
+        self.0.lock().event(event);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().is_closed()
+    }
+}
+
 /// Writes all bytes; fails if the other side accepts nothing for too long.
 pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
     write(link, bytes, silence(), Waits::NoLonger)
@@ -97,7 +125,7 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
     let mut rest = bytes;
     let mut is_full = false;
     while !rest.is_empty() || is_full {
-        let mut one = lock(link);
+        let mut one = link.lock();
         let result = match rest.is_empty() {
             true => one.flush().map(|()| 0),
             false => one.write_some(rest),
@@ -118,7 +146,7 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
         let is_late = poll(&mut fds, timeout)? == 0;
-        if is_late && (waits == Waits::NoLonger || self::received(&lock(link))? <= received) {
+        if is_late && (waits == Waits::NoLonger || self::received(&link.lock())? <= received) {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }

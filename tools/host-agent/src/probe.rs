@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
+use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
@@ -94,8 +95,8 @@ fn facts(workspace: Option<&str>) -> Facts {
         mem_bytes,
         mem_limit_bytes: procfs::cgroup::memory_limit_bytes()
             .filter(|limit| mem_bytes.is_none_or(|all| *limit < all)),
-        shm_free_bytes: procfs::free_bytes(Path::new("/dev/shm")),
-        free_bytes: folder.as_deref().and_then(procfs::free_bytes),
+        shm_free_bytes: free_bytes(Path::new("/dev/shm")),
+        free_bytes: folder.as_deref().and_then(free_bytes),
         workspace_fs: folder.and_then(|folder| procfs::file_system(&folder.to_string_lossy())),
         nofile: Some(open_files).filter(|limit| *limit != RLIM_INFINITY),
         home: home.map(|home| home.to_string_lossy().into_owned()),

@@ -10,7 +10,7 @@ mod thread;
 mod topology;
 
 pub use field::{number_of, ticks_to_ms};
-pub use host::{free_bytes, host_usage};
+pub use host::host_usage;
 pub use process::{
     Environment, IoCounts, Mapping, Stat, command_line, environment, io, mappings, pids,
     socket_inodes, stat, stats, status,

@@ -1,6 +1,6 @@
 //! Reads requests.
 
-use crate::output::{SharedLink, lock};
+use crate::output::SharedLink;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -87,7 +87,7 @@ impl Requests {
                 let before = self.decoder.waiting();
                 // a connection that breaks counts as ended; what was under way is requested again
                 // over the login
-                let open = lock(link).receive(&mut self.decoder).unwrap_or(false);
+                let open = link.lock().receive(&mut self.decoder).unwrap_or(false);
                 if self.decoder.waiting() > before {
                     continue;
                 }
@@ -127,7 +127,7 @@ impl Requests {
 
 /// Waits until a connection has bytes or has ended, without holding its lock; whether it has.
 pub fn wait_until_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
-    let Ok(descriptor) = lock(link).as_fd().try_clone_to_owned() else {
+    let Ok(descriptor) = link.lock().as_fd().try_clone_to_owned() else {
         return false;
     };
     is_ready(&descriptor, limit)

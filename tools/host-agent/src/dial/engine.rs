@@ -7,8 +7,8 @@
 //! as it is known. A pipeline or a script that only started others may have ended before them, so
 //! what ends is the whole process group of the command.
 
+use crate::processes::{ProcessHandle, end_processes};
 use crate::procfs;
-use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
@@ -64,29 +64,24 @@ fn see_to_its_end(child: &Child) {
     };
     // without a thread nobody is told its status, and its group is ended all the same
     let _ = std::thread::Builder::new().spawn(move || await_end(leader));
-    let leave = await_tool();
+    let until = Instant::now() + await_tool();
     // nobody has waited for the leader, so the number of the group is its own as long as we live
-    for (limit, signal) in [(leave, Signal::SIGTERM), (GRACE, Signal::SIGKILL)] {
-        if ends_within(leader, limit) {
-            return;
-        }
-        let _ = killpg(leader, signal);
-    }
-}
-
-/// Whether no process of the group is left after this time at the latest.
-fn ends_within(group: Pid, limit: Duration) -> bool {
-    let until = Instant::now() + limit;
-    let is_left = |pid: i32| {
-        procfs::stat(pid).is_some_and(|stat| stat.group == group.as_raw() && !stat.has_ended())
-    };
-    while procfs::pids().into_iter().any(is_left) {
+    while !of_group(leader).is_empty() {
         if Instant::now() >= until {
-            return false;
+            end_processes(GRACE, || of_group(leader));
+            return;
         }
         std::thread::sleep(PACE);
     }
-    true
+}
+
+/// The processes of the group that are left.
+fn of_group(group: Pid) -> Vec<ProcessHandle> {
+    let is_left = |pid: &i32| {
+        procfs::stat(*pid).is_some_and(|stat| stat.group == group.as_raw() && !stat.has_ended())
+    };
+    let left = procfs::pids().into_iter().filter(is_left);
+    left.filter_map(ProcessHandle::of).collect()
 }
 
 /// Waits for the end of the command and reports its status as a shell would. The command stays a

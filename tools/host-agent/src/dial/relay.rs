@@ -1,13 +1,14 @@
 //! Carries a conversation between a connection and `host-agent serve`, with a thread for each
 //! direction, so that each waits for its own reader.
 
-use crate::output::{SharedLink, lock, write_all};
+use crate::output::{SharedLink, write_all};
 use crate::requests::wait_until_readable;
+use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 use tls::Link;
@@ -68,7 +69,7 @@ impl Relay {
                 // still on its way
                 let _ = has_ended.recv_timeout(LAST_WORDS);
             }
-            lock(&link).shutdown();
+            link.lock().shutdown();
             let _ = carrying.join();
         }
         let _ = self.child.wait();
@@ -80,7 +81,7 @@ impl Relay {
 fn carry_requests(link: &SharedLink, mut received: Vec<u8>, stdin: ChildStdin) {
     let mut stdin = Some(stdin);
     loop {
-        let is_open = lock(link).receive(&mut received).unwrap_or(false);
+        let is_open = link.lock().receive(&mut received).unwrap_or(false);
         let has_come = !received.is_empty();
         if let Some(pipe) = &mut stdin
             && pipe.write_all(&received).is_err()
@@ -114,7 +115,7 @@ fn carry_events(mut stdout: ChildStdout, link: &SharedLink) -> io::Result<()> {
 fn announce_end(link: &SharedLink) -> io::Result<()> {
     let until = Instant::now() + LAST_WORDS;
     loop {
-        match lock(link).close() {
+        match link.lock().close() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {}
             closed => return closed,
         }

@@ -2,8 +2,8 @@
 
 use super::incoming_file::{Caller, IncomingFiles};
 use super::serve::Serve;
-use super::shared_output::SharedOutput;
 use super::{receive, send};
+use crate::output::SharedOutput;
 use std::sync::Arc;
 use wire::Failure;
 use wire::files::FileRequest;

@@ -9,14 +9,14 @@
 use super::begin::begin;
 use super::incoming_file::{Caller, IncomingFiles};
 use super::serve::converse_alone;
-use super::shared_output::SharedOutput;
-use crate::output::{Output, SharedLink};
+use crate::output::{Output, SharedLink, SharedOutput};
 use crate::requests::{Next, Requests};
+use parking_lot::Mutex;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tls::{Admission, Greeting, Guests, Limits, Outcome, Port, PublicKey};
@@ -135,7 +135,7 @@ impl DirectListener {
     /// Ends the connections that have conversations of their own, and waits until their parts are
     /// noted.
     pub fn end_lanes(&self) {
-        let lanes = std::mem::take(&mut *self.lanes.lock());
+        let lanes = std::mem::take(&mut *self.lanes.0.lock());
         for lane in lanes {
             let _ = lane.stream.shutdown(Shutdown::Both);
             let _ = lane.thread.join();
@@ -152,13 +152,9 @@ impl Drop for DirectListener {
 }
 
 impl Lanes {
-    fn lock(&self) -> MutexGuard<'_, Vec<Lane>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Serves a peer in a thread of its own.
     fn begin(&self, greeting: Greeting, tool: PublicKey, shared: &Arc<Shared>) -> io::Result<()> {
-        let mut lanes = self.lock();
+        let mut lanes = self.0.lock();
         lanes.retain(|lane| !lane.thread.is_finished());
         let Some(key) = greeting.link.peer() else {
             return Ok(());

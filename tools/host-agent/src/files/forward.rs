@@ -2,12 +2,13 @@
 //! a slow host delays only itself.
 
 use super::incoming_file::{IncomingFile, IncomingFiles, Next, Piece};
-use crate::output::{SharedLink, lock, write_over};
+use crate::output::{SharedLink, write_over};
 use nix::poll::{PollFd, PollTimeout, poll};
+use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
 use transfer::content;
@@ -139,7 +140,7 @@ impl NextHost {
                 },
                 Ok(None) => {
                     let before = self.decoder.waiting();
-                    let mut link = lock(&self.link);
+                    let mut link = self.link.lock();
                     link.flush()?;
                     let open = link.receive(&mut self.decoder)?;
                     drop(link);
@@ -156,7 +157,7 @@ impl NextHost {
     }
 
     fn wait(&self, limit: Duration) -> io::Result<()> {
-        let wait_for = lock(&self.link).wait_for();
+        let wait_for = self.link.lock().wait_for();
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         poll(&mut [PollFd::new(self.stream.as_fd(), wait_for)], timeout)?;
         Ok(())
@@ -233,7 +234,7 @@ impl NextHost {
             }
             self.wait(left).map_err(broken)?;
         }
-        let _ = lock(&self.link).close();
+        let _ = self.link.lock().close();
         Ok(())
     }
 }

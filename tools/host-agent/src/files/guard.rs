@@ -6,8 +6,8 @@
 //! passed on in the environment.
 
 use super::serve::OVER_LOST;
-use super::shared_output::SharedOutput;
 use super::stage::Stage;
+use crate::output::SharedOutput;
 use crate::requests::{REST, Requests};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -2,7 +2,7 @@
 //! login's conversation begins a file, further connections and other hosts bring parts of it, and
 //! threads hand on what has come.
 
-use super::shared_output::SharedOutput;
+use crate::output::SharedOutput;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! Reports what exists under names that the tool gives.
 
-use super::shared_output::SharedOutput;
 use super::workspace::{Workspace, split};
+use crate::output::SharedOutput;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

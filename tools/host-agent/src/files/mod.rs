@@ -16,17 +16,15 @@ mod inspect;
 mod receive;
 mod send;
 mod serve;
-mod shared_output;
 mod stage;
 mod workspace;
 
-use crate::output::{Output, SharedLink, lock};
+use crate::output::{Output, SharedLink, SharedOutput};
 use crate::requests::{Next, Requests};
 use begin::begin;
 use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};
 use serve::{Serve, Stop, answer_all, end, while_beating};
-use shared_output::SharedOutput;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -118,7 +116,7 @@ fn converse_directly(
     let (sender, receiver) = channel();
     let listening = std::thread::Builder::new().spawn(move || {
         let word = word_by_login(&mut login);
-        lock(&link).shutdown();
+        link.lock().shutdown();
         let _ = sender.send((word, login));
     });
     if let Err(error) = listening {
@@ -134,7 +132,7 @@ fn converse_directly(
         Stop::End | Stop::Silence | Stop::Closed | Stop::Malformed(_) => {}
     }
     // so that the tool goes back to the login at once
-    lock(&direct_link).shutdown();
+    direct_link.lock().shutdown();
     output.redirect(Output::default());
     match receiver.recv() {
         Ok((Ok(Next::Request(message)), login)) => Ok((login, message)),

@@ -2,10 +2,10 @@
 
 use super::incoming_file::{Caller, IncomingFile, IncomingFiles};
 use super::serve::Serve;
-use super::shared_output::SharedOutput;
 use super::stage::{self, Stage};
 use super::workspace::{Workspace, split};
 use super::{forward, inspect};
+use crate::output::SharedOutput;
 use nix::fcntl::Flock;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use transfer::folder::{Folder, writable_by_others};
 use transfer::partial::{self, Finish, Partial};
 use transfer::parts::Parts;
 use transfer::source::Version;
-use transfer::{content, sums};
+use transfer::{content, room, sums};
 use wire::Failure;
 use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
 
@@ -104,7 +104,7 @@ impl Receiver {
         };
         output.send(FileEvent::Ready {
             busy,
-            free_bytes: free_bytes(&self.base),
+            free_bytes: room::free_bytes(&self.base),
             empty: stage::is_empty(&self.base).map_err(failed)?,
             key: Some(self.incoming.identity.public_key().to_string()),
             exposed: writable_by_others(&self.base).map(Into::into),
@@ -377,14 +377,6 @@ fn is_key(key: &str) -> bool {
         |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     key.split_once('.')
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
-}
-
-/// Free space for this user where a folder is or will be, in bytes; `None` if the file system has
-/// no size.
-fn free_bytes(base: &Path) -> Option<u64> {
-    let existing = base.ancestors().find(|folder| folder.is_dir())?;
-    let room = nix::sys::statvfs::statvfs(existing).ok()?;
-    transfer::room::free_bytes(&room)
 }
 
 impl Serve for Receiver {

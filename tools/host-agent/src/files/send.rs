@@ -1,8 +1,8 @@
 //! Sends files that are fetched from this host. Nothing is written here.
 
 use super::serve::Serve;
-use super::shared_output::SharedOutput;
 use super::stage;
+use crate::output::SharedOutput;
 use nix::libc;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! Serves the requests of a conversation about files, one after another.
 
-use super::shared_output::SharedOutput;
+use crate::output::SharedOutput;
 use crate::requests::{Next, Requests};
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

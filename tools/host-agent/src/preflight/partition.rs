@@ -4,8 +4,10 @@ use super::files;
 use crate::procfs;
 use partition::Outline;
 use partition::config::MAX_BYTES;
+use record::term;
 use std::io::{self, Read};
 use std::path::Path;
+use transfer::room::free_bytes;
 use wire::Text;
 use wire::preflight::{Finding, Subject};
 
@@ -53,7 +55,7 @@ fn room(private_shm: bool) -> Option<u64> {
     if private_shm {
         return procfs::memory_bytes().map(|bytes| bytes / 2);
     }
-    procfs::free_bytes(Path::new("/dev/shm"))
+    free_bytes(Path::new("/dev/shm"))
 }
 
 /// Checks the files that this host's servers load, by the keys and paths that the config names.
@@ -100,9 +102,9 @@ fn check_part(
     let need = other_bytes.saturating_add(graph_bytes.unwrap_or(0));
     if let Some(free) = room.filter(|room| need > *room) {
         let problem = format!(
-            "its part of the graph has {} MiB, and /dev/shm only {} MiB of room",
-            need >> 20,
-            free >> 20
+            "its part of the graph has {}, and /dev/shm only {} of room",
+            term::bytes(need),
+            term::bytes(free)
         );
         findings.push(Finding::problem(Subject::SharedMemory, problem));
     }

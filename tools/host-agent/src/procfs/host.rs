@@ -3,7 +3,6 @@
 use super::field::{kib_of, ticks_to_ms};
 use nix::sys::statvfs::statvfs;
 use std::fs;
-use std::path::Path;
 use wire::supervise::HostUsage;
 
 /// What the host uses now, and has used since the start of the machine; what cannot be read is 0.
@@ -31,12 +30,6 @@ pub fn host_usage() -> HostUsage {
         disk_read_bytes,
         disk_write_bytes,
     }
-}
-
-/// Free space for this user in the file system of a folder.
-pub fn free_bytes(folder: &Path) -> Option<u64> {
-    let room = statvfs(folder).ok()?;
-    room.blocks_available().checked_mul(room.fragment_size())
 }
 
 /// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`, and a line for each processor. What
