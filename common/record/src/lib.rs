@@ -14,7 +14,6 @@ mod files;
 mod fit;
 pub mod hex;
 mod host;
-mod insight;
 pub mod jsonl;
 mod link;
 pub mod majority;
@@ -23,9 +22,10 @@ pub mod python;
 pub mod quote;
 mod reap;
 pub mod run;
+mod sample;
 pub mod similar;
-mod stack;
 pub mod stacks;
+mod stalled;
 pub mod stderr;
 pub mod term;
 pub mod traceback;
@@ -35,11 +35,12 @@ pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summ
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use fit::Fit;
 pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
-pub use insight::{Culprit, Gpu, Resumed, Sample, Sign, Stalled};
 pub use link::Link;
 pub use process::{Command, Process, Role, is_job_name};
 pub use reap::{Found, Reaped};
-pub use stack::{Stack, Thread};
+pub use sample::{Gpu, Sample};
+pub use stacks::{Stack, Thread};
+pub use stalled::{Culprit, Resumed, Sign, Stalled};
 
 use serde::Serialize;
 

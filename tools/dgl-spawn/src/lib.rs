@@ -6,7 +6,6 @@
 mod args;
 pub mod copied;
 mod left;
-mod outcome;
 mod output;
 mod plan;
 pub mod preflight;

@@ -104,7 +104,7 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
     (outcome, finding.shown_by([summary]))
 }
 
-const PREFLIGHT: &str = "the look before the start found faults, which dgl-spawn named on \
+const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on \
                          stderr; the records do not have them";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";

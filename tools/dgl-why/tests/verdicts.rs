@@ -532,7 +532,7 @@ fn what_dgl_spawn_noted_is_weighed() {
         (
             summary(r#""code":74,"cause":"preflight""#),
             Outcome::NotStarted,
-            "the look before the start",
+            "the checks before the start",
         ),
         (
             summary(r#""code":124,"cause":"timeout""#),

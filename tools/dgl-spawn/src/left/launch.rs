@@ -1,12 +1,12 @@
 //! Leaves a job to its hosts: on each, an agent becomes the job's keeper; the first host's leads
 //! and the others join it. They learn each other's keys over our logins.
 
-use crate::outcome::member;
 use crate::plan;
 use crate::preflight::conversation::Conversation;
 use crate::preflight::describe::name_in_use;
 use crate::run::hosts::{HostSession, RunEvent};
 use crate::run::outcome::Stopped;
+use crate::run::records::member;
 use job::Ending;
 use record::error::Report;
 use record::term::millis;

@@ -8,9 +8,9 @@
 use super::hosts::{ConnectedHosts, HostSession, RunEvent};
 use super::moment::Moment;
 use super::outcome::{Outcome, cause_label};
+use super::records::{exit, first_failure, member, status_fields};
 use super::stall::{self, CompleteStall, FoundStall, StallReports};
 use super::usage::{self, Busiest};
-use crate::outcome::{exit, first_failure, member, status_fields};
 use crate::output::lines::{LineBuffer, Split};
 use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;

@@ -6,6 +6,7 @@ pub mod hosts;
 pub mod launcher;
 mod moment;
 pub mod outcome;
+pub mod records;
 pub mod signals;
 mod stall;
 mod usage;
