@@ -315,6 +315,9 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
 
 #[test]
 fn what_a_cut_leaves_is_removed_later() {
+    if takes_seconds() {
+        return;
+    }
     let host = Host::new();
     let cut = "#!/bin/sh\nhead -c 1000\nkill -s KILL 0\n";
     for program in ["gzip", "cat"] {

@@ -284,6 +284,9 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
 /// that for another host, nor where ssh cannot run it, nor to so many hosts that it does not help.
 #[test]
 fn how_ssh_connects_is_the_users_choice() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     put_idle_ssh(&folder);
     let many = 4 * std::thread::available_parallelism().unwrap().get();

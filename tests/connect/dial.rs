@@ -114,6 +114,9 @@ fn kill(signal: &str, pid: &str) {
 
 #[test]
 fn one_command_carries_the_whole_path() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new(1);
     partition(&lab.folder, 1);
     fs::write(lab.folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
@@ -307,6 +310,9 @@ fn the_command_may_do_more_after_its_agents_have_left() {
 /// What a script has started and does not wait for is of its process group.
 #[test]
 fn all_that_the_command_has_started_ends_with_the_tool() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new(1);
     executable(
         &lab.folder.join("starts"),
@@ -388,6 +394,9 @@ fn a_command_that_fails_says_why() {
 /// tool may have files open, up to its end.
 #[test]
 fn strangers_get_nowhere_and_keep_nobody_out() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new(2);
     lab.plan("echo well");
     let strangers = "import json, os, socket, subprocess, sys\n\
@@ -780,6 +789,9 @@ fn a_folder_that_others_can_replace_is_refused() {
 /// Whoever can replace the agent that lies there runs what he likes on all hosts.
 #[test]
 fn a_folder_in_which_others_can_change_the_agent_is_refused() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new(1);
     let shared = lab.folder.join("shared");
     fs::create_dir(&shared).unwrap();
@@ -828,6 +840,9 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
 /// The kernel takes no word of 128 KiB.
 #[test]
 fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
+    if takes_seconds() {
+        return;
+    }
     let lab = Lab::new(1);
     let of = 6000;
     let record = |id: usize| {

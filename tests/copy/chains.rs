@@ -159,39 +159,27 @@ agent.wait()
 #[test]
 fn a_file_for_three_real_hosts_leaves_this_machine_once() {
     let lab = Lab::up("");
-    let ran = lab.push("");
-    ran.ends(0);
-    assert_eq!(
-        Lab::large(&ran),
-        [(true, ALL), (true, 0), (true, 0)],
-        "{}",
-        ran.err
-    );
-    assert!((2..=4).all(|host| lab.has(host)));
-    ran.err_has(" through a chain");
-    lab.cluster.assert_clean();
-
-    // once again to those that have it no longer; --relay asks for nothing more
-    for host in [2, 4] {
-        fs::remove_dir_all(lab.ws(host)).unwrap();
+    let chain = [(true, ALL), (true, 0), (true, 0)];
+    // to all, to those that have it no longer, and to each from here; --relay asks for nothing
+    for (hosts, options, expected, said) in [
+        (vec![2, 3, 4], "", chain, " through a chain"),
+        (vec![2, 4], "--relay", chain, "--relay is no longer needed"),
+        (
+            vec![2, 3, 4],
+            "--relay --wire ssh",
+            [(true, ALL); 3],
+            "--relay is no longer needed",
+        ),
+    ] {
+        for host in hosts {
+            let _ = fs::remove_dir_all(lab.ws(host));
+        }
+        let ran = lab.push(options);
+        ran.ends(0).err_has(said);
+        assert_eq!(Lab::large(&ran), expected, "{options}: {}", ran.err);
+        assert!((2..=4).all(|host| lab.has(host)), "{options}");
+        lab.cluster.assert_clean();
     }
-    let ran = lab.push("--relay");
-    assert_eq!(
-        Lab::large(&ran),
-        [(true, ALL), (true, 0), (true, 0)],
-        "{}",
-        ran.err
-    );
-    assert!((2..=4).all(|host| lab.has(host)));
-    ran.err_has("--relay is no longer needed");
-
-    // each from here
-    for host in 2..=4 {
-        fs::remove_dir_all(lab.ws(host)).unwrap();
-    }
-    let ran = lab.push("--wire ssh");
-    assert_eq!(Lab::large(&ran), [(true, ALL); 3], "{}", ran.err);
-    lab.cluster.assert_clean();
 }
 
 #[test]

@@ -243,6 +243,9 @@ fn a_path_cannot_leave_the_workspace() {
 /// A workspace in which everybody can write, and what another user has put there before a push.
 #[test]
 fn what_another_user_puts_into_a_workspace_leads_nowhere() {
+    if takes_seconds() {
+        return;
+    }
     let is_root = sh(Path::new("/"), "id -u").out == "0\n";
     if !is_root {
         return println!("skipped: only root can act as another user");
@@ -348,6 +351,9 @@ fn links_of_the_users_own_are_followed() {
 
 #[test]
 fn sizes_times_and_modes_and_what_was_there() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan(&[
         ("empty", vec![]),
         ("one", noise(1, 1)),
@@ -752,6 +758,9 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
 /// tar leaves half a file when it breaks off: that must not take the place of a whole one.
 #[test]
 fn an_archive_that_breaks_off_replaces_nothing() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan(&[
         ("a", noise(1, 100_000)),
         ("b", noise(2, 3 << 20)),
@@ -886,6 +895,9 @@ fn what_else_is_there_stays() {
 
 #[test]
 fn fsync_flushes_every_file_and_folder() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan(&[("small", noise(1, 10)), ("large", noise(2, 17 << 20))]);
     if sh(&folder, "strace -o /dev/null true").status != 0 {
         println!("skipped: no strace here");
@@ -1294,6 +1306,9 @@ fn slow_way(folder: &Path, number: u32, bytes: u32) {
 /// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
 #[test]
 fn what_is_secret_is_secret_on_its_way() {
+    if takes_seconds() {
+        return;
+    }
     let folder = plan(&[("secret", noise(1, 20 << 20))]);
     sh(&folder, "chmod 600 src/secret");
     map(&folder);

@@ -3,7 +3,7 @@
 //! without a trace.
 
 use serde_json::json;
-use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon};
+use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon, takes_seconds};
 
 const HOSTS: u32 = 4;
 
@@ -211,6 +211,9 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
 /// Three hosts of loopback; what stands for servers and trainers only waits.
 #[test]
 fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     let (mut hosts, mut servers, mut trainers) = (String::new(), String::new(), String::new());
     for id in 0..3 {

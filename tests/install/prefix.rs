@@ -2,7 +2,7 @@
 //! so does the wheel of `make wheel`.
 
 use std::path::PathBuf;
-use support::{TOOLS, commands, partition, root, scratch, sh, tools};
+use support::{TOOLS, commands, partition, root, scratch, sh, takes_seconds, tools};
 
 /// A pipeline, a Makefile and the manual, with nothing but what lies in a prefix and the system.
 /// The prefix is $P.
@@ -30,6 +30,9 @@ fn job() -> PathBuf {
 
 #[test]
 fn into_an_empty_prefix() {
+    if takes_seconds() {
+        return;
+    }
     let folder = job();
     let make = |goal: &str| {
         let built = tools();

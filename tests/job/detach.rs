@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, ip_config, scratch, sh, soon};
+use support::{Cluster, Ran, executable, ip_config, scratch, sh, soon, takes_seconds};
 
 const HOSTS: u32 = 3;
 
@@ -373,6 +373,9 @@ fn leave_deaf_job(folder: &Path, name: &str, then: &str) -> Ran {
 
 #[test]
 fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
+    if takes_seconds() {
+        return;
+    }
     for (name, delay_s) in [("detach-int", "0"), ("detach-int-late", "1.5")] {
         let folder = scratch();
         deaf_job(&folder, delay_s);
@@ -385,6 +388,9 @@ fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
 
 #[test]
 fn a_connection_that_breaks_before_all_is_up_is_told() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     deaf_job(&folder, "0");
     let cut = "until grep -q started out.jsonl || ! kill -0 $p; do sleep 0.1; done

@@ -12,6 +12,8 @@ const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
 /// From the event to the end of the last process: a grace of 1 s, 8 s until a host is taken for
 /// lost, and a machine that may be busy with much else.
 const SOON: Duration = Duration::from_secs(40);
+/// Somebody waits for the end of a job that was interrupted; no host has to be taken for lost.
+const SOON_AFTER_A_SIGNAL: Duration = Duration::from_secs(15);
 
 /// What ends a job, and what dgl-spawn makes of it: its status, a part of what it says.
 const ENDS: [(&str, i32, &str); 8] = [
@@ -329,6 +331,9 @@ fn one_round(
         assert!(err.contains(said), "{job_name}: {err}");
     }
     let ended = begun.elapsed();
+    if ["INT", "TERM", "HUP"].contains(&end) {
+        assert!(ended < SOON_AFTER_A_SIGNAL, "{end}: {ended:?}");
+    }
     while begun.elapsed() < SOON && !left(cluster, but).is_empty() {
         std::thread::sleep(Duration::from_millis(100));
     }

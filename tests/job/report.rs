@@ -142,6 +142,9 @@ fn a_browser_draws_every_process() {
 /// all the same.
 #[test]
 fn any_record_gets_a_page() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     failed_job(&folder, "any");
     let largest = u64::MAX;

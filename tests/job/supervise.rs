@@ -172,6 +172,9 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
 
 #[test]
 fn a_process_without_a_token_of_its_job_is_ended_with_it() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     for streams in ["</dev/null >/dev/null 2>&1", ""] {
         let name = format!("9431{}", streams.len());
@@ -260,6 +263,9 @@ fn nothing_survives_an_agent_that_is_killed() {
 
 #[test]
 fn a_line_is_seen_before_it_ends() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     let bar = "printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'";
     job(&folder, &[bar]);
@@ -325,6 +331,9 @@ fn a_progress_bar_replaces_itself_on_a_terminal() {
 
 #[test]
 fn records_and_logs_that_cannot_be_written_make_the_status() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     job(&folder, &["echo hello; sleep 0.3; touch done"]);
     let ran = sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full");
@@ -371,6 +380,9 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
 
 #[test]
 fn a_job_goes_on_though_nobody_reads_what_is_said() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     job(
         &folder,
@@ -558,6 +570,9 @@ fn a_host_that_talks_is_not_lost_while_nobody_takes_what_it_says() {
 
 #[test]
 fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;

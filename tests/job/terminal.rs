@@ -220,6 +220,9 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
 
 #[test]
 fn term_hup_and_nohup() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
@@ -334,6 +337,9 @@ fn a_reader_that_goes_away() {
 
 #[test]
 fn what_people_read_fits_the_terminal() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \

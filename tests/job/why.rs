@@ -45,6 +45,9 @@ fn it_names_the_exception_that_ended_a_job() {
 
 #[test]
 fn it_finds_nothing_unusual_where_nothing_is() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     job(&folder, "why-well", "print('done')\n");
     let why = sh(&folder, "dgl-why job.jsonl");
@@ -170,6 +173,9 @@ const SPAWN: &str = "export HOME=$PWD; spawn='dgl-spawn --no-preflight --connect
 
 #[test]
 fn an_attached_stream_has_what_the_verdict_needs() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     let raises = "[ $K = 2 ] || exec sleep 600; python3 -c 'raise KeyError(7)'";
     let table = [

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use support::{Cluster, ip_config, partition, scratch, sh};
+use support::{Cluster, ip_config, partition, scratch, sh, takes_seconds};
 
 /// Each fault has its cure below it, or shares that of the next; one that an earlier stage has told
 /// stands alone.
@@ -394,6 +394,9 @@ fn of_command_lines() {
 
 #[test]
 fn of_files_and_streams() {
+    if takes_seconds() {
+        return;
+    }
     let folder = made();
     let python = "\"python\":\"3.11.2\",\"prefix\":\"/v\",\"python_path\":\"/v/bin/python3\"";
     let probed = fs::read_to_string(folder.join("hosts"))

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::Path;
-use support::{Cluster, Ran, executable, ip_config, partition, scratch, sh, soon};
+use support::{Cluster, Ran, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
 fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
@@ -70,6 +70,9 @@ fn nvidia_smi_counts() -> bool {
 
 #[test]
 fn gpus_with_their_memory_and_who_uses_them() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);

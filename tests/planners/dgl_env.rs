@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{create_dir_all, read_to_string, write};
 use std::path::Path;
 use std::process::Command;
-use support::{executable, ran, root, scratch, sh};
+use support::{executable, ran, root, scratch, sh, takes_seconds};
 
 /// What dgl-env sets and the launcher of some release, or of all, does not; on purpose.
 const MORE: [&str; 7] = [
@@ -188,6 +188,9 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
 
 #[test]
 fn edited_records_are_checked_again() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
     let graph = concat!(

@@ -348,6 +348,9 @@ const WHERE: &str = "import os, shutil, sys; print(sys.prefix, shutil.which('pyt
 
 #[test]
 fn without_dgl_on_any_host_nothing_is_copied() {
+    if takes_seconds() {
+        return;
+    }
     let (folder, env) = host();
     partition(&folder, 1);
     sh(&folder, &format!("{env}python3 -m venv --without-pip ~/v")).ends(0);

@@ -1,6 +1,6 @@
 //! What each of the smaller flags does to the records, or to the hosts.
 
-use support::{partition, scratch, sh};
+use support::{partition, scratch, sh, takes_seconds};
 
 #[test]
 fn flags_of_planners_are_seen_in_the_records() {
@@ -100,6 +100,9 @@ fn flags_of_planners_are_seen_in_the_records() {
 
 #[test]
 fn flags_of_part_push() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -137,6 +140,9 @@ fn flags_of_part_push() {
 
 #[test]
 fn flags_of_the_end_of_a_job() {
+    if takes_seconds() {
+        return;
+    }
     let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let job = format!("end-flags-{}", std::process::id());

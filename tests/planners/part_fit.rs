@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, python_with_dgl, root, scratch, sh};
+use support::{Cluster, Ran, ip_config, python_with_dgl, root, scratch, sh, takes_seconds};
 
 const CONFIG: &str = "tests/fixtures/dgl-1.0.4-homo/g.json";
 
@@ -206,6 +206,9 @@ fn what_it_cannot_know_is_an_error() {
 /// Partitions of all versions, by the records of part-map; .npy maps among them.
 #[test]
 fn partitions_of_each_version_in_the_pipeline() {
+    if takes_seconds() {
+        return;
+    }
     let folder = roomy();
     for entry in fs::read_dir(root().join("tests/fixtures")).unwrap() {
         let fixture = entry.unwrap().path();
