@@ -4,10 +4,9 @@
 use crate::connections::{Connections, SharedConnections};
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
 use crate::limit::Limit;
-use crate::{Session, SessionEvent};
+use crate::{Body, Session, SessionEvent};
 use parking_lot::MutexGuard;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -395,49 +394,29 @@ impl HostClient {
 
     /// Queues a request.
     pub fn send(&mut self, step: FileRequest) {
-        self.send_with(step, &[]);
+        self.send_with(step, Body::Bytes(Vec::new()));
     }
 
     /// Queues a request with bytes behind it.
-    pub fn send_with(&mut self, step: FileRequest, body: &[u8]) {
-        self.pace(body.len());
-        self.begin_silence();
+    pub fn send_with(&mut self, step: FileRequest, body: Body) {
+        self.pace(body.length());
+        // if the host had nothing to do, its silence is counted from now on
+        if self.pending() == 0 {
+            self.moved.1 = Instant::now();
+        }
         self.connections()
             .session
             .send_with(&Request::File(step), body);
     }
 
-    /// Queues a request with bytes of a file behind it, without a copy where the connector can.
-    pub fn send_file(&mut self, step: FileRequest, file: File, at: u64, length: usize) {
-        self.pace(length);
-        self.begin_silence();
-        self.connections()
-            .session
-            .send_file(&Request::File(step), file, at, length);
+    /// An empty buffer, if possible one whose bytes are sent.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.connections().session.buffer()
     }
 
-    /// Queues a request with bytes of a file that were already read, without a copy over a direct
-    /// connection. `bytes` becomes a buffer for the next ones.
-    pub fn send_read(&mut self, step: FileRequest, bytes: &mut Vec<u8>) {
-        self.pace(bytes.len());
-        self.begin_silence();
-        let body = std::mem::take(bytes);
-        self.connections()
-            .session
-            .send_owned(&Request::File(step), body);
-        *bytes = self.connections().session.buffer();
-    }
-
-    /// Whether [`HostClient::send_read`] is cheaper than [`HostClient::send_file`].
+    /// Whether bytes of a file that were read already are sent at less cost than from the file.
     pub fn copies_files(&self) -> bool {
         self.connections().session.is_direct()
-    }
-
-    /// If the host had nothing to do, its silence is counted from now on.
-    fn begin_silence(&mut self) {
-        if self.pending() == 0 {
-            self.moved.1 = Instant::now();
-        }
     }
 
     /// Asks a question whose answer shows that everything before it was handled; returns its

@@ -44,7 +44,7 @@ pub use program::end_connectors;
 pub use session::{Session, SessionEvent};
 pub use ssh_config::ssh_options;
 pub use token::random_token;
-pub use transport::Waker;
+pub use transport::{Body, Waker};
 
 use rayon::prelude::*;
 use record::Host;

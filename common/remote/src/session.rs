@@ -6,8 +6,7 @@ use super::fault::HostFault;
 use super::options::{Options, STOP_CHECKED};
 use super::reasons;
 use super::token::session_token;
-use super::transport::{Transport, Waker};
-use std::fs::File;
+use super::transport::{Body, Transport, Waker};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +25,8 @@ const FIRST_PIECE: usize = 64 << 10;
 const PIECE_GROWTH: usize = 8;
 /// No piece is smaller, in bytes.
 const LEAST_PIECE: usize = 4 << 10;
+/// No piece is larger, because each login has its own in memory.
+const MAX_PIECE: usize = 4 << 20;
 /// How many characters of a login shell's output are shown.
 const MAX_SHELL_OUTPUT: usize = 200;
 /// While this many events wait, no more are read from the host, so that a host that talks without
@@ -69,7 +70,7 @@ impl Session {
         let token = session_token()?;
         let agents = Agents::here()?;
         let mut transport = Transport::new(channel);
-        transport.send(agents.script(&token));
+        transport.send(Body::Bytes(agents.script(&token)));
         Session::greet(transport, token, agents, options)
     }
 
@@ -144,30 +145,17 @@ impl Session {
 
     /// Queues a request.
     pub fn send(&mut self, request: &Request) {
-        self.send_with(request, &[]);
+        self.send_with(request, Body::Bytes(Vec::new()));
     }
 
     /// Queues a request with bytes behind it, at most [`codec::MAX_BODY`].
-    pub fn send_with(&mut self, request: &Request, body: &[u8]) {
-        self.transport.send(codec::encode(request, body));
-    }
-
-    /// Queues a request with exactly `length` bytes of a file behind it, at most
-    /// [`codec::MAX_BODY`], without a copy where the connector can. If the file ends before, zeros
-    /// take the place of the rest, and [`Session::source_fault`] reports it.
-    pub fn send_file(&mut self, request: &Request, file: File, offset: u64, length: usize) {
-        self.transport.send(codec::encode_head(request, length));
-        self.transport.send_file(file, offset, length as u64);
-    }
-
-    /// Queues a request with bytes that become the session's own. For files this is the cheaper way
-    /// if [`Session::is_direct`].
-    pub fn send_owned(&mut self, request: &Request, body: Vec<u8>) {
-        self.transport.send(codec::encode_head(request, body.len()));
+    pub fn send_with(&mut self, request: &Request, body: Body) {
+        let head = codec::encode_head(request, body.length());
+        self.transport.send(Body::Bytes(head));
         self.transport.send(body);
     }
 
-    /// An empty buffer; if possible one that was sent by [`Session::send_owned`].
+    /// An empty buffer; if possible one whose bytes are sent.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.transport.spare.pop().unwrap_or_default()
     }
@@ -484,9 +472,10 @@ impl Greeting {
         self.moved = Instant::now();
         let piece = piece.min(agent.len() - start);
         let queued = start + piece;
-        self.transport.send(format!("{piece}\n").into_bytes());
-        self.transport
-            .send_shared(Arc::clone(&agent), start..queued);
+        let length = format!("{piece}\n").into_bytes();
+        self.transport.send(Body::Bytes(length));
+        let bytes = agent[start..queued].to_vec();
+        self.transport.send(Body::Bytes(bytes));
         self.delivery = (piece > 0).then_some(Delivery {
             agent,
             queued,
@@ -565,10 +554,10 @@ impl Greeting {
 /// to a quarter of its rate, and a fast one carries an agent in few pieces.
 fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
     let quarter = limit.as_micros() / 4 * piece as u128 / elapsed.as_micros().max(1);
-    usize::try_from(quarter).unwrap_or(usize::MAX).clamp(
-        LEAST_PIECE,
-        piece.saturating_mul(PIECE_GROWTH).max(LEAST_PIECE),
-    )
+    let most = (piece * PIECE_GROWTH).clamp(LEAST_PIECE, MAX_PIECE);
+    usize::try_from(quarter)
+        .unwrap_or(usize::MAX)
+        .clamp(LEAST_PIECE, most)
 }
 
 /// Why the bootstrap could not start an agent.
@@ -610,7 +599,7 @@ mod tests {
             (64 << 10, 8000, 16 << 10),
             (4 << 10, 8000, 4 << 10),
             (512 << 10, 1000, 1 << 20),
-            (usize::MAX, 1, usize::MAX),
+            (1 << 20, 1, 4 << 20),
         ];
         for (piece, millis, next) in table {
             assert_eq!(

@@ -1,46 +1,46 @@
 //! The bytes to and from a program on a host: what waits to be sent, what came, and why it ended.
 
-use super::channel::{COPIED, Channel, Stream, Unsent};
+use super::channel::{Channel, Stream, Unsent};
 use super::reasons;
 use super::ssh_socket;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How much of the other side's stderr is kept; enough for its last lines.
 const STDERR_KEPT: usize = 8 << 10;
-/// Sent in place of bytes that could not be read.
-static ZEROS: [u8; COPIED] = [0; COPIED];
 
-/// A piece of what waits to be sent.
-enum Piece {
-    Bytes {
-        bytes: Vec<u8>,
-        sent: usize,
-    },
-    /// The same bytes for many hosts.
-    Shared {
-        bytes: Arc<[u8]>,
-        range: Range<usize>,
-    },
+/// Bytes to be sent.
+pub enum Body {
+    /// Bytes in memory.
+    Bytes(Vec<u8>),
+    /// Exactly `length` bytes of a file, without a copy where the connector can. If the file ends
+    /// before, zeros take the place of the rest, and [`crate::Session::source_fault`] reports it.
     File {
         file: File,
         offset: u64,
-        left: u64,
+        length: usize,
     },
-    /// Zeros in place of what a file no longer has, because its length was announced.
-    Zeros(u64),
+}
+
+impl Body {
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Body::Bytes(bytes) => bytes.len(),
+            Body::File { length, .. } => *length,
+        }
+    }
 }
 
 /// The streams of a program on a host.
 pub(crate) struct Transport {
     pub(crate) channel: Box<dyn Channel>,
-    outbox: VecDeque<Piece>,
+    outbox: VecDeque<Body>,
+    /// How many bytes of the first of them are sent.
+    sent: usize,
     /// How many bytes of the outbox are not sent yet.
     pending: u64,
     source_fault: Option<io::Error>,
@@ -64,6 +64,7 @@ impl Transport {
         Transport {
             channel,
             outbox: VecDeque::new(),
+            sent: 0,
             pending: 0,
             source_fault: None,
             closing: false,
@@ -76,31 +77,10 @@ impl Transport {
     }
 
     /// Queues bytes.
-    pub(crate) fn send(&mut self, bytes: Vec<u8>) {
-        if !bytes.is_empty() {
-            self.pending += bytes.len() as u64;
-            self.outbox.push_back(Piece::Bytes { bytes, sent: 0 });
-        }
-    }
-
-    /// Queues a part of bytes that other hosts get too.
-    pub(crate) fn send_shared(&mut self, bytes: Arc<[u8]>, range: Range<usize>) {
-        if !range.is_empty() {
-            self.pending += range.len() as u64;
-            self.outbox.push_back(Piece::Shared { bytes, range });
-        }
-    }
-
-    /// Queues exactly `length` bytes of a file, without a copy where the connector can. If the file
-    /// ends before, zeros take the place of the rest, and [`Transport::source_fault`] reports it.
-    pub(crate) fn send_file(&mut self, file: File, offset: u64, length: u64) {
-        if length > 0 {
-            self.pending += length;
-            self.outbox.push_back(Piece::File {
-                file,
-                offset,
-                left: length,
-            });
+    pub(crate) fn send(&mut self, body: Body) {
+        if body.length() > 0 {
+            self.pending += body.length() as u64;
+            self.outbox.push_back(body);
         }
     }
 
@@ -215,18 +195,15 @@ impl Transport {
                 break;
             };
             let written = match first {
-                Piece::Bytes { bytes, sent } => match is_last {
-                    true => self.channel.write(&bytes[*sent..]),
-                    false => self.channel.write_beginning(&bytes[*sent..]),
-                },
-                Piece::Shared { bytes, range } => self.channel.write(&bytes[range.clone()]),
-                Piece::Zeros(left) => self.channel.write(
-                    &ZEROS[..ZEROS
-                        .len()
-                        .min(usize::try_from(*left).unwrap_or(usize::MAX))],
-                ),
-                Piece::File { file, offset, left } => {
-                    match self.channel.write_file(file, *offset, *left) {
+                Body::Bytes(bytes) if is_last => self.channel.write(&bytes[self.sent..]),
+                Body::Bytes(bytes) => self.channel.write_beginning(&bytes[self.sent..]),
+                Body::File {
+                    file,
+                    offset,
+                    length,
+                } => {
+                    let (offset, left) = (*offset + self.sent as u64, *length - self.sent);
+                    match self.channel.write_file(file, offset, left as u64) {
                         Err(Unsent::Unwritable(error)) => Err(error),
                         Ok(count) if count > 0 => Ok(count),
                         short => {
@@ -234,7 +211,7 @@ impl Transport {
                                 || io::ErrorKind::UnexpectedEof.into(),
                                 Unsent::into_error,
                             ));
-                            *first = Piece::Zeros(*left);
+                            *first = Body::Bytes(vec![0; *length]);
                             continue;
                         }
                     }
@@ -251,7 +228,7 @@ impl Transport {
                 // tell why.
                 Err(_) => {
                     self.outbox.clear();
-                    self.pending = 0;
+                    (self.pending, self.sent) = (0, 0);
                     self.closing = false;
                     return true;
                 }
@@ -264,15 +241,15 @@ impl Transport {
         progress
     }
 
-    /// Notes that so many bytes of the first piece were sent.
+    /// Notes that so many more bytes of the first body were sent.
     fn advance(&mut self, count: usize) {
         self.pending -= count as u64;
-        let is_sent = self
-            .outbox
-            .front_mut()
-            .is_some_and(|first| first.advance(count));
-        if is_sent
-            && let Some(Piece::Bytes { bytes, .. }) = self.outbox.pop_front()
+        self.sent += count;
+        if self.outbox.front().map(Body::length) != Some(self.sent) {
+            return;
+        }
+        self.sent = 0;
+        if let Some(Body::Bytes(bytes)) = self.outbox.pop_front()
             && bytes.capacity() >= SPARE_BYTES
             && self.spare.len() < SPARE
         {
@@ -324,31 +301,6 @@ impl Transport {
             self.open = [false, false];
         }
         woken
-    }
-}
-
-impl Piece {
-    /// Notes that `count` bytes were sent; returns whether all were.
-    fn advance(&mut self, count: usize) -> bool {
-        match self {
-            Piece::Bytes { bytes, sent } => {
-                *sent += count;
-                *sent == bytes.len()
-            }
-            Piece::Shared { range, .. } => {
-                range.start += count;
-                range.start == range.end
-            }
-            Piece::File { offset, left, .. } => {
-                *offset += count as u64;
-                *left -= count as u64;
-                *left == 0
-            }
-            Piece::Zeros(left) => {
-                *left -= count as u64;
-                *left == 0
-            }
-        }
     }
 }
 

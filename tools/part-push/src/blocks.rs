@@ -1,5 +1,6 @@
 //! Sends the pieces of a file.
 
+use remote::Body;
 use remote::host_client::{HostClient, HostFailure};
 use std::fs::File;
 use tls::Identity;
@@ -45,12 +46,18 @@ pub fn send(
         let (content, body) = content::pack(std::mem::take(buffer), packed);
         *buffer = body;
         let bytes = buffer.len() as u64;
-        client.send_read(block(content), buffer);
+        client.send_with(block(content), Body::Bytes(std::mem::take(buffer)));
+        *buffer = client.buffer();
         return Ok(bytes);
     }
     // without a copy where the connector can
     let file = source.try_clone();
     let file = file.map_err(|error| HostFailure::reported(error.to_string()))?;
-    client.send_file(block(content::plain(buffer)), file, at, buffer.len());
+    let body = Body::File {
+        file,
+        offset: at,
+        length: buffer.len(),
+    };
+    client.send_with(block(content::plain(buffer)), body);
     Ok(length)
 }

@@ -7,6 +7,7 @@ use crate::feed::{self, small};
 use crate::plan::{self, Delivery, Source, key};
 use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
+use remote::Body;
 use remote::host_client::{HostClient, HostFailure};
 use remote::lanes::{Lanes, Streams};
 use std::collections::BTreeMap;
@@ -126,7 +127,7 @@ impl<'d> Push<'_, 'd> {
             let read = feed::read_all(files);
             let raw = read.content.len() as u64;
             let packed = self.pays(&read.content);
-            let (content, mut body) = content::pack(read.content, packed);
+            let (content, body) = content::pack(read.content, packed);
             let bytes = body.len() as u64;
             for file in files {
                 // compressed bytes are attributed to files by their sizes
@@ -141,7 +142,7 @@ impl<'d> Push<'_, 'd> {
             };
             self.target
                 .client
-                .send_read(FileRequest::Batch(batch), &mut body);
+                .send_with(FileRequest::Batch(batch), Body::Bytes(body));
             self.reporter.moved(raw);
             self.continue_when_sent(bytes)?;
         }

@@ -2,6 +2,7 @@
 //! parts that need not be sent.
 
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
+use remote::Body;
 use remote::Session;
 use remote::host_client::{HostClient, HostFailure, Ready};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,7 +181,8 @@ impl Target {
                 .iter()
                 .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
                 .collect();
-            self.client.send_with(FileRequest::Inspect { sums }, &names);
+            let inspect = FileRequest::Inspect { sums };
+            self.client.send_with(inspect, Body::Bytes(names));
         }
         while there.len() < deliveries.len() {
             match self.client.next_event()?.0 {
