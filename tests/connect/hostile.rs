@@ -259,7 +259,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
             "",
             REAPED.to_owned(),
             "host-probe <hosts",
-            "more than 8 MiB",
+            "it tells more than 16 MB",
         ),
     ];
     let peak = "import resource, subprocess, sys\n\

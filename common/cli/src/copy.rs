@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 use record::error::Fault;
 use record::jsonl::{self, Out, Stream};
 use record::{Host, Record, term};
+use remote::HostFault;
 use remote::direct::{Wire, WireOptions};
-use remote::host_client::{HostClient, HostFailure};
+use remote::host_client::HostClient;
 use std::path::Path;
 
 /// Reports all results: records on stdout, progress on stderr, faults at the end.
@@ -74,7 +75,7 @@ impl Reporter {
         client: &mut HostClient,
         bytes: u64,
         (wire, hosts): (&WireOptions, &[String]),
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         if let Some(warning) = client.choose_wire(host.ip.0, bytes, wire, hosts)? {
             self.tell(host, &warning);
         }
@@ -95,9 +96,9 @@ impl Reporter {
         &self,
         host: &Host,
         client: &mut HostClient,
-        broken: HostFailure,
+        broken: HostFault,
         wire: Wire,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         let notice = client.fall_back(broken, wire)?;
         self.tell(host, notice);
         self.show_route(host, client);

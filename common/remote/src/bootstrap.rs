@@ -132,13 +132,14 @@ impl Agents {
                     continue;
                 }
                 let path = entry.path();
-                let agent = Agent::read(&path)
-                    .map_err(|error| HostFault::new(format!("{}: {error}", path.display())))?;
+                let agent = Agent::read(&path).map_err(|error| {
+                    HostFault::unreachable(format!("{}: {error}", path.display()))
+                })?;
                 agents.insert(machine.to_owned(), agent);
             }
         }
         if agents.is_empty() {
-            let fault = HostFault::new("there is no host-agent here, which the hosts need");
+            let fault = HostFault::unreachable("there is no host-agent here, which the hosts need");
             return Err(fault.fix(format!(
                 "install dgl-tools anew, or name its folder in {AGENTS_VARIABLE}"
             )));
@@ -201,7 +202,7 @@ impl Agents {
         let agent = self.0.get(machine).ok_or_else(|| no_agent(machine))?;
         agent
             .bytes(gzip)
-            .map_err(|error| HostFault::new(format!("host-agent for {machine}: {error}")))
+            .map_err(|error| HostFault::unreachable(format!("host-agent for {machine}: {error}")))
     }
 }
 
@@ -215,9 +216,9 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
         .collect();
     match machine.split_once('-') {
         Some((system, _)) => {
-            HostFault::new(format!("the host runs {system}, and jobs run on Linux"))
+            HostFault::unreachable(format!("the host runs {system}, and jobs run on Linux"))
         }
-        None => HostFault::new(format!(
+        None => HostFault::unreachable(format!(
             "there is no host-agent here for its machine type, {machine}"
         ))
         .fix(format!(

@@ -1,6 +1,9 @@
 //! Why a host cannot be used.
 
+use record::Host;
+use record::error::Fault;
 use std::path::PathBuf;
+use wire::files::FileEvent;
 
 /// Why a host cannot be used.
 #[derive(Clone, Debug)]
@@ -13,6 +16,9 @@ pub struct HostFault {
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Whether the fault concerns the way to all hosts, so that it is reported once.
     pub(crate) affects_all: bool,
+    /// Whether the host cannot be reached, or no longer, as opposed to a fault that it or this tool
+    /// found.
+    pub is_unreachable: bool,
     /// Whether another try is worthwhile: the connection was dropped before the login.
     pub(crate) again: bool,
     /// Whether the host did not answer in time, which a busy machine explains too.
@@ -40,24 +46,40 @@ impl HostFault {
         self.timed_out || errors.iter().any(|error| self.problem.contains(error))
     }
 
-    pub(crate) fn new(problem: impl Into<String>) -> HostFault {
+    /// The host cannot be reached, or no longer.
+    pub fn unreachable(problem: impl Into<String>) -> HostFault {
+        HostFault {
+            is_unreachable: true,
+            ..HostFault::reported(problem)
+        }
+    }
+
+    /// A fault that the host or this tool found.
+    pub fn reported(problem: impl Into<String>) -> HostFault {
         HostFault {
             problem: problem.into(),
             fix: None,
             unknown_key: None,
             affects_all: false,
+            is_unreachable: false,
             again: false,
             timed_out: false,
         }
     }
 
+    /// The event does not match what was asked.
+    pub fn unexpected(event: &FileEvent) -> HostFault {
+        let text: String = format!("{event:?}").chars().take(100).collect();
+        HostFault::reported(format!("it told something that was not asked for: {text}"))
+    }
+
     /// A signal ended the tool before the host answered.
     pub(crate) fn stopped() -> HostFault {
-        HostFault::new("it had not answered when a signal came").fix("run this again")
+        HostFault::unreachable("it had not answered when a signal came").fix("run this again")
     }
 
     pub(crate) fn for_all(problem: impl Into<String>) -> HostFault {
-        HostFault::new(problem).affecting_all()
+        HostFault::unreachable(problem).affecting_all()
     }
 
     pub(crate) fn affecting_all(self) -> HostFault {
@@ -67,7 +89,20 @@ impl HostFault {
         }
     }
 
-    pub(crate) fn fix(self, fix: impl Into<String>) -> HostFault {
+    /// The same for a report.
+    pub fn fault(&self, host: &Host) -> Fault {
+        let fault = match self.is_unreachable {
+            true => Fault::unreachable(host.location(), self.problem.clone()),
+            false => Fault::item(host.location(), self.problem.clone()),
+        };
+        Fault {
+            fix: self.fix.clone(),
+            ..fault
+        }
+    }
+
+    /// Adds the cure.
+    pub fn fix(self, fix: impl Into<String>) -> HostFault {
         HostFault {
             fix: Some(fix.into()),
             ..self

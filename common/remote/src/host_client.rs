@@ -4,7 +4,7 @@
 use crate::connections::{Connections, SharedConnections};
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
 use crate::limit::Limit;
-use crate::{Body, Session, SessionEvent};
+use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::MutexGuard;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,7 +37,7 @@ pub struct HostClient {
     /// What carries the conversation, and what waits beside it.
     connections: SharedConnections,
     /// Why the login carries nothing any more.
-    login_over: Option<HostFailure>,
+    login_over: Option<HostFault>,
     /// Where further connections to this host go; `None` if they are logins.
     endpoint: Option<DirectEndpoint>,
     looked_at_login: Instant,
@@ -46,7 +46,7 @@ pub struct HostClient {
     /// How many bytes had come from the host when `events` was last empty.
     dealt_with: u64,
     /// Why nothing more comes. Every further call returns it again.
-    over: Option<HostFailure>,
+    over: Option<HostFault>,
     /// How many bytes waited to be sent when something last moved, and when that was.
     moved: (u64, Instant),
     /// The rate limit that all hosts share.
@@ -81,43 +81,6 @@ pub struct Ready {
     pub exposed: Option<PathBuf>,
 }
 
-/// Why a host cannot go on.
-#[derive(Clone, Debug)]
-pub struct HostFailure {
-    /// The reason.
-    pub why: String,
-    /// Whether the host cannot be reached any longer, as opposed to a fault that it reported.
-    pub lost: bool,
-    /// The cure, if it is known here.
-    pub fix: Option<String>,
-}
-
-impl HostFailure {
-    /// A fault that the host or this tool found.
-    pub fn reported(why: impl Into<String>) -> HostFailure {
-        HostFailure {
-            why: why.into(),
-            lost: false,
-            fix: None,
-        }
-    }
-
-    /// The connection broke.
-    pub fn lost(why: impl Into<String>) -> HostFailure {
-        HostFailure {
-            why: why.into(),
-            lost: true,
-            fix: None,
-        }
-    }
-
-    /// The event does not match what was asked.
-    pub fn unexpected(event: &FileEvent) -> HostFailure {
-        let text: String = format!("{event:?}").chars().take(100).collect();
-        HostFailure::reported(format!("it told something that was not asked for: {text}"))
-    }
-}
-
 impl HostClient {
     /// Sends the first request and waits until the host is ready. `stop` becomes the number of a
     /// signal that ends everything.
@@ -125,7 +88,7 @@ impl HostClient {
         session: Session,
         stop: Arc<AtomicUsize>,
         first: FileRequest,
-    ) -> Result<(HostClient, Ready), HostFailure> {
+    ) -> Result<(HostClient, Ready), HostFault> {
         let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
         let mut client = HostClient::new(session, stop, is_lane);
         client.send(first);
@@ -134,7 +97,7 @@ impl HostClient {
     }
 
     /// Waits for what the host reports about its folder.
-    pub fn ready(&mut self) -> Result<Ready, HostFailure> {
+    pub fn ready(&mut self) -> Result<Ready, HostFault> {
         match self.next_event()?.0 {
             FileEvent::Ready {
                 busy,
@@ -149,7 +112,7 @@ impl HostClient {
                 key,
                 exposed: exposed.map(|folder| folder.path().to_owned()),
             }),
-            other => Err(HostFailure::unexpected(&other)),
+            other => Err(HostFault::unexpected(&other)),
         }
     }
 
@@ -205,7 +168,7 @@ impl HostClient {
         bytes: u64,
         wire: &WireOptions,
         hosts: &[String],
-    ) -> Result<Option<String>, HostFailure> {
+    ) -> Result<Option<String>, HostFault> {
         let is_local = self.connections().session.is_local();
         if self.wire_chosen || !wire.is_worth(address, is_local, bytes) {
             return Ok(None);
@@ -215,14 +178,13 @@ impl HostClient {
             return Ok(None);
         };
         match (wire.wire, none) {
-            (Wire::Direct, none) => Err(HostFailure {
-                fix: Some(
+            (Wire::Direct, none) => {
+                let fault = HostFault::unreachable(format!("there is no direct way to it: {none}"));
+                Err(fault.fix(
                     "open the port for this machine in the firewall, choose one that is open with \
-                     DGL_TOOLS_DATA_PORT, or leave out --wire direct"
-                        .to_owned(),
-                ),
-                ..HostFailure::lost(format!("there is no direct way to it: {none}"))
-            }),
+                     DGL_TOOLS_DATA_PORT, or leave out --wire direct",
+                ))
+            }
             (_, none @ NoDirectConnection::OtherKey) => Ok(Some(format!(
                 "{none}: nothing was sent there; its login is used instead"
             ))),
@@ -235,7 +197,7 @@ impl HostClient {
         address: Ipv4Addr,
         wire: &WireOptions,
         hosts: &[String],
-    ) -> Result<Result<(), NoDirectConnection>, HostFailure> {
+    ) -> Result<Result<(), NoDirectConnection>, HostFault> {
         let endpoint = match self.ask_for_endpoint(address, wire, hosts)? {
             Ok(endpoint) => endpoint,
             Err(none) => return Ok(Err(none)),
@@ -258,7 +220,7 @@ impl HostClient {
         self.begin_conversation();
         match self.next_event()?.0 {
             FileEvent::Welcome => Ok(Ok(())),
-            other => Err(HostFailure::unexpected(&other)),
+            other => Err(HostFault::unexpected(&other)),
         }
     }
 
@@ -267,8 +229,8 @@ impl HostClient {
         address: Ipv4Addr,
         wire: &WireOptions,
         hosts: &[String],
-    ) -> Result<Result<DirectEndpoint, NoDirectConnection>, HostFailure> {
-        let failed = |error: std::io::Error| HostFailure::reported(error.to_string());
+    ) -> Result<Result<DirectEndpoint, NoDirectConnection>, HostFault> {
+        let failed = |error: std::io::Error| HostFault::reported(error.to_string());
         let identity = Identity::new().map_err(failed)?;
         self.send(FileRequest::Listen(Listen {
             address,
@@ -282,14 +244,14 @@ impl HostClient {
                 ..
             } => Ok(Err(NoDirectConnection::Closed(problem))),
             FileEvent::Listening { port, key, .. } => {
-                let key = PublicKey::try_from(key).map_err(HostFailure::reported)?;
+                let key = PublicKey::try_from(key).map_err(HostFault::reported)?;
                 Ok(Ok(DirectEndpoint {
                     address: SocketAddr::from((address, port)),
                     identity,
                     key,
                 }))
             }
-            other => Err(HostFailure::unexpected(&other)),
+            other => Err(HostFault::unexpected(&other)),
         }
     }
 
@@ -327,9 +289,9 @@ impl HostClient {
         endpoint: &DirectEndpoint,
         stop: Arc<AtomicUsize>,
         first: FileRequest,
-    ) -> Result<HostClient, HostFailure> {
+    ) -> Result<HostClient, HostFault> {
         let made = endpoint.connect(Instant::now() + silence() / 4);
-        let session = made.map_err(|none| HostFailure::lost(none.to_string()))?;
+        let session = made.map_err(|none| HostFault::unreachable(none.to_string()))?;
         let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
         let mut client = HostClient::new(session, stop, is_lane);
         client.send(first);
@@ -337,7 +299,7 @@ impl HostClient {
             match client.next_event()?.0 {
                 FileEvent::Welcome if expected => {}
                 FileEvent::Ready { .. } if !expected => {}
-                other => return Err(HostFailure::unexpected(&other)),
+                other => return Err(HostFault::unexpected(&other)),
             }
         }
         Ok(client)
@@ -346,9 +308,9 @@ impl HostClient {
     /// After a direct connection broke, the login carries the conversation again if it still can.
     /// What was under way has to be requested and sent again. The error is the cause of the break,
     /// if the host or the login tells it.
-    fn take_back(&mut self) -> Result<(), HostFailure> {
+    fn take_back(&mut self) -> Result<(), HostFault> {
         let broken = self.login_over.clone().or(self.over.clone());
-        let broken = broken.unwrap_or_else(|| HostFailure::lost("connection lost"));
+        let broken = broken.unwrap_or_else(|| HostFault::unreachable("connection lost"));
         if self.stop.load(Ordering::Relaxed) != 0 || self.login_over.is_some() {
             return Err(broken);
         }
@@ -366,18 +328,14 @@ impl HostClient {
                 None => self.exchange(Duration::from_millis(200))?,
             }
         }
-        Err(HostFailure::lost(
+        Err(HostFault::unreachable(
             "connection lost: the host does not answer",
         ))
     }
 
     /// What broke was a direct connection, as a rule: then the login carries the conversation on,
     /// and what people should know is returned. An error where there is no such way.
-    pub fn fall_back(
-        &mut self,
-        broken: HostFailure,
-        wire: Wire,
-    ) -> Result<&'static str, HostFailure> {
+    pub fn fall_back(&mut self, broken: HostFault, wire: Wire) -> Result<&'static str, HostFault> {
         if !self.is_direct() || wire == Wire::Direct {
             return Err(broken);
         }
@@ -450,7 +408,7 @@ impl HostClient {
     }
 
     /// Waits for the next event.
-    pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFailure> {
+    pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
         loop {
             if let Some(event) = self.take_event() {
                 // a host whose events are not read sends no more
@@ -463,7 +421,7 @@ impl HostClient {
 
     /// Sends until at most `most` bytes are waiting; `moved` is called with the number of bytes
     /// sent.
-    pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), HostFailure> {
+    pub fn drain(&mut self, most: u64, moved: &dyn Fn(u64)) -> Result<(), HostFault> {
         let mut pending = self.pending();
         while pending > most {
             if let Some(broken) = &self.over {
@@ -487,7 +445,7 @@ impl HostClient {
     }
 
     /// Tells the host that this tool is alive, while there is nothing to do.
-    pub fn keep_alive(&mut self) -> Result<(), HostFailure> {
+    pub fn keep_alive(&mut self) -> Result<(), HostFault> {
         self.exchange(Duration::ZERO)
     }
 
@@ -496,7 +454,7 @@ impl HostClient {
     pub fn keep_alive_during<T: Send>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> T + Send,
-    ) -> Result<T, HostFailure> {
+    ) -> Result<T, HostFault> {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (done, result) = sync_channel(1);
@@ -504,20 +462,20 @@ impl HostClient {
             let work = move || done.send(work(stop));
             std::thread::Builder::new()
                 .spawn_scoped(scope, work)
-                .map_err(|error| HostFailure::reported(error.to_string()))?;
+                .map_err(|error| HostFault::reported(error.to_string()))?;
             let result = self.wait_for(&result);
             stop.store(true, Ordering::Relaxed);
             result
         })
     }
 
-    fn wait_for<T>(&mut self, result: &Receiver<T>) -> Result<T, HostFailure> {
+    fn wait_for<T>(&mut self, result: &Receiver<T>) -> Result<T, HostFault> {
         loop {
             match result.recv_timeout(Duration::from_secs(1)) {
                 Ok(value) => return Ok(value),
                 Err(RecvTimeoutError::Timeout) => self.keep_alive()?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(HostFailure::reported("a thread ended"));
+                    return Err(HostFault::reported("a thread ended"));
                 }
             }
         }
@@ -525,7 +483,7 @@ impl HostClient {
 
     /// Sends and receives for at most `limit`. Fails when nothing more can come and all events were
     /// taken.
-    pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFailure> {
+    pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
         if self.over.is_none() {
             self.step(limit);
         }
@@ -542,7 +500,7 @@ impl HostClient {
         for event in events {
             match event {
                 SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
-                    self.end_with(HostFailure::lost(format!(
+                    self.end_with(HostFault::unreachable(format!(
                         "connection lost: it heard nothing from here for {seconds} s"
                     )));
                 }
@@ -561,15 +519,15 @@ impl HostClient {
                 }
                 SessionEvent::Event(Event::Alive, _) => {}
                 SessionEvent::Event(Event::Failed(failure), _) => {
-                    self.end_with(HostFailure::reported(failure.problem));
+                    self.end_with(HostFault::reported(failure.problem));
                 }
                 SessionEvent::Event(..) => {
-                    self.end_with(HostFailure::reported(
+                    self.end_with(HostFault::reported(
                         "it told something that was not asked for",
                     ));
                 }
                 SessionEvent::Lost(why) => {
-                    self.end_with(HostFailure::lost(format!("connection lost: {why}")));
+                    self.end_with(HostFault::unreachable(format!("connection lost: {why}")));
                 }
             }
         }
@@ -577,11 +535,11 @@ impl HostClient {
         if signal != 0 {
             let name = signal_name(signal);
             self.events.clear();
-            self.end_with(HostFailure::reported(format!("interrupted by SIG{name}")));
+            self.end_with(HostFault::reported(format!("interrupted by SIG{name}")));
         }
         if self.received() - self.dealt_with > MOST_HELD {
             self.events.clear();
-            self.end_with(HostFailure::reported(format!(
+            self.end_with(HostFault::reported(format!(
                 "it told more than {MOST_HELD} bytes that nobody asked for"
             )));
         } else if self.events.is_empty() {
@@ -602,10 +560,12 @@ impl HostClient {
         for event in events {
             let broken = match event {
                 SessionEvent::Event(Event::Failed(failure), _) => {
-                    HostFailure::reported(failure.problem)
+                    HostFault::reported(failure.problem)
                 }
                 SessionEvent::Event(..) => continue,
-                SessionEvent::Lost(why) => HostFailure::lost(format!("connection lost: {why}")),
+                SessionEvent::Lost(why) => {
+                    HostFault::unreachable(format!("connection lost: {why}"))
+                }
             };
             self.login_over.get_or_insert_with(|| broken.clone());
             self.over.get_or_insert(broken);
@@ -630,12 +590,12 @@ impl HostClient {
                 "nothing went to it and nothing came from it for {} s",
                 silence().as_secs()
             );
-            self.end_with(HostFailure::lost(why));
+            self.end_with(HostFault::unreachable(why));
         }
     }
 
     /// the first reason counts; later ones follow from it
-    fn end_with(&mut self, broken: HostFailure) {
+    fn end_with(&mut self, broken: HostFault) {
         self.over.get_or_insert(broken);
     }
 

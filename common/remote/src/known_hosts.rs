@@ -43,7 +43,7 @@ pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
             .arg(file)
             .stdin(Stdio::null());
         let missing = |error| {
-            HostFault::new(format!("ssh-keygen: {error}"))
+            HostFault::unreachable(format!("ssh-keygen: {error}"))
                 .fix("install OpenSSH's client, or choose another way with --connect")
         };
         let output = keygen.output().map_err(missing)?;
@@ -78,7 +78,7 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
         .filter(|line| line.revoked)
         .any(|line| same(&line))
     {
-        return Err(HostFault::new("its key is revoked in known_hosts")
+        return Err(HostFault::unreachable("its key is revoked in known_hosts")
             .fix("do not connect; ask who runs the host"));
     }
     let plain: Vec<&Known> = known
@@ -89,7 +89,7 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
         return Ok(true);
     }
     if plain.is_empty() && known.iter().any(|line| line.authority) {
-        let fault = HostFault::new(
+        let fault = HostFault::unreachable(
             "known_hosts trusts it by a certificate authority, which libssh2 cannot check",
         );
         return Err(fault.fix("use --connect ssh"));
@@ -98,7 +98,7 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
         return Ok(false);
     }
     let name = name(settings);
-    let fault = HostFault::new(format!(
+    let fault = HostFault::unreachable(format!(
         "its key is not the one that known_hosts has for {name}: another host answers, or it was \
          installed anew"
     ));
@@ -137,9 +137,10 @@ const BY_HAND: &str = "write its key into a known_hosts file by hand";
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
 pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
     let file = settings.new_keys.as_ref().ok_or_else(|| {
-        HostFault::new("there is no known_hosts file to write its key to").fix(BY_HAND)
+        HostFault::unreachable("there is no known_hosts file to write its key to").fix(BY_HAND)
     })?;
-    let failed = |error| HostFault::new(format!("{}: {error}", file.display())).fix(BY_HAND);
+    let failed =
+        |error| HostFault::unreachable(format!("{}: {error}", file.display())).fix(BY_HAND);
     if let Some(folder) = file.parent() {
         fs::DirBuilder::new()
             .recursive(true)
@@ -147,7 +148,8 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
             .create(folder)
             .map_err(failed)?;
     }
-    let line = line(settings, blob).ok_or_else(|| HostFault::new("its key has an unknown form"))?;
+    let line = line(settings, blob)
+        .ok_or_else(|| HostFault::unreachable("its key has an unknown form"))?;
     let known_hosts = OpenOptions::new()
         .read(true)
         .append(true)

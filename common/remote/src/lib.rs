@@ -59,9 +59,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// How many hosts are listened to at once. Each waits; none computes.
-const ANSWERS_AT_ONCE: usize = 256;
-
 /// How to reach a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -139,7 +136,7 @@ impl Remote {
     pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
         if let Some(dial) = &self.dial {
             let opened = dial.open_all(std::slice::from_ref(host)).pop();
-            return opened.unwrap_or_else(|| Err(HostFault::new("it was not asked for")));
+            return opened.unwrap_or_else(|| Err(HostFault::unreachable("it was not asked for")));
         }
         self.try_again(host, || {
             let channel = match self.kind_for(host) {
@@ -149,7 +146,7 @@ impl Remote {
                 Kind::Command(template) => {
                     program::template(&self.options, host, &template, bootstrap::COMMAND)?
                 }
-                Kind::Dial => return Err(HostFault::new("it must dial in")),
+                Kind::Dial => return Err(HostFault::unreachable("it must dial in")),
             };
             Session::begin(channel, &self.options)
         })
@@ -183,21 +180,18 @@ impl Remote {
         (reached, report)
     }
 
-    /// Asks each host one request; `limit` is the longest silence. The answers are in the order of
-    /// the hosts.
+    /// Asks each host one request. The answers are in the order of the hosts.
     pub fn ask_all(
         &self,
         hosts: &[Host],
-        limit: Duration,
         request: impl Fn(&Host) -> Request + Sync,
     ) -> Result<Vec<Result<Vec<Event>, HostFault>>, Report> {
         let sessions = self.open_agents(hosts);
         let pairs: Vec<_> = hosts.iter().zip(sessions).collect();
         let ask = |(host, session): (&Host, Result<Session, HostFault>)| {
-            let events = session?.ask(&request(host), limit)?;
-            Ok(events.into_iter().map(|(event, _)| event).collect())
+            session?.ask(&request(host), conversation::ANSWER_LIMIT)
         };
-        Ok(threads(hosts.len().min(ANSWERS_AT_ONCE))?
+        Ok(threads(hosts.len().min(conversation::AT_ONCE))?
             .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
@@ -355,8 +349,8 @@ pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>], how: HostKey)
         };
         if fault.affects_all {
             let once = Fault {
-                fix: fault.fix.clone(),
-                ..Fault::unreachable("--connect", fault.problem.clone())
+                location: "--connect".to_owned(),
+                ..fault.fault(host)
             };
             if !report.0.contains(&once) {
                 report.push(once);
@@ -365,12 +359,7 @@ pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>], how: HostKey)
         }
         match &fault.unknown_key {
             Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
-            _ => {
-                report.push(Fault {
-                    fix: fault.fix.clone(),
-                    ..Fault::unreachable(host.location(), fault.problem.clone())
-                });
-            }
+            _ => report.push(fault.fault(host)),
         }
     }
     if !unknown.is_empty() {

@@ -194,11 +194,11 @@ mod tests {
             limit,
             || false,
             |at| match at {
-                7 => Err(HostFault::new("refused")),
+                7 => Err(HostFault::unreachable("refused")),
                 // others are slow, so it is tried until it opens
                 39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault {
                     timed_out: true,
-                    ..HostFault::new("no answer")
+                    ..HostFault::unreachable("no answer")
                 }),
                 _ => {
                     std::thread::sleep(limit / 3);

@@ -229,9 +229,9 @@ fn start(
         .stderr(Stdio::piped());
     // a group of its own: Ctrl-C must not cut the line that cleans up
     command.process_group(0);
-    let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{name}: {error}"));
+    let failed = |error: &dyn std::fmt::Display| HostFault::unreachable(format!("{name}: {error}"));
     let mut child = command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => HostFault::new(format!("{name}: no such program here"))
+        io::ErrorKind::NotFound => HostFault::unreachable(format!("{name}: no such program here"))
             .fix("install it, or choose another way with --connect"),
         _ => failed(&error),
     })?;

@@ -34,9 +34,9 @@ const MAX_SHELL_OUTPUT: usize = 200;
 const MAX_EVENTS: usize = 256;
 /// The same in bytes; one message more may be held in part.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
-/// The most bytes that may answer one request. The longest honest answer, a list of thousands of
-/// processes, is a megabyte. Here an answer takes up to seven times as much.
-const MAX_ANSWER_BYTES: u64 = 8 << 20;
+/// The most bytes that may answer one request. Many times what the processes of a host tell with
+/// all of their threads. Here an answer takes up to seven times as much.
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
 /// What comes from a host.
 #[derive(Debug, PartialEq)]
@@ -224,53 +224,60 @@ impl Session {
         }
     }
 
-    /// Asks one request and returns all events up to its end. `limit` is the longest time in which
-    /// nothing comes and nothing of the request is taken.
-    pub fn ask(
-        &mut self,
-        request: &Request,
-        limit: Duration,
-    ) -> Result<Vec<(Event, Vec<u8>)>, HostFault> {
-        self.send(request);
+    /// Asks one request and returns all events up to its end, which has to come within `limit`.
+    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<Event>, HostFault> {
         let mut events = Vec::new();
-        let until = self.received.saturating_add(MAX_ANSWER_BYTES);
-        let (mut pending, mut taken) = (self.pending(), Instant::now());
+        self.send(request);
+        self.take_answer(limit, |event| {
+            events.push(event);
+            Ok(())
+        })?;
+        Ok(events)
+    }
+
+    /// Takes the events that answer a request, up to its end, which has to come within `limit`.
+    /// `take` fails with what is wrong with an event.
+    pub(crate) fn take_answer(
+        &mut self,
+        limit: Duration,
+        mut take: impl FnMut(Event) -> Result<(), String>,
+    ) -> Result<(), HostFault> {
+        let wrong = |why: String| {
+            HostFault::unreachable(why).fix("look whether the host is up, then run this again")
+        };
+        let until = Instant::now() + limit;
+        let most = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
-            if self.received > until {
-                return Err(HostFault::new(format!(
-                    "it answers with more than {} MiB",
-                    MAX_ANSWER_BYTES >> 20
-                )));
+            // it was reported lost before; nothing more will come
+            if self.over {
+                return Err(wrong(self.transport.why_lost("the connection has ended")));
             }
-            let received = self.step(None, limit);
-            // the connection was reported lost before; nothing more will come
-            if received.is_empty() && self.over {
-                return Err(HostFault::new(
-                    self.transport.why_lost("the connection has ended"),
-                ));
-            }
-            if self.pending() < pending {
-                (pending, taken) = (self.pending(), Instant::now());
-            }
-            if received.is_empty() && self.last_received().max(taken).elapsed() >= limit {
-                return Err(HostFault::new(format!(
-                    "no answer within {} s",
-                    limit.as_secs()
-                )));
-            }
-            for event in received {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut events = self.step(None, left).into_iter();
+            while let Some(event) = events.next() {
                 match event {
-                    SessionEvent::Event(Event::Done, _) => return Ok(events),
+                    SessionEvent::Event(Event::Done, _) => {
+                        return match events.next() {
+                            Some(SessionEvent::Event(..)) => {
+                                Err(wrong("it goes on behind the end of its answer".to_owned()))
+                            }
+                            Some(SessionEvent::Lost(_)) | None => Ok(()),
+                        };
+                    }
                     SessionEvent::Event(Event::Failed(Failure { problem }), _) => {
-                        return Err(HostFault::new(problem));
+                        return Err(HostFault::reported(problem));
                     }
-                    SessionEvent::Event(event, body) => events.push((event, body)),
-                    SessionEvent::Lost(why) => {
-                        return Err(
-                            HostFault::new(why).fix("look whether the host is up, then try again")
-                        );
-                    }
+                    SessionEvent::Event(event, _) => take(event).map_err(wrong)?,
+                    SessionEvent::Lost(why) => return Err(wrong(why)),
                 }
+            }
+            if self.received > most {
+                let megabytes = MAX_ANSWER_BYTES >> 20;
+                return Err(wrong(format!("it tells more than {megabytes} MB")));
+            }
+            if left.is_zero() {
+                let seconds = limit.as_secs();
+                return Err(wrong(format!("no end of its answer within {seconds} s")));
             }
         }
     }
@@ -378,7 +385,7 @@ impl Greeting {
             let received = self
                 .transport
                 .receive()
-                .map_err(|error| HostFault::new(reasons::of_libssh2(&error.to_string())))?;
+                .map_err(|error| HostFault::unreachable(reasons::of_libssh2(&error.to_string())))?;
             if let Some(count) = received {
                 let bytes = self.transport.buffer[..count].to_vec();
                 if let Some(rest) = self.read(&bytes, agents, limit)? {
@@ -410,7 +417,7 @@ impl Greeting {
     ) -> Result<Option<Vec<u8>>, HostFault> {
         self.seen += bytes.len();
         if self.seen > MAX_GREETING {
-            return Err(HostFault::new(format!(
+            return Err(HostFault::unreachable(format!(
                 "its login shell says more than {MAX_GREETING} bytes before it runs anything"
             ))
             .fix("look what ~/.bashrc and its like print there"));
@@ -438,12 +445,12 @@ impl Greeting {
     fn bring(&mut self, agent: Arc<[u8]>) -> Result<(), HostFault> {
         self.brought += 1;
         if self.delivery.is_some() || self.transport.pending() > 0 {
-            return Err(HostFault::new(
+            return Err(HostFault::unreachable(
                 "it asks for host-agent again before it has taken the last",
             ));
         }
         if self.brought > MAX_BROUGHT {
-            return Err(HostFault::new(format!(
+            return Err(HostFault::unreachable(format!(
                 "it asks for host-agent more than {MAX_BROUGHT} times"
             )));
         }
@@ -458,7 +465,7 @@ impl Greeting {
             .take()
             .filter(|_| self.transport.pending() == 0)
         else {
-            return Err(HostFault::new(
+            return Err(HostFault::unreachable(
                 "it says that it has taken a piece of host-agent that it cannot have",
             ));
         };
@@ -526,7 +533,7 @@ impl Greeting {
         HostFault {
             again,
             timed_out: why.contains("timed out"),
-            ..HostFault::new(why + &stderr_tail)
+            ..HostFault::unreachable(why + &stderr_tail)
         }
     }
 
@@ -543,7 +550,7 @@ impl Greeting {
         );
         HostFault {
             timed_out: true,
-            ..HostFault::new(problem)
+            ..HostFault::unreachable(problem)
         }
         .fix("look whether the host is up, or give it more time with --connect-timeout")
     }
@@ -570,7 +577,7 @@ fn refused(why: &str) -> HostFault {
                 .filter(|c| !c.is_control())
                 .take(1000)
                 .collect();
-            HostFault::new(format!(
+            HostFault::unreachable(format!(
                 "no folder there can hold and run host-agent; \
                 tried:{}",
                 printable.trim_end()
@@ -620,7 +627,7 @@ mod tests {
         (0..8).for_each(|_| session.send(&request));
         let fault = session.ask(&request, Duration::from_millis(500));
         let problem = fault.unwrap_err().problem;
-        assert!(problem.contains("no answer within"), "{problem}");
+        assert!(problem.contains("no end of its answer within"), "{problem}");
         assert!(session.pending() > 0);
     }
 }

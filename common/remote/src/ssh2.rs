@@ -40,7 +40,7 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Channel>, HostFault> {
     let settings = settings(options, host)?;
     if let Some(what) = &settings.beyond_us {
-        return Err(HostFault::new(format!(
+        return Err(HostFault::unreachable(format!(
             "ssh_config has {what} for it, which libssh2 cannot do"
         ))
         .fix("use --connect ssh"));
@@ -57,7 +57,7 @@ pub(crate) fn open(
     log_in(&session, &settings)?;
     let failed = |error: ssh2::Error| HostFault {
         timed_out: is_timeout(&error),
-        ..HostFault::new(format!(
+        ..HostFault::unreachable(format!(
             "no channel: {}",
             reasons::of_libssh2(error.message())
         ))
@@ -94,7 +94,7 @@ pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
 fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
     HostFault {
         unknown_key: Some(Box::new(known_hosts::unknown(settings, blob, fingerprint))),
-        ..HostFault::new("its key is not in known_hosts")
+        ..HostFault::unreachable("its key is not in known_hosts")
     }
 }
 
@@ -105,7 +105,8 @@ fn handshake(
 ) -> Result<(Session, TcpStream), HostFault> {
     let location = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options)?;
-    let failed = |error: &dyn std::fmt::Display| HostFault::new(format!("{location}: {error}"));
+    let failed =
+        |error: &dyn std::fmt::Display| HostFault::unreachable(format!("{location}: {error}"));
     socket.set_nodelay(true).map_err(|error| failed(&error))?;
     let mut session = Session::new().map_err(|error| failed(&error))?;
     session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
@@ -115,7 +116,7 @@ fn handshake(
         .method_pref(MethodType::HostKey, &kinds)
         .map_err(|error| failed(&error))?;
     session.handshake().map_err(|error| {
-        let fault = HostFault::new(format!(
+        let fault = HostFault::unreachable(format!(
             "{location}: no SSH handshake: {}",
             reasons::of_libssh2(error.message())
         ));
@@ -152,10 +153,10 @@ fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
 fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream, HostFault> {
     let limit = options.connect_timeout;
     let unresolved = |error: io::Error| {
-        HostFault::new(format!("{hostname}: {error}"))
+        HostFault::unreachable(format!("{hostname}: {error}"))
             .fix("correct the name, or use --connect with another way")
     };
-    let mut last = HostFault::new(format!("{hostname}: the name has no address"));
+    let mut last = HostFault::unreachable(format!("{hostname}: the name has no address"));
     for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {
         match connect(&address, options) {
             Ok(socket) => return Ok(socket),
@@ -172,7 +173,7 @@ fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream,
                 let timed_out = error.kind() == io::ErrorKind::TimedOut;
                 last = HostFault {
                     timed_out,
-                    ..HostFault::new(problem)
+                    ..HostFault::unreachable(problem)
                 }
                 .fix("look whether the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)");
             }
@@ -215,7 +216,7 @@ fn connect(address: &SocketAddr, options: &Options) -> io::Result<TcpStream> {
 }
 
 fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
-    let missing = || HostFault::new("it sent no host key");
+    let missing = || HostFault::unreachable("it sent no host key");
     let (blob, _) = session.host_key().ok_or_else(missing)?;
     let hash = session
         .host_key_hash(HashType::Sha256)
@@ -288,7 +289,7 @@ fn refused(settings: &Settings, tried: &[String]) -> HostFault {
     } else {
         format!("tried {}", tried.join(", "))
     };
-    let fault = HostFault::new(format!("login refused for {}: {tried}", settings.user));
+    let fault = HostFault::unreachable(format!("login refused for {}: {tried}", settings.user));
     let login = record::quote::shown(format!("{}@{}", settings.user, settings.hostname));
     fault.fix(format!(
         "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
@@ -299,7 +300,7 @@ fn refused(settings: &Settings, tried: &[String]) -> HostFault {
 
 /// A login that was not answered in time: the host is busy; the key is not wrong.
 fn unanswered(settings: &Settings) -> HostFault {
-    let fault = HostFault::new(format!(
+    let fault = HostFault::unreachable(format!(
         "the login as {} was not answered in time",
         settings.user
     ));

@@ -76,7 +76,7 @@ pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostF
             let said = String::from_utf8_lossy(&output.stderr)
                 .trim()
                 .replace('\n', "; ");
-            Err(HostFault::new(format!("ssh -G: {said}"))
+            Err(HostFault::unreachable(format!("ssh -G: {said}"))
                 .fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names"))
         }
         Err(_) => {

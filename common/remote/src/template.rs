@@ -10,7 +10,7 @@ pub(crate) fn fill(template: &str, values: &[(&str, String)]) -> Result<String, 
     for (placeholder, value) in values {
         let is_used = text.contains(placeholder);
         if is_used && (!value.chars().all(is_plain) || value.starts_with('-')) {
-            let fault = HostFault::new(format!(
+            let fault = HostFault::unreachable(format!(
                 "{placeholder} is {value:?}, which a command line should not hold"
             ));
             return Err(fault.fix("name hosts by letters, digits, dots and dashes"));

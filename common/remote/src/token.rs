@@ -13,7 +13,7 @@ pub(crate) fn token() -> io::Result<String> {
 
 /// The token of a session.
 pub(crate) fn session_token() -> Result<String, HostFault> {
-    token().map_err(|error| HostFault::new(format!("/dev/urandom: {error}")))
+    token().map_err(|error| HostFault::unreachable(format!("/dev/urandom: {error}")))
 }
 
 /// A token for a tool's own use.

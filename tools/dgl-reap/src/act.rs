@@ -8,13 +8,11 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Reaped, Summary};
-use remote::conversation::{self, HostAnswers};
+use remote::conversation::{self, ANSWER_LIMIT, HostAnswers};
 use remote::{Kind, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 
-/// How long a host may take beyond the grace: 10 s of KILL, and reading /proc on a busy host.
-const BEYOND_GRACE: Duration = Duration::from_secs(60);
 /// How long a host may look for processes, while those of other hosts wait for their end.
 const PICK_LIMIT: Duration = Duration::from_secs(15);
 
@@ -38,7 +36,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         &|host, event| plan::answer(host, &what, event),
         |request| match request {
             Request::PickProcesses(_) => PICK_LIMIT,
-            _ => args.grace.saturating_add(BEYOND_GRACE),
+            // beyond the grace there are 10 s of KILL
+            _ => args.grace.saturating_add(ANSWER_LIMIT),
         },
     )?;
 

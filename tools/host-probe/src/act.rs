@@ -12,13 +12,8 @@ use record::term;
 use record::{Facts, FileCopy, Graph, Host, Process, Pushed, Record};
 use remote::{self, HostFault, Kind, Remote};
 use std::collections::HashMap;
-use std::time::Duration;
 use wire::probe::{Python, SERVER_PORTS};
 use wire::{Event, Request};
-
-/// A probe takes well under a second, activating conda a few seconds; a file system that hangs must
-/// not hold it up for ever.
-const PROBE_LIMIT: Duration = Duration::from_secs(60);
 
 const ONE_VERSION: &str = "install one version on all hosts, or name the right Python with --conda \
     or --venv";
@@ -41,9 +36,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         occupancy: args.need.is_some() || args.port == ServerPort::Auto,
     };
     let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
-    let answers = remote.ask_all(hosts, PROBE_LIMIT, |host| {
-        Request::Probe(plan::request(&wanted, host))
-    })?;
+    let answers = remote.ask_all(hosts, |host| Request::Probe(plan::request(&wanted, host)))?;
     let mut report = remote::report(hosts, &answers, args.connect.host_key);
     let mut outcomes: Vec<Result<Answer, Fault>> = hosts
         .iter()

@@ -146,7 +146,7 @@ impl Peer<'_> {
             .map_err(|HostFault { problem, .. }| problem)?;
         events
             .into_iter()
-            .find_map(|(event, _)| answer(event))
+            .find_map(answer)
             .ok_or_else(|| "host-agent gave no answer".to_owned())
     }
 }

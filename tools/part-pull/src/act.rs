@@ -11,8 +11,8 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Pulled, path_fields};
+use remote::HostFault;
 use remote::direct::{DirectEndpoint, WireOptions};
-use remote::host_client::HostFailure;
 use remote::lanes::{Lanes, Streams};
 use remote::{self, Kind, Remote, Session};
 use std::io;
@@ -39,7 +39,7 @@ const AGAIN: &str = "run this again: what is here already does not come again";
 /// A host with the files that it gives.
 struct Task<'a> {
     host: &'a Host,
-    giver: Result<SourceHost, HostFailure>,
+    giver: Result<SourceHost, HostFault>,
     items: Vec<Item>,
     /// What becomes of each.
     fates: Fates,
@@ -113,7 +113,7 @@ fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
             .as_deref()
             .unwrap_or("look at --workspace and at the host, then run this again");
         (!known.contains(&location))
-            .then(|| Fault::unreachable(location, failure.why.clone()).fix(fix))
+            .then(|| Fault::unreachable(location, failure.problem.clone()).fix(fix))
     };
     tasks.iter().filter_map(fault).collect()
 }
@@ -144,7 +144,7 @@ impl Puller<'_> {
             // another part-pull is writing there
             tasks
                 .iter_mut()
-                .for_each(|task| task.giver = Err(HostFailure::lost("interrupted")));
+                .for_each(|task| task.giver = Err(HostFault::unreachable("interrupted")));
         }
         // whoever was waited for may have brought them
         pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
@@ -294,19 +294,17 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
 impl<'a> Task<'a> {
     fn list(
         host: &'a Host,
-        opened: Result<Session, remote::HostFault>,
+        opened: Result<Session, HostFault>,
         stop: &Arc<AtomicUsize>,
         workspace: &Path,
         wanted: &WantedFile,
         folder: &Path,
     ) -> Task<'a> {
-        let listed = opened
-            .map_err(|fault| HostFailure::lost(fault.problem))
-            .and_then(|session| {
-                let mut giver = SourceHost::begin(session, stop.clone(), workspace)?;
-                let listed = giver.list(wanted)?;
-                Ok((giver, listed))
-            });
+        let listed = opened.and_then(|session| {
+            let mut giver = SourceHost::begin(session, stop.clone(), workspace)?;
+            let listed = giver.list(wanted)?;
+            Ok((giver, listed))
+        });
         let (giver, listed) = listed.map_or_else(
             |broken| (Err(broken), Vec::new()),
             |(giver, listed)| (Ok(giver), listed),
@@ -359,7 +357,7 @@ impl<'a> Task<'a> {
         if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
             board.record(&Pulled {
                 host: self.host.id,
-                error: Some(broken.why.clone()),
+                error: Some(broken.problem.clone()),
                 ..Pulled::default()
             });
         }
@@ -392,7 +390,11 @@ impl<'a> Task<'a> {
         {
             self.giver = Err(broken);
         }
-        let why = self.giver.as_ref().err().map(|broken| broken.why.as_str());
+        let why = self
+            .giver
+            .as_ref()
+            .err()
+            .map(|broken| broken.problem.as_str());
         let why = why.unwrap_or("it was not there any more");
         local::remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
@@ -411,8 +413,8 @@ fn bring_by_wire(
     all: &[&Item],
     wire: &WireOptions,
     reporter: &HostReporter<'_>,
-    bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFailure>,
-) -> Result<(), HostFailure> {
+    bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFault>,
+) -> Result<(), HostFault> {
     let (host, board) = (reporter.host, reporter.board);
     let missing = reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
@@ -432,7 +434,7 @@ fn bring(
     lanes: &mut Lanes<'_, SourceHost>,
     items: &[&Item],
     reporter: &HostReporter<'_>,
-) -> Result<(), HostFailure> {
+) -> Result<(), HostFault> {
     let moved: Moved<'_> = &|bytes| reporter.board.show.moved(reporter.host, bytes);
     let (folders, files): (Vec<&Item>, Vec<&Item>) =
         items.iter().partition(|item| item.there.is_folder());

@@ -2,9 +2,10 @@
 
 use crate::local;
 use crate::plan::{Item, WantedFile};
+use remote::HostFault;
 use remote::Session;
 use remote::direct::DirectEndpoint;
-use remote::host_client::{HostClient, HostFailure};
+use remote::host_client::HostClient;
 use remote::lanes::Lanes;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -59,7 +60,7 @@ impl SourceHost {
         session: Session,
         stop: Arc<AtomicUsize>,
         workspace: &Path,
-    ) -> Result<SourceHost, HostFailure> {
+    ) -> Result<SourceHost, HostFault> {
         let (client, _) = HostClient::begin(
             session,
             stop,
@@ -75,7 +76,7 @@ impl SourceHost {
         endpoint: &DirectEndpoint,
         stop: Arc<AtomicUsize>,
         workspace: &Path,
-    ) -> Result<SourceHost, HostFailure> {
+    ) -> Result<SourceHost, HostFault> {
         let give = FileRequest::Give(Give {
             base: workspace.into(),
         });
@@ -88,7 +89,7 @@ impl SourceHost {
     }
 
     /// The wanted files and empty folders, and what may hide some.
-    pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<Listed>, HostFailure> {
+    pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<Listed>, HostFault> {
         self.client.send(FileRequest::Find {
             roots: wanted
                 .roots
@@ -104,7 +105,7 @@ impl SourceHost {
                 last,
             } = self.next()?.0
             else {
-                return Err(HostFailure::reported("it told of no files"));
+                return Err(HostFault::reported("it told of no files"));
             };
             listed += (entries.len() + unreadable.len()).max(1);
             let found = entries
@@ -120,7 +121,7 @@ impl SourceHost {
             for (path, meta) in found.chain(hidden) {
                 let length = path.as_os_str().len();
                 if length > MAX_PATH {
-                    return Err(HostFailure::reported(format!(
+                    return Err(HostFault::reported(format!(
                         "it tells of a path of more than {MAX_PATH} bytes"
                     )));
                 }
@@ -128,7 +129,7 @@ impl SourceHost {
                 chosen.push((path, meta));
             }
             if listed > MOST_FILES || bytes > MOST_LISTED {
-                return Err(HostFailure::reported(format!(
+                return Err(HostFault::reported(format!(
                     "it tells of more than {MOST_FILES} files, or of wanted ones with {} MB of \
                      names: write a pattern that names fewer folders",
                     MOST_LISTED >> 20
@@ -143,7 +144,7 @@ impl SourceHost {
         Ok(chosen)
     }
 
-    fn next(&mut self) -> Result<(FileEvent, Vec<u8>), HostFailure> {
+    fn next(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
         self.client.next_event()
     }
 
@@ -152,7 +153,7 @@ impl SourceHost {
         &mut self,
         items: &[&'i Item],
         done: &mut dyn FnMut(&'i Item, Received),
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         let mut questions = items.chunks(FILES_AT_ONCE).zip(0u32..);
         let mut expected: VecDeque<(u32, &Item)> = VecDeque::new();
         loop {
@@ -172,7 +173,7 @@ impl SourceHost {
             match self.next()? {
                 (FileEvent::Batch { files, content }, body) => {
                     let content = content::unpack(&content, body)
-                        .map_err(|fault| HostFailure::reported(fault.to_string()))?;
+                        .map_err(|fault| HostFault::reported(fault.to_string()))?;
                     let mut rest = content.as_slice();
                     for read in files {
                         let next = expected.pop_front().filter(|(id, _)| *id == read.id);
@@ -180,7 +181,7 @@ impl SourceHost {
                             .ok()
                             .and_then(|bytes| rest.split_at_checked(bytes));
                         let (Some((_, item)), Some((bytes, behind))) = (next, taken) else {
-                            return Err(HostFailure::reported(
+                            return Err(HostFault::reported(
                                 "it sent another file than was asked for",
                             ));
                         };
@@ -193,7 +194,7 @@ impl SourceHost {
                         );
                     }
                 }
-                (other, _) => return Err(HostFailure::unexpected(&other)),
+                (other, _) => return Err(HostFault::unexpected(&other)),
             }
         }
     }
@@ -204,7 +205,7 @@ impl SourceHost {
         items: &[&'i Item],
         done: &mut dyn FnMut(&'i Item, Received),
         moved: Moved<'_>,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         let mut asked = 0;
         for (at, item) in items.iter().enumerate() {
             while asked < items.len() && asked < at + AHEAD {
@@ -235,7 +236,7 @@ impl SourceHost {
         item: &Item,
         lanes: &mut Lanes<'_, SourceHost>,
         moved: Moved<'_>,
-    ) -> Result<Received, HostFailure> {
+    ) -> Result<Received, HostFault> {
         let (kept, earlier) = self.resume(item)?;
         let missing = kept.missing(item.there.bytes);
         let received = item.there.bytes - kept.bytes();
@@ -269,7 +270,7 @@ impl SourceHost {
         missing: &[(u64, u64)],
         lanes: &mut Lanes<'_, SourceHost>,
         moved: Moved<'_>,
-    ) -> Result<Result<(), String>, HostFailure> {
+    ) -> Result<Result<(), String>, HostFault> {
         for &(begin, end) in missing {
             let mut at = begin;
             while at < end {
@@ -296,7 +297,7 @@ impl SourceHost {
 
     /// The parts of a file that are here and equal those on the host, and the earlier version if it
     /// has them.
-    fn resume(&mut self, item: &Item) -> Result<(Parts, Option<Earlier>), HostFailure> {
+    fn resume(&mut self, item: &Item) -> Result<(Parts, Option<Earlier>), HostFault> {
         let Some(local::Kept {
             parts,
             file,
@@ -323,7 +324,7 @@ impl SourceHost {
                 let earlier = is_earlier && !same.list().is_empty();
                 Ok((same, earlier.then_some((file, version))))
             }
-            (other, _) => Err(HostFailure::unexpected(&other)),
+            (other, _) => Err(HostFault::unexpected(&other)),
         }
     }
 
@@ -342,7 +343,7 @@ impl SourceHost {
         range: (u64, u64),
         partial: &Partial,
         moved: Moved<'_>,
-    ) -> Result<Result<(), String>, HostFailure> {
+    ) -> Result<Result<(), String>, HostFault> {
         self.ask(0, item, range);
         let (read, written) = self.receive(0, range, Ok(partial), moved)?;
         Ok(same(item, &read).and(written))
@@ -356,7 +357,7 @@ impl SourceHost {
         (at, length): (u64, u64),
         mut partial: Result<&Partial, String>,
         moved: Moved<'_>,
-    ) -> Result<(Read, Result<(), String>), HostFailure> {
+    ) -> Result<(Read, Result<(), String>), HostFault> {
         let (mut next, end) = (at, at + length);
         loop {
             match self.next()? {
@@ -366,7 +367,7 @@ impl SourceHost {
                         && u64::from(block.content.length) <= end - next =>
                 {
                     let content = content::unpack(&block.content, body)
-                        .map_err(|fault| HostFailure::reported(fault.to_string()))?;
+                        .map_err(|fault| HostFault::reported(fault.to_string()))?;
                     next += content.len() as u64;
                     moved(content.len() as u64);
                     if let Ok(writer) = &partial
@@ -401,7 +402,7 @@ impl SourceHost {
                         written,
                     ));
                 }
-                (other, _) => return Err(HostFailure::unexpected(&other)),
+                (other, _) => return Err(HostFault::unexpected(&other)),
             }
         }
     }

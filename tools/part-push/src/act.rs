@@ -18,7 +18,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pushed, Record};
-use remote::host_client::HostFailure;
+use remote::HostFault;
 use remote::lanes::Streams;
 use remote::{self, Kind, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -115,20 +115,18 @@ fn open<'a>(
     for delivery in deliveries {
         by_host.entry(delivery.host).or_default().push(delivery);
     }
-    let begin = |(host, opened): (&'a Host, Result<Session, remote::HostFault>)| {
+    let begin = |(host, opened): (&'a Host, Result<Session, HostFault>)| {
         let reported = opened.is_err();
-        let target = match opened {
-            Ok(session) => {
-                let begun = Target::begin(session, context.stop.clone(), context.receive(host));
-                begun.map(|mut target| {
-                    target.client.keep_to(context.limit.clone());
-                    target
-                })
+        let begun = opened.and_then(|session| {
+            Target::begin(session, context.stop.clone(), context.receive(host))
+        });
+        let (target, broken) = match begun {
+            Ok(mut target) => {
+                target.client.keep_to(context.limit.clone());
+                (Some(target), None)
             }
-            Err(fault) => Err(HostFailure::lost(fault.problem)),
+            Err(broken) => (None, Some(broken)),
         };
-        let (target, broken) =
-            target.map_or_else(|broken| (None, Some(broken)), |target| (Some(target), None));
         (
             host,
             State {
@@ -196,18 +194,14 @@ fn fates(deliveries: &[&Delivery]) -> Fates {
     fates
 }
 
-fn fault(host: &Host, broken: &HostFailure) -> Fault {
-    let (fault, fix) = match broken.lost {
-        true => (
-            Fault::unreachable(host.location(), broken.why.clone()),
-            "run it again: what is there already is skipped",
-        ),
-        false => (
-            Fault::item(host.location(), broken.why.clone()),
-            "correct the workspace there, its room or its permissions, then run it again",
-        ),
+fn fault(host: &Host, broken: &HostFault) -> Fault {
+    let mut fault = broken.fault(host);
+    let fix = match broken.is_unreachable {
+        true => "run it again: what is there already is skipped",
+        false => "correct the workspace there, its room or its permissions, then run it again",
     };
-    fault.fix(broken.fix.as_deref().unwrap_or(fix))
+    fault.fix.get_or_insert_with(|| fix.to_owned());
+    fault
 }
 
 /// Notices which hosts are lost while they have nothing to do, and reads what they report, until
@@ -299,7 +293,7 @@ fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: 
 /// Gives up all hosts, because one has no space: a disk that becomes full in the middle helps
 /// nobody.
 fn send_nothing(tasks: &[Task<'_>], board: &Reporter) {
-    let nothing_sent = HostFailure::reported("nothing was sent: a host has no space left");
+    let nothing_sent = HostFault::reported("nothing was sent: a host has no space left");
     for task in tasks {
         let mut state = task.lock();
         state.reported |= state.broken.is_none();

@@ -1,7 +1,8 @@
 //! Sends the pieces of a file.
 
 use remote::Body;
-use remote::host_client::{HostClient, HostFailure};
+use remote::HostFault;
+use remote::host_client::HostClient;
 use std::fs::File;
 use tls::Identity;
 use transfer::content;
@@ -19,7 +20,7 @@ pub fn send(
     (id, piece): (u32, &Piece),
     buffer: &mut Vec<u8>,
     (packed, signer): (bool, Option<&Identity>),
-) -> Result<u64, HostFailure> {
+) -> Result<u64, HostFault> {
     let (at, length) = (piece.at, piece.length);
     let signature = signer.map(|signer| {
         let content = (!piece.is_zeros).then_some(&buffer[..]);
@@ -52,7 +53,7 @@ pub fn send(
     }
     // without a copy where the connector can
     let file = source.try_clone();
-    let file = file.map_err(|error| HostFailure::reported(error.to_string()))?;
+    let file = file.map_err(|error| HostFault::reported(error.to_string()))?;
     let body = Body::File {
         file,
         offset: at,

@@ -17,8 +17,8 @@ use crate::target::{Kept, Target};
 use crate::task::Task;
 use cli::progress::Route;
 use parking_lot::{Mutex, MutexGuard};
+use remote::HostFault;
 use remote::direct::Wire;
-use remote::host_client::HostFailure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::path::Path;
@@ -215,8 +215,8 @@ impl Relay<'_, '_, '_> {
         &self,
         index: usize,
         target: &mut Target,
-        broken: HostFailure,
-    ) -> Result<(), HostFailure> {
+        broken: HostFault,
+    ) -> Result<(), HostFault> {
         let Member { task, delivery, .. } = &self.members[index];
         let notice = target.client.fall_back(broken, self.wire)?;
         record::tell!("part-push: {}: {notice}", task.host.location());
@@ -228,7 +228,7 @@ impl Relay<'_, '_, '_> {
         index: usize,
         target: &mut Target,
         view: &mut View,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         self.join(index, target, view)?;
         loop {
             match self.turn(index, target, view)? {
@@ -261,7 +261,7 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Makes the host begin the file, with the parts that it has.
-    fn join(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
+    fn join(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFault> {
         let delivery = self.members[index].delivery;
         let Kept {
             parts: kept,
@@ -312,12 +312,7 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Handles events of the host, and carries out actions.
-    fn turn(
-        &self,
-        index: usize,
-        target: &mut Target,
-        view: &mut View,
-    ) -> Result<Turn, HostFailure> {
+    fn turn(&self, index: usize, target: &mut Target, view: &mut View) -> Result<Turn, HostFault> {
         while let Some((event, _)) = target.client.take_event() {
             self.handle_event(index, event, view)?;
         }
@@ -385,7 +380,7 @@ impl Relay<'_, '_, '_> {
         index: usize,
         event: FileEvent,
         view: &mut View,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         let delivery = self.members[index].delivery;
         match event {
             FileEvent::Arrived { id, parts } if id == delivery.id => {
@@ -432,7 +427,7 @@ impl Relay<'_, '_, '_> {
                 }
             }
             FileEvent::Synced { number } => view.synced = number,
-            other => return Err(HostFailure::unexpected(&other)),
+            other => return Err(HostFault::unexpected(&other)),
         }
         Ok(())
     }
@@ -476,7 +471,7 @@ impl Relay<'_, '_, '_> {
     }
 
     /// Sends the host its missing parts, until it is left out.
-    fn feed(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFailure> {
+    fn feed(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFault> {
         let missing = self.lock().chain.missing(index);
         let mut compression = Compression::new(self.options.compress);
         compression.begin(view.sent);
@@ -529,7 +524,7 @@ impl Relay<'_, '_, '_> {
         index: usize,
         target: &mut Target,
         view: &mut View,
-    ) -> Result<bool, HostFailure> {
+    ) -> Result<bool, HostFault> {
         let number = target.client.sync();
         while view.synced < number {
             if !self.drain(index, target, view, 0)? {
@@ -547,7 +542,7 @@ impl Relay<'_, '_, '_> {
         target: &mut Target,
         view: &mut View,
         most: u64,
-    ) -> Result<bool, HostFailure> {
+    ) -> Result<bool, HostFault> {
         loop {
             match self.turn(index, target, view)? {
                 Turn::Leave => {

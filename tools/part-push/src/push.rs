@@ -8,7 +8,8 @@ use crate::plan::{self, Delivery, Source, key};
 use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
 use remote::Body;
-use remote::host_client::{HostClient, HostFailure};
+use remote::HostFault;
+use remote::host_client::HostClient;
 use remote::lanes::{Lanes, Streams};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,7 +36,7 @@ pub fn push(
     options: Options,
     more: &dyn Fn() -> Option<HostClient>,
     reporter: &HostReporter<'_>,
-) -> Result<(), HostFailure> {
+) -> Result<(), HostFault> {
     let is_direct = target.client.is_direct();
     let mut push = Push {
         target,
@@ -75,7 +76,7 @@ struct UnderWay<'d> {
 }
 
 impl<'d> Push<'_, 'd> {
-    fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFailure> {
+    fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
         let (files, others): (Vec<&Delivery>, Vec<&Delivery>) =
             deliveries.iter().partition(|delivery| delivery.has_bytes());
         self.without_bytes(&others);
@@ -121,7 +122,7 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Sends small files, many in a message.
-    fn small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFailure> {
+    fn small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFault> {
         self.begin_measuring()?;
         for files in feed::messages(files) {
             let read = feed::read_all(files);
@@ -149,7 +150,7 @@ impl<'d> Push<'_, 'd> {
         Ok(())
     }
 
-    fn large(&mut self, file: &'d Delivery) -> Result<(), HostFailure> {
+    fn large(&mut self, file: &'d Delivery) -> Result<(), HostFault> {
         self.begin(file, 0);
         let source = match feed::open(file) {
             Ok(source) => source,
@@ -197,7 +198,7 @@ impl<'d> Push<'_, 'd> {
         file: &'d Delivery,
         source: &File,
         (begin, end): (u64, u64),
-    ) -> Result<Option<String>, HostFailure> {
+    ) -> Result<Option<String>, HostFault> {
         let mut pieces = Pieces::new(source, begin, end - begin);
         let mut buffer = Vec::new();
         while self.under_way.contains_key(&file.id) {
@@ -243,7 +244,7 @@ impl<'d> Push<'_, 'd> {
         source: &File,
         at: u64,
         end: u64,
-    ) -> Result<(u64, Option<String>), HostFailure> {
+    ) -> Result<(u64, Option<String>), HostFault> {
         // no other event comes meanwhile, and the other connections may be quicker than this one,
         // on which the host may still have to begin the file
         self.target
@@ -277,7 +278,7 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// What is sent from here on measures the link.
-    fn begin_measuring(&mut self) -> Result<(), HostFailure> {
+    fn begin_measuring(&mut self) -> Result<(), HostFault> {
         if self.compression.is_unmeasured() {
             // otherwise what waits in pipes while the host finishes other files would seem to
             // arrive at once
@@ -289,7 +290,7 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Content was queued: waits until little of it is left to send.
-    fn continue_when_sent(&mut self, bytes: u64) -> Result<(), HostFailure> {
+    fn continue_when_sent(&mut self, bytes: u64) -> Result<(), HostFault> {
         self.sent += bytes;
         self.target.client.drain(AHEAD, &|_| ())?;
         if self.compression.wants_rate(self.sent) {
@@ -300,13 +301,13 @@ impl<'d> Push<'_, 'd> {
     }
 
     /// Waits until everything that was sent has arrived.
-    fn wait_until_arrived(&mut self) -> Result<(), HostFailure> {
+    fn wait_until_arrived(&mut self) -> Result<(), HostFault> {
         let number = self.target.client.sync();
         self.wait(|push| push.answered >= number)
     }
 
     /// Handles the events of the host.
-    fn handle_events(&mut self) -> Result<(), HostFailure> {
+    fn handle_events(&mut self) -> Result<(), HostFault> {
         while let Some((event, _)) = self.target.client.take_event() {
             match event {
                 FileEvent::Landed { done, failed } => {
@@ -323,14 +324,14 @@ impl<'d> Push<'_, 'd> {
                     }
                 }
                 FileEvent::Synced { number } => self.answered = number,
-                other => return Err(HostFailure::unexpected(&other)),
+                other => return Err(HostFault::unexpected(&other)),
             }
         }
         Ok(())
     }
 
     /// Waits until the host has answered enough.
-    fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), HostFailure> {
+    fn wait(&mut self, enough: impl Fn(&Self) -> bool) -> Result<(), HostFault> {
         loop {
             self.handle_events()?;
             if enough(self) {
@@ -376,7 +377,7 @@ fn send_range(
     file: &Delivery,
     (offset, length): (u64, u64),
     moved: &dyn Fn(u64),
-) -> Result<(u64, Option<String>), HostFailure> {
+) -> Result<(u64, Option<String>), HostFault> {
     if client.is_lane {
         client.send(FileRequest::Begin(Begin {
             file: small(file),
@@ -421,7 +422,7 @@ fn send_range(
                 let failed = failed.first().map(|(_, fault)| why(file, fault));
                 wrong = wrong.or(failed);
             }
-            other => return Err(HostFailure::unexpected(&other)),
+            other => return Err(HostFault::unexpected(&other)),
         }
     }
 }

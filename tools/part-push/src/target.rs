@@ -3,8 +3,9 @@
 
 use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use remote::Body;
+use remote::HostFault;
 use remote::Session;
-use remote::host_client::{HostClient, HostFailure, Ready};
+use remote::host_client::{HostClient, Ready};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -60,7 +61,7 @@ impl Target {
         session: Session,
         stop: Arc<AtomicUsize>,
         receive: Receive,
-    ) -> Result<Target, HostFailure> {
+    ) -> Result<Target, HostFault> {
         let (client, ready) = HostClient::begin(session, stop, FileRequest::Receive(receive))?;
         Ok(Target {
             client,
@@ -71,29 +72,29 @@ impl Target {
     }
 
     /// Asks for the folder again.
-    pub fn enter(&mut self) -> Result<(), HostFailure> {
+    pub fn enter(&mut self) -> Result<(), HostFault> {
         self.client.send(FileRequest::Enter);
         self.ready = self.client.ready()?;
         Ok(())
     }
 
     /// Leaves the folder to other pushes until it is asked for again.
-    pub fn let_go(&mut self) -> Result<(), HostFailure> {
+    pub fn let_go(&mut self) -> Result<(), HostFault> {
         self.client.send(FileRequest::LetGo);
         // it has done so when it answers what follows
         let asked = self.client.sync();
         match self.client.next_event()?.0 {
             FileEvent::Synced { number } if number == asked => Ok(()),
-            other => Err(HostFailure::unexpected(&other)),
+            other => Err(HostFault::unexpected(&other)),
         }
     }
 
     /// The hosts of this push whose stages are visible from this one.
-    pub fn peers(&mut self) -> Result<Vec<u32>, HostFailure> {
+    pub fn peers(&mut self) -> Result<Vec<u32>, HostFault> {
         self.client.send(FileRequest::Peers);
         match self.client.next_event()?.0 {
             FileEvent::Peers { hosts } => Ok(hosts),
-            other => Err(HostFailure::unexpected(&other)),
+            other => Err(HostFault::unexpected(&other)),
         }
     }
 
@@ -103,7 +104,7 @@ impl Target {
         &mut self,
         deliveries: &[&Delivery],
         verify: Option<bool>,
-    ) -> Result<Vec<bool>, HostFailure> {
+    ) -> Result<Vec<bool>, HostFault> {
         let there = self.ask(deliveries, false)?;
         let occupied = deliveries.iter().zip(&there);
         let occupied = occupied.filter(|(_, there)| there.is_some_and(|there| there.is_file()));
@@ -149,7 +150,7 @@ impl Target {
     }
 
     /// Whether all pieces of a large file are the same. Those that are need not be compared again.
-    fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFailure> {
+    fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFault> {
         let Source::File(path) = &delivery.source else {
             return Ok(false);
         };
@@ -174,7 +175,7 @@ impl Target {
         &mut self,
         deliveries: &[&Delivery],
         sums: bool,
-    ) -> Result<Vec<Option<Meta>>, HostFailure> {
+    ) -> Result<Vec<Option<Meta>>, HostFault> {
         let mut there = Vec::new();
         for some in deliveries.chunks(NAMES_AT_ONCE) {
             let names: Vec<u8> = some
@@ -191,7 +192,7 @@ impl Target {
                 {
                     there.extend(entries);
                 }
-                other => return Err(HostFailure::unexpected(&other)),
+                other => return Err(HostFault::unexpected(&other)),
             }
         }
         Ok(there)
@@ -199,7 +200,7 @@ impl Target {
 
     /// Takes over the partial files that an earlier push has left on the host. For a file without
     /// one, the file in its place is used, as far as it is the same.
-    pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFailure> {
+    pub fn claim(&mut self, deliveries: &[&Delivery]) -> Result<(), HostFault> {
         for delivery in deliveries {
             let dst = delivery.dst.as_ref();
             self.client.send(FileRequest::Claim {
@@ -232,7 +233,7 @@ impl Target {
                         self.partials.insert(claimed, there);
                     }
                 }
-                (other, _) => return Err(HostFailure::unexpected(&other)),
+                (other, _) => return Err(HostFault::unexpected(&other)),
             }
         }
         Ok(())
@@ -273,7 +274,7 @@ impl Target {
     }
 
     /// The parts of a file on the host that equal those of the file here.
-    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Kept, HostFailure> {
+    pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Kept, HostFault> {
         let Some(there) = self.partials.get(&key(delivery)) else {
             return Ok(Kept::default());
         };

@@ -7,7 +7,7 @@ use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
-use remote::host_client::HostFailure;
+use remote::HostFault;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ pub struct State {
     /// `broken`.
     pub target: Option<Target>,
     /// Why the host was given up.
-    pub broken: Option<HostFailure>,
+    pub broken: Option<HostFault>,
     /// Whether all deliveries have their results, so that a break does no harm.
     pub complete: bool,
     /// Whether the break was reported already.
@@ -73,10 +73,7 @@ impl<'a> Task<'a> {
     }
 
     /// Does something with the host, if it is there; a host whose connection breaks is given up.
-    pub fn on_target<T>(
-        &self,
-        act: impl FnOnce(&mut Target) -> Result<T, HostFailure>,
-    ) -> Option<T> {
+    pub fn on_target<T>(&self, act: impl FnOnce(&mut Target) -> Result<T, HostFault>) -> Option<T> {
         let mut state = self.lock();
         match act(state.target.as_mut()?) {
             Ok(value) => Some(value),
@@ -207,7 +204,7 @@ impl<'a> Task<'a> {
         options: Options,
         context: &PushContext<'_>,
         board: &Reporter,
-    ) -> Result<(), HostFailure> {
+    ) -> Result<(), HostFault> {
         let reporter = HostReporter {
             host: self.host,
             fates: &self.fates,
@@ -232,7 +229,7 @@ impl<'a> Task<'a> {
         target: &mut Target,
         lacking: &[&'a Delivery],
         reporter: &HostReporter<'_>,
-    ) -> Result<Vec<&'a Delivery>, HostFailure> {
+    ) -> Result<Vec<&'a Delivery>, HostFault> {
         let unknown = self.fates.with(&Fate::Lacks, lacking);
         let there = target.find_present(&unknown, Some(false))?;
         let (there, missing): (Vec<_>, Vec<_>) = unknown
@@ -264,7 +261,7 @@ impl<'a> Task<'a> {
         };
         let rest = deliveries.iter().filter(|one| self.fates.report(**one));
         for delivery in rest {
-            board.record(delivery, false, &unsent(Some(broken.why.clone())));
+            board.record(delivery, false, &unsent(Some(broken.problem.clone())));
         }
     }
 
@@ -305,7 +302,7 @@ impl<'a> Task<'a> {
     fn why_not_shared(&self) -> String {
         let state = self.lock();
         let other = "the host that shares its folder did not get it";
-        let why = state.broken.as_ref().map(|broken| broken.why.as_str());
+        let why = state.broken.as_ref().map(|broken| broken.problem.as_str());
         why.unwrap_or(other).to_owned()
     }
 }

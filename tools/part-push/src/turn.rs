@@ -9,7 +9,7 @@ use crate::target::Target;
 use crate::task::Task;
 use rayon::prelude::*;
 use record::error::Report;
-use remote::host_client::HostFailure;
+use remote::HostFault;
 use std::time::{Duration, Instant};
 
 /// How many hosts are asked at once. Each waits; none computes.
@@ -98,9 +98,6 @@ fn wait_at(context: &PushContext<'_>, task: &Task<'_>, pause: Duration) -> Optio
 
 fn give_up(context: &PushContext<'_>, task: &Task<'_>) {
     let base = context.base.display();
-    let failure = HostFailure {
-        fix: Some("run it again when that push has ended".to_owned()),
-        ..HostFailure::reported(format!("another push is at work in {base}"))
-    };
-    task.on_target(|_| Err::<(), _>(failure));
+    let fault = HostFault::reported(format!("another push is at work in {base}"));
+    task.on_target(|_| Err::<(), _>(fault.fix("run it again when that push has ended")));
 }

@@ -89,7 +89,7 @@ impl Dial {
                 return Ok(agents.into_iter().map(open).collect());
             }
             let pool = threads(hosts.len().min(GREETED_AT_ONCE))
-                .map_err(|report| HostFault::new(report.lines("").join("; ")))?;
+                .map_err(|report| HostFault::unreachable(report.lines("").join("; ")))?;
             Ok(pool.install(|| agents.into_par_iter().map(open).collect()))
         });
         opened.unwrap_or_else(|fault| hosts.iter().map(|_| Err(fault.clone())).collect())
@@ -138,7 +138,7 @@ impl Dial {
             return Err(HostFault::for_all(why).fix(fix));
         }
         let absence =
-            || HostFault::new(why(["it dialed in", "it did not dial in"])).fix(fix.clone());
+            || HostFault::unreachable(why(["it dialed in", "it did not dial in"])).fix(fix.clone());
         Ok(claims
             .into_iter()
             .map(|claim| claim.agent(&absence))
@@ -188,7 +188,7 @@ impl Dial {
         let token = session_token()?;
         let link = server.take(agent, until).ok_or_else(gone)?;
         let dialed = channel::Dialed::begin(link, &token, engine).map_err(|error| {
-            HostFault::new(format!("its connection is lost: {error}")).fix(AGAIN)
+            HostFault::unreachable(format!("its connection is lost: {error}")).fix(AGAIN)
         })?;
         Session::begin_dialed(Box::new(dialed), token, &self.options).map_err(|fault| {
             // another try is for another agent
@@ -204,7 +204,7 @@ impl Dial {
 const AGAIN: &str = "look whether the host is up, then try again";
 
 fn gone() -> HostFault {
-    HostFault::new("its agent had dialed in, and is gone").fix(AGAIN)
+    HostFault::unreachable("its agent had dialed in, and is gone").fix(AGAIN)
 }
 
 fn absence_fix(server: &DialServer) -> String {

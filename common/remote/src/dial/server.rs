@@ -84,7 +84,7 @@ impl Claim {
             Claim::Several(agents) => {
                 let shown = agents[..agents.len().min(MOST_SHOWN)].join(" and ");
                 let problem = format!("several agents dialed in as this host: {shown}");
-                Err(HostFault::new(problem).fix(
+                Err(HostFault::unreachable(problem).fix(
                     "have the command start one agent on each host; if it does, another host has \
                      the ticket and claims to be this one",
                 ))
@@ -92,7 +92,7 @@ impl Claim {
             Claim::Foreign(agent) => {
                 let problem =
                     format!("{agent} tells that it is this host, whose address is another one");
-                Err(HostFault::new(problem).fix(
+                Err(HostFault::unreachable(problem).fix(
                     "correct the host's address; if hosts reach this machine from other \
                      addresses, as through a router that translates them, let agents in by what \
                      they tell with --connect 'dial-by-name ...'",

@@ -3,7 +3,7 @@
 use super::launch::on_host;
 use crate::args::Args;
 use crate::plan;
-use crate::preflight::conversation::{ANSWER_LIMIT, SEE_FOLDER};
+use crate::preflight::conversation::SEE_FOLDER;
 use crate::run::event_loop::EventLoop;
 use crate::run::hosts::ConnectedHosts;
 use crate::run::launcher::{open_sink, own_fault};
@@ -14,7 +14,7 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
 use record::{Host, Process};
-use remote::conversation::{self, HostAnswers};
+use remote::conversation::{self, ANSWER_LIMIT, HostAnswers};
 use remote::{Kind, Remote, Session};
 use std::time::Instant;
 use wire::{Event, Request};
@@ -81,7 +81,7 @@ fn find<'a>(
 ) -> Result<(Vec<FoundJob<'a>>, Report), Report> {
     let (sessions, mut report) = remote.open_reachable(hosts);
     let mut asked: Vec<_> = sessions.into_iter().map(HostAnswers::new).collect();
-    conversation::ask_first(
+    conversation::ask(
         &mut asked,
         |host| vec![Request::ListRecords(on_host(name, host))],
         &|host, event| match event {

@@ -6,7 +6,7 @@
 //! first. A launcher that waits holds only hosts before the one it waits for, so they never wait
 //! for each other, and the one that is ahead starts.
 
-use super::conversation::{ANSWER_LIMIT, Conversation};
+use super::conversation::Conversation;
 use super::diagnosis::{Conflict, Diagnosis};
 use crate::run::outcome::Stopped;
 use remote::SessionEvent;
@@ -80,16 +80,16 @@ fn claim(
         .iter()
         .for_each(|index| conversation.ask(*index, Request::Claim(claims[*index].clone())));
     let mut conflicts = Vec::new();
-    let late = conversation.listen(ANSWER_LIMIT, |index, event| match event {
+    let late = conversation.listen(|index, event| match event {
         SessionEvent::Event(Event::Taken(taken), _) => conflicts.push(Conflict { index, taken }),
         other => diagnosis.note_event(index, other),
     })?;
-    diagnosis.note_late(&late, ANSWER_LIMIT);
+    diagnosis.note_late(&late);
     Ok(conflicts)
 }
 
 /// Gives everything back that was claimed.
 pub fn release(conversation: &mut Conversation<'_, '_>) -> Result<(), Stopped> {
     conversation.ask_all(&Request::Release);
-    conversation.listen(ANSWER_LIMIT, |_, _| {}).map(|_| ())
+    conversation.listen(|_, _| {}).map(|_| ())
 }

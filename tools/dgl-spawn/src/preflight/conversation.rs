@@ -5,12 +5,11 @@ use crate::run::hosts::{ConnectedHosts, RunEvent};
 use crate::run::outcome::Stopped;
 use record::error::{Fault, Report};
 use remote::SessionEvent;
+use remote::conversation::ANSWER_LIMIT;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// An agent answers at once; a host that takes longer hangs.
-pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// Where people find what a host keeps of a job that was left.
 pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, \
     with what happened and the logs";
@@ -52,14 +51,13 @@ impl<'a, 'h> Conversation<'a, 'h> {
             .for_each(|index| self.ask(index, request.clone()));
     }
 
-    /// Listens until all hosts have answered or the time is over; returns those that have not
-    /// answered. `received` gets all events but [`Event::Done`].
+    /// Listens until all hosts have answered, at most for [`ANSWER_LIMIT`]; returns those that have
+    /// not answered. `received` gets all events but [`Event::Done`].
     pub fn listen(
         &mut self,
-        limit: Duration,
         mut received: impl FnMut(usize, SessionEvent),
     ) -> Result<Vec<usize>, Stopped> {
-        let until = Instant::now() + limit;
+        let until = Instant::now() + ANSWER_LIMIT;
         let is_late = |count: &Option<usize>| count.is_some_and(|count| count > 0);
         while self.unanswered.iter().any(is_late) {
             let left = until.saturating_duration_since(Instant::now());
@@ -91,7 +89,7 @@ impl<'a, 'h> Conversation<'a, 'h> {
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
         // the first fault of each host
         let mut faults: BTreeMap<usize, String> = BTreeMap::new();
-        let late = self.listen(ANSWER_LIMIT, |at, event| match event {
+        let late = self.listen(|at, event| match event {
             SessionEvent::Event(Event::Failed(failure), _) => {
                 faults.entry(at).or_insert(failure.problem);
             }

@@ -8,9 +8,9 @@ use record::python;
 use record::term;
 use record::{Graph, Host};
 use remote::SessionEvent;
+use remote::conversation::ANSWER_LIMIT;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
-use std::time::Duration;
 use wire::Event;
 use wire::preflight::{Claimant, Claimed, Finding, Taken, Unreachable};
 
@@ -96,10 +96,11 @@ impl<'a> Diagnosis<'a> {
         }
     }
 
-    /// Notes the hosts that have not answered within this time.
-    pub fn note_late(&mut self, late: &[usize], limit: Duration) {
+    /// Notes the hosts that have not answered in time.
+    pub fn note_late(&mut self, late: &[usize]) {
+        let seconds = ANSWER_LIMIT.as_secs();
         let problem = Problem::new(
-            format!("looking at it took more than {} s", limit.as_secs()),
+            format!("looking at it took more than {seconds} s"),
             "is a file system hanging there? --no-preflight skips the look",
         );
         late.iter()

@@ -25,9 +25,6 @@ use std::time::{Duration, Instant};
 use wire::preflight::{Check, Claim, Finding};
 use wire::{Event, Request};
 
-/// Examining a host takes well under a second, and a file system that hangs must not hold the job
-/// up for ever.
-const EXAMINE_LIMIT: Duration = Duration::from_secs(60);
 /// TIME_WAIT lasts 60 s.
 const LINGER_LIMIT: Duration = Duration::from_secs(62);
 /// How often ports in TIME_WAIT are examined again.
@@ -127,7 +124,7 @@ fn attempt<'a, 'h: 'a>(
     }
     if !subject.examines {
         // leftovers of other jobs do not count then, nor a host that is slow
-        conversation.listen(EXAMINE_LIMIT, |index, event| {
+        conversation.listen(|index, event| {
             if !is_about_leftovers(&event) {
                 diagnosis.note_event(index, event);
             }
@@ -153,10 +150,10 @@ fn is_answered(
     conversation: &mut Conversation<'_, '_>,
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<bool, Stopped> {
-    let late = conversation.listen(EXAMINE_LIMIT, |index, event| {
+    let late = conversation.listen(|index, event| {
         diagnosis.note_event(index, event);
     })?;
-    diagnosis.note_late(&late, EXAMINE_LIMIT);
+    diagnosis.note_late(&late);
     Ok(late.is_empty())
 }
 
@@ -214,12 +211,12 @@ fn try_to_reach(
         }
     }
     // a host that cannot listen on its own address has reported that with its ports
-    let late = conversation.listen(EXAMINE_LIMIT, |index, event| {
+    let late = conversation.listen(|index, event| {
         if !matches!(event, SessionEvent::Event(Event::Failed(_), _)) {
             diagnosis.note_event(index, event);
         }
     })?;
-    diagnosis.note_late(&late, EXAMINE_LIMIT);
+    diagnosis.note_late(&late);
     for (index, targets) in diagnosis.targets() {
         conversation.ask(index, Request::Preflight(Check::Connect { targets }));
     }
