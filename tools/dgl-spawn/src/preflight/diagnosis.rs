@@ -170,19 +170,15 @@ impl<'a> Diagnosis<'a> {
     /// a job that hangs.
     fn compare_ip_config(&mut self, index: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text);
-        let read = |line: &str| -> Option<(String, u16)> {
+        // a line without a port means this one to DGL
+        let line = |line: &str| {
             let mut words = line.split_whitespace();
-            Some((
-                words.next()?.to_owned(),
-                words.next().map_or(Some(30050), |word| word.parse().ok())?,
-            ))
+            let (ip, port) = (words.next().unwrap_or_default(), words.next());
+            format!("{ip} {}\n", port.unwrap_or("30050"))
         };
-        let there = text.lines().map(read);
-        let wanted = self
-            .hosts
-            .iter()
-            .map(|host| Some((host.ip.to_string(), host.port)));
-        if self.hosts.len() == self.busy[index].of as usize && !there.eq(wanted) {
+        let there: String = text.lines().map(line).collect();
+        let are_all = self.hosts.len() == self.busy[index].of as usize;
+        if are_all && there != record::ip_config(self.hosts) {
             let problem = "the ip_config there is not that of the records";
             self.push(index, Problem::new(problem, COPY_ANEW));
         }
