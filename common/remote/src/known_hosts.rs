@@ -44,7 +44,7 @@ pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
             .stdin(Stdio::null());
         let missing = |error| {
             HostFault::unreachable(format!("ssh-keygen: {error}"))
-                .fix("install OpenSSH's client, or choose another way with --connect")
+                .fix("install OpenSSH's client, or choose another connector with --connect")
         };
         let output = keygen.output().map_err(missing)?;
         known.extend(

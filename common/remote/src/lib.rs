@@ -34,7 +34,6 @@ mod ssh2;
 mod ssh_config;
 pub mod ssh_socket;
 mod ssh_tuning;
-mod template;
 mod token;
 mod transport;
 
@@ -56,12 +55,11 @@ use std::net::Ipv4Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
 /// How to reach a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Connector {
     /// libssh2 in this process.
     Ssh2,
     /// OpenSSH's program.
@@ -77,32 +75,32 @@ pub enum Kind {
     Dial,
 }
 
-/// Reaches hosts in the way that the command line chooses.
+/// Reaches hosts by the connector that the command line chooses.
 pub struct Remote {
     options: Options,
-    kind: Kind,
+    connector: Connector,
     /// The addresses of this machine, for which no ssh is needed.
     here: HashSet<Ipv4Addr>,
-    /// The agents that dial in; only with [`Kind::Dial`].
+    /// The agents that dial in; only with [`Connector::Dial`].
     dial: Option<dial::Dial>,
 }
 
 impl Remote {
-    /// Prepares the way to the hosts. `default` is the connector that serves the tool best.
-    pub fn new(options: Options, default: Kind) -> Result<Remote, Report> {
+    /// Chooses the connector. `default` is the connector that serves the tool best.
+    pub fn new(options: Options, default: Connector) -> Result<Remote, Report> {
         raise_descriptors();
-        let bulk = matches!(default, Kind::Ssh { bulk: true });
-        let kind = match options.connect.as_deref() {
+        let bulk = matches!(default, Connector::Ssh { bulk: true });
+        let connector = match options.connect.as_deref() {
             None => default,
-            Some("ssh2") => Kind::Ssh2,
-            Some("ssh") => Kind::Ssh { bulk },
-            Some("local") => Kind::Local,
+            Some("ssh2") => Connector::Ssh2,
+            Some("ssh") => Connector::Ssh { bulk },
+            Some("local") => Connector::Local,
             Some(how) if dialed(how).is_some() => {
                 check_dialed(how)?;
-                Kind::Dial
+                Connector::Dial
             }
             Some(template) if template.contains(char::is_whitespace) => {
-                Kind::Command(template.to_owned())
+                Connector::Command(template.to_owned())
             }
             Some(word) => {
                 let fault = Fault::usage(
@@ -126,7 +124,7 @@ impl Remote {
             dial.map(|(evidence, command)| dial::Dial::new(command, evidence, options.clone()));
         Ok(Remote {
             options,
-            kind,
+            connector,
             here,
             dial,
         })
@@ -134,22 +132,8 @@ impl Remote {
 
     /// Starts host-agent on a host and waits until it runs.
     pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
-        if let Some(dial) = &self.dial {
-            let opened = dial.open_all(std::slice::from_ref(host)).pop();
-            return opened.unwrap_or_else(|| Err(HostFault::unreachable("it was not asked for")));
-        }
-        self.try_again(host, || {
-            let channel = match self.kind_for(host) {
-                Kind::Local => return Session::begin_here(&self.options),
-                Kind::Ssh2 => ssh2::open(&self.options, host, bootstrap::COMMAND)?,
-                Kind::Ssh { bulk } => program::ssh(&self.options, host, bootstrap::COMMAND, bulk)?,
-                Kind::Command(template) => {
-                    program::template(&self.options, host, &template, bootstrap::COMMAND)?
-                }
-                Kind::Dial => return Err(HostFault::unreachable("it must dial in")),
-            };
-            Session::begin(channel, &self.options)
-        })
+        let opened = self.open_agents(std::slice::from_ref(host)).pop();
+        opened.unwrap_or_else(|| Err(HostFault::unreachable("it was not asked for")))
     }
 
     /// Starts host-agent on each host, with several logins at once. The results are in the order of
@@ -163,8 +147,24 @@ impl Remote {
             hosts.len(),
             options.connect_timeout,
             || options.is_stopped(),
-            |at| self.open_agent(&hosts[at]),
+            |at| {
+                let fault = |fault| self.cured(&hosts[at], self.explain(&hosts[at], fault));
+                self.log_in(&hosts[at]).map_err(fault)
+            },
         )
+    }
+
+    fn log_in(&self, host: &Host) -> Result<Session, HostFault> {
+        let channel = match self.connector_for(host) {
+            Connector::Local => return Session::begin_here(&self.options),
+            Connector::Ssh2 => ssh2::open(&self.options, host, bootstrap::COMMAND)?,
+            Connector::Ssh { bulk } => program::ssh(&self.options, host, bootstrap::COMMAND, bulk)?,
+            Connector::Command(template) => {
+                program::template(&self.options, host, &template, bootstrap::COMMAND)?
+            }
+            Connector::Dial => return Err(HostFault::unreachable("it must dial in")),
+        };
+        Session::begin(channel, &self.options)
     }
 
     /// Starts host-agent on each host like [`Remote::open_agents`]. Returns the hosts on which it
@@ -195,30 +195,6 @@ impl Remote {
             .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
-    /// Opens a host again while its sshd drops logins at random, as it does beyond MaxStartups.
-    fn try_again<T>(
-        &self,
-        host: &Host,
-        open: impl Fn() -> Result<T, HostFault>,
-    ) -> Result<T, HostFault> {
-        let until = Instant::now() + self.options.connect_timeout;
-        let mut pause = Duration::from_millis(150);
-        loop {
-            match open().map_err(|fault| self.explain(host, fault)) {
-                // hosts try again at different times, or they would collide again
-                Err(fault)
-                    if fault.again
-                        && !self.options.is_stopped()
-                        && Instant::now() + pause < until =>
-                {
-                    std::thread::sleep(pause + Duration::from_millis(u64::from(host.id % 32) * 17));
-                    pause = (pause * 2).min(Duration::from_secs(2));
-                }
-                other => return other.map_err(|fault| self.cured(host, fault)),
-            }
-        }
-    }
-
     /// Adds a cure to a fault that only quotes a connector: how to try that connector by hand.
     fn cured(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
@@ -231,8 +207,8 @@ impl Remote {
         if fault.fix.is_some() || fault.unknown_key.is_some() {
             return fault;
         }
-        match self.kind_for(host) {
-            Kind::Ssh2 | Kind::Ssh { .. } => {
+        match self.connector_for(host) {
+            Connector::Ssh2 | Connector::Ssh { .. } => {
                 let words = ssh_config::ssh_options(&self.options)
                     .into_iter()
                     .chain([host.target().into()]);
@@ -243,14 +219,14 @@ impl Remote {
                      key, and {NEEDS}"
                 ))
             }
-            Kind::Local => fault.fix(
+            Connector::Local => fault.fix(
                 "look whether host-agent, beside the tools or in libexec/dgl-tools, runs here",
             ),
-            Kind::Command(template) => {
+            Connector::Command(template) => {
                 let command = program::fill(&self.options, host, &template).unwrap_or(template);
                 fault.fix(format!("try it here: {command} echo hello; {NEEDS}"))
             }
-            Kind::Dial => fault.fix("look whether the command starts an agent on the host"),
+            Connector::Dial => fault.fix("look whether the command starts an agent on the host"),
         }
     }
 
@@ -262,24 +238,26 @@ impl Remote {
 
     /// Whether hosts are reached by ssh.
     pub fn is_ssh(&self) -> bool {
-        matches!(self.kind, Kind::Ssh2 | Kind::Ssh { .. })
+        matches!(self.connector, Connector::Ssh2 | Connector::Ssh { .. })
     }
 
-    fn kind_for(&self, host: &Host) -> Kind {
+    fn connector_for(&self, host: &Host) -> Connector {
         match self.is_ssh() && host.login.is_none() && self.here.contains(&host.ip.0) {
-            true => Kind::Local,
-            false => self.kind.clone(),
+            true => Connector::Local,
+            false => self.connector.clone(),
         }
     }
 
     /// Adds what `ssh` itself does not say: the key that it refused.
     fn explain(&self, host: &Host, fault: HostFault) -> HostFault {
         let refused = fault.problem.contains("Host key verification failed");
-        match (self.kind_for(host), refused) {
-            (Kind::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => {
+        match (self.connector_for(host), refused) {
+            (Connector::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => {
                 fault.fix("do not connect; ask who runs the host")
             }
-            (Kind::Ssh { .. }, true) => ssh2::refused_key(&self.options, host).unwrap_or(fault),
+            (Connector::Ssh { .. }, true) => {
+                ssh2::refused_key(&self.options, host).unwrap_or(fault)
+            }
             _ => fault,
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How soon a signal is noticed while a host is waited for.
 pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 
-/// Options of the way to hosts.
+/// Options of the connectors.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for the

@@ -3,7 +3,8 @@
 //! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each
 //! and some of them 27 s (120 sshds and two busy loops on 2 cores), while one alone takes 0.3 s. So
 //! after a slow login, fewer are begun at once; and a login that timed out while others were slow
-//! too is tried again after all others. If the others were quick, the host itself is to blame.
+//! too is tried again after all others. If the others were quick, the host itself is to blame. One
+//! that sshd dropped, as it does at random beyond MaxStartups, is tried again after a pause.
 
 use super::HostFault;
 use parking_lot::{Condvar, Mutex};
@@ -89,6 +90,7 @@ pub(crate) fn open_each<T: Send>(
         results: (0..count).map(|_| None).collect(),
     };
     let (state, changed) = (Mutex::new(state), Condvar::new());
+    let open = |at| open_again(at, limit, &is_stopped, &open);
     std::thread::scope(|scope| {
         for _ in 1..count.min(MOST_AT_ONCE) {
             scope.spawn(|| work(&state, &changed, &is_stopped, &open));
@@ -127,6 +129,27 @@ fn work<T: Send>(
             false => state.results[at] = Some(result),
         }
         changed.notify_all();
+    }
+}
+
+/// Logs in to a host until that is not dropped, or the limit is over.
+fn open_again<T>(
+    at: usize,
+    limit: Duration,
+    is_stopped: &impl Fn() -> bool,
+    open: &impl Fn(usize) -> Result<T, HostFault>,
+) -> Result<T, HostFault> {
+    let until = Instant::now() + limit;
+    let mut pause = Duration::from_millis(150);
+    loop {
+        match open(at) {
+            Err(fault) if fault.again && !is_stopped() && Instant::now() + pause < until => {
+                // hosts try again at different times, or they would collide again
+                std::thread::sleep(pause + Duration::from_millis(at as u64 % 32 * 17));
+                pause = (pause * 2).min(Duration::from_secs(2));
+            }
+            other => return other,
+        }
     }
 }
 
@@ -187,14 +210,19 @@ mod tests {
 
     #[test]
     fn each_host_has_its_own_result_and_one_that_is_slow_comes_back() {
-        let limit = Duration::from_millis(20);
-        let tries = AtomicUsize::new(0);
+        let limit = Duration::from_millis(600);
+        let (tries, drops) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let results = open_each(
             40,
             limit,
             || false,
             |at| match at {
                 7 => Err(HostFault::unreachable("refused")),
+                // its sshd drops the first
+                8 if drops.fetch_add(1, Ordering::SeqCst) < 1 => Err(HostFault {
+                    again: true,
+                    ..HostFault::unreachable("dropped")
+                }),
                 // others are slow, so it is tried until it opens
                 39 if tries.fetch_add(1, Ordering::SeqCst) < 2 => Err(HostFault {
                     timed_out: true,

@@ -154,7 +154,25 @@ pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<Str
         ("{port}", options.ssh_port.unwrap_or(22).to_string()),
         ("{dgl_port}", host.port.to_string()),
     ];
-    super::template::fill(template, &values)
+    fill_in(template, &values)
+}
+
+/// Fills in placeholders such as `{name}`. A value becomes part of the user's shell text, so it
+/// must be a plain word, or several behind commas.
+pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<String, HostFault> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:@,".contains(c);
+    let mut text = template.to_owned();
+    for (placeholder, value) in values {
+        let is_used = text.contains(placeholder);
+        if is_used && (!value.chars().all(is_plain) || value.starts_with('-')) {
+            let fault = HostFault::unreachable(format!(
+                "{placeholder} is {value:?}, which a command line should not hold"
+            ));
+            return Err(fault.fix("name hosts by letters, digits, dots and dashes"));
+        }
+        text = text.replace(placeholder, value);
+    }
+    Ok(text)
 }
 
 struct Program {
@@ -232,7 +250,7 @@ fn start(
     let failed = |error: &dyn std::fmt::Display| HostFault::unreachable(format!("{name}: {error}"));
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => HostFault::unreachable(format!("{name}: no such program here"))
-            .fix("install it, or choose another way with --connect"),
+            .fix("install it, or choose another connector with --connect"),
         _ => failed(&error),
     })?;
     let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -261,6 +279,15 @@ fn start(
     }))
 }
 
+/// Waits for the process to end, and kills it after this time.
+pub(crate) fn end_within(child: &mut Child, limit: Duration) {
+    if !ends_within(child, limit) {
+        // one that runs as another user cannot be killed, and must not hold up the tool
+        let _ = child.kill();
+        ends_within(child, LEAVE);
+    }
+}
+
 /// Whether the process ends within this time.
 fn ends_within(child: &mut Child, limit: Duration) -> bool {
     let until = Instant::now() + limit;
@@ -282,10 +309,7 @@ fn terminate(child: &mut Child) {
 /// Ends the process gently: srun that is killed at once leaves its place in Slurm's queue behind.
 fn end(mut child: Child) {
     terminate(&mut child);
-    if !ends_within(&mut child, LEAVE) {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+    end_within(&mut child, LEAVE);
 }
 
 fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
@@ -450,11 +474,7 @@ pub fn end_connectors() {
     left.iter_mut().for_each(|(child, _)| terminate(child));
     let until = Instant::now() + GRACE;
     for (child, _) in &mut left {
-        if !ends_within(child, until.saturating_duration_since(Instant::now())) {
-            // one that runs as another user cannot be killed, and must not hold up the tool
-            let _ = child.kill();
-            ends_within(child, LEAVE);
-        }
+        end_within(child, until.saturating_duration_since(Instant::now()));
     }
 }
 

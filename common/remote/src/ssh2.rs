@@ -154,7 +154,7 @@ fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream,
     let limit = options.connect_timeout;
     let unresolved = |error: io::Error| {
         HostFault::unreachable(format!("{hostname}: {error}"))
-            .fix("correct the name, or use --connect with another way")
+            .fix("correct the name, or choose another connector with --connect")
     };
     let mut last = HostFault::unreachable(format!("{hostname}: the name has no address"));
     for address in (hostname, port).to_socket_addrs().map_err(unresolved)? {

@@ -9,7 +9,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Stack, Summary, term};
 use remote::conversation::{self, HostAnswers};
-use remote::{Kind, Remote};
+use remote::{Connector, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let processes = stream.all()?;
-    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
+    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
     let human = args.connect.format.human();
     let mut out = Out::new("dgl-stacks");
     if !human {

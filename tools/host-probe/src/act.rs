@@ -10,7 +10,7 @@ use record::jsonl::{Out, Stream};
 use record::python::odd_versions;
 use record::term;
 use record::{Facts, FileCopy, Graph, Host, Process, Pushed, Record};
-use remote::{self, HostFault, Kind, Remote};
+use remote::{self, Connector, HostFault, Remote};
 use std::collections::HashMap;
 use wire::probe::{Python, SERVER_PORTS};
 use wire::{Event, Request};
@@ -35,7 +35,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         setup: args.setup.as_deref(),
         occupancy: args.need.is_some() || args.port == ServerPort::Auto,
     };
-    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
+    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
     let answers = remote.ask_all(hosts, |host| Request::Probe(plan::request(&wanted, host)))?;
     let mut report = remote::report(hosts, &answers, args.connect.host_key);
     let mut outcomes: Vec<Result<Answer, Fault>> = hosts

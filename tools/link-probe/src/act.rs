@@ -8,7 +8,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Link};
-use remote::{HostFault, Kind, Remote, Session};
+use remote::{Connector, HostFault, Remote, Session};
 use std::net::SocketAddrV4;
 use std::time::Duration;
 use wire::link::{Expect, Received, Send, Sent};
@@ -26,7 +26,7 @@ struct Peer<'a> {
 
 /// Measures the links, and prints the stream with their records.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
-    let remote = Remote::new(args.connect.options(), Kind::Ssh2)?;
+    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
     let (reached, report) = remote.open_reachable(hosts);
     report.check()?;
     let mut peers: Vec<Peer<'_>> = reached

@@ -14,7 +14,7 @@ use record::{Host, Pulled, path_fields};
 use remote::HostFault;
 use remote::direct::{DirectEndpoint, WireOptions};
 use remote::lanes::{Lanes, Streams};
-use remote::{self, Kind, Remote, Session};
+use remote::{self, Connector, Remote, Session};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +54,10 @@ pub fn run(
     wanted: &WantedFile,
 ) -> Result<Exit, Report> {
     let stop = cli::signal::stop()?;
-    let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
+    let remote = Remote::new(
+        args.connect.options_until(&stop),
+        Connector::Ssh { bulk: true },
+    )?;
     // read before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);

@@ -20,7 +20,7 @@ use record::term;
 use record::{Host, Pushed, Record};
 use remote::HostFault;
 use remote::lanes::Streams;
-use remote::{self, Kind, Remote, Session};
+use remote::{self, Connector, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -44,7 +44,10 @@ pub fn run(
     base: &Path,
 ) -> Result<Exit, Report> {
     let stop = cli::signal::stop()?;
-    let remote = Remote::new(args.connect.options_until(&stop), Kind::Ssh { bulk: true })?;
+    let remote = Remote::new(
+        args.connect.options_until(&stop),
+        Connector::Ssh { bulk: true },
+    )?;
     let mut report = Report::default();
     let context = PushContext {
         args,

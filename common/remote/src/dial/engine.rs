@@ -3,7 +3,7 @@
 use super::ticket::TicketFolder;
 use crate::bootstrap::Agents;
 use crate::transport::last_words;
-use crate::{HostFault, template};
+use crate::{HostFault, program};
 use parking_lot::Mutex;
 use record::Host;
 use record::quote;
@@ -60,7 +60,7 @@ pub(crate) fn fill(
         ("{ips}", list(&|host| host.ip.to_string())),
         ("{count}", hosts.len().to_string()),
     ];
-    let text = template::fill(&text, &lists).map_err(HostFault::affecting_all)?;
+    let text = program::fill_in(&text, &lists).map_err(HostFault::affecting_all)?;
     let text = text
         .replace("{agent}", &path(folder.agent()))
         .replace("{ticket}", &path(folder.ticket()))
@@ -188,14 +188,7 @@ impl Engine {
             // no message is needed about a command that has ended
             let _ = presence.write_all(if has_agents { b"e" } else { b"n" });
         }
-        let mut watcher = self.watcher.lock();
-        while matches!(watcher.try_wait(), Ok(None)) {
-            if begun.elapsed() > AT_MOST {
-                let _ = watcher.kill();
-                let _ = watcher.wait();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        program::end_within(&mut self.watcher.lock(), AT_MOST);
         (begun.elapsed() >= LEAVE).then(|| {
             format!(
                 "{} did not end within {} s of its agents, and was ended",

@@ -19,7 +19,7 @@ use record::exit::{Exit, signal_name};
 use record::jsonl::Stream;
 use record::term;
 use record::{Graph, Host, Process};
-use remote::{self, Kind, Remote};
+use remote::{self, Connector, Remote};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub fn run(
         args,
         hosts,
         graph: stream.one()?,
-        remote: Arc::new(Remote::new(options, Kind::Ssh2)?),
+        remote: Arc::new(Remote::new(options, Connector::Ssh2)?),
         signals,
     };
     let outcome = launcher.all_tries(&mut plan, parts, &mut sink, begun)?;
