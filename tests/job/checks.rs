@@ -180,7 +180,7 @@ fn files_and_configs() {
         small["about"] == "shared_memory"
             && small["problem"]
                 .as_str()
-                .is_some_and(|problem| { problem.starts_with("its part of the graph has 83886") }),
+                .is_some_and(|problem| { problem.starts_with("its part of the graph has 8.8 TB") }),
         "{small}"
     );
     huge.set_len(0).unwrap();

@@ -373,7 +373,7 @@ mod tests {
         );
         for (source, expected) in [
             (Source::Folder, [true, false, false]),
-            (Source::There, [false, true, false]),
+            (Source::There, [true, true, false]),
         ] {
             let delivery = Delivery {
                 source,
