@@ -1,65 +1,34 @@
 //! Large files for several hosts: they leave this machine once, and whatever happens to one of the
 //! hosts, the others have them.
 
+use crate::lab::{Lab, disturb, of_size};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, noise, scratch, soon, tools};
+use support::{Ran, executable, noise, soon, tools};
 
 const LARGE: usize = 48 << 20;
 
-/// This machine is host 1; hosts 2, 3 and 4 get a file, in this order.
-struct Lab {
-    cluster: Cluster,
-    folder: PathBuf,
+/// Hosts 2, 3 and 4 get a file, in this order.
+fn up(rate: &str) -> Lab {
+    let lab = Lab::up(4, rate, &noise(1, LARGE));
+    // every host has the agent already
+    lab.run("part-push --dry-run <plan.jsonl");
+    lab
+}
+
+/// Pushes, and disturbs when host 4 has some of the large file.
+fn disturb_push(lab: &Lab, disturbance: impl FnOnce()) -> Ran {
+    disturb(|| lab.push(""), || lab.arrived(4) > 4 << 20, disturbance)
+}
+
+/// Whether each host has its record of the large file; and what left this machine for it.
+fn large(ran: &Ran) -> Vec<(bool, u64)> {
+    let records = of_size(&ran.out, LARGE).into_iter();
+    records.map(|(_, ok, sent)| (ok, sent)).collect()
 }
 
 impl Lab {
-    fn up(rate: &str) -> Lab {
-        let folder = scratch();
-        let cluster = Cluster::up_shaped(4, rate);
-        fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
-        fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
-        fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n10.77.0.4\n").unwrap();
-        let lab = Lab { cluster, folder };
-        lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
-        // every host has the agent already
-        lab.run("part-push --dry-run <plan.jsonl");
-        lab
-    }
-
-    fn sh(&self, script: &str) -> Ran {
-        self.cluster.sh(&self.folder, script)
-    }
-
-    fn run(&self, script: &str) -> Ran {
-        self.cluster.run(&self.folder, script)
-    }
-
-    /// On a host, with the right to change its network and its processes.
-    fn on(&self, host: u32, command: &str) {
-        fs::write(self.folder.join("command"), command).unwrap();
-        let run = "ssh h{} 'PATH=$PATH:/usr/sbin:/sbin; sh -s' <command";
-        self.run(&run.replace("{}", &host.to_string()));
-    }
-
-    fn push(&self, options: &str) -> Ran {
-        self.sh(&format!(
-            "echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"
-        ))
-    }
-
-    fn ws(&self, host: u32) -> PathBuf {
-        self.cluster.0.join(format!("h{host}/srv/ws"))
-    }
-
-    fn has(&self, host: u32) -> bool {
-        let there = fs::read(self.ws(host).join("src/large")).unwrap_or_default();
-        there == fs::read(self.folder.join("src/large")).unwrap()
-    }
-
     /// The agent of a host lies from here on: a line of Python changes `said`, a request to it, or
     /// an event of it, on the way.
     fn take_over(&self, host: u32, lie: &str) {
@@ -80,53 +49,6 @@ impl Lab {
     fn put(&self, host: u32, content: &[u8]) {
         fs::create_dir_all(self.ws(host).join("src")).unwrap();
         fs::write(self.ws(host).join("src/large"), content).unwrap();
-    }
-
-    /// How much of the large file a host has that is not whole there.
-    fn arrived(&self, host: u32) -> u64 {
-        let stages = fs::read_dir(self.ws(host)).into_iter().flatten().flatten();
-        let files =
-            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
-        let parts = files.filter(|file| file.file_name().to_string_lossy().starts_with("part."));
-        parts
-            .filter_map(|part| Some(part.metadata().ok()?.len()))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Pushes, and disturbs when host 4 has some of the large file.
-    fn disturb(&self, disturbance: impl FnOnce()) -> Ran {
-        std::thread::scope(|scope| {
-            let push = scope.spawn(|| self.push(""));
-            soon("the large file is on its way to the last host", || {
-                push.is_finished() || self.arrived(4) > 4 << 20
-            });
-            assert!(!push.is_finished(), "{}", push.join().unwrap().err);
-            disturbance();
-            push.join().unwrap()
-        })
-    }
-
-    /// What left this machine of the large file for each host; and whether each has its record.
-    fn large(ran: &Ran) -> Vec<(bool, u64)> {
-        let records = ran.out.lines().filter_map(|line| {
-            let record: serde_json::Value = serde_json::from_str(line).unwrap();
-            let is_large = record["type"] == "pushed" && record["bytes"] == LARGE as u64;
-            is_large.then(|| {
-                let host = record["host"].as_u64().unwrap();
-                (
-                    host,
-                    record["ok"] == true,
-                    record["sent_bytes"].as_u64().unwrap(),
-                )
-            })
-        });
-        let mut records: Vec<_> = records.collect();
-        records.sort_unstable();
-        records
-            .into_iter()
-            .map(|(_, ok, sent)| (ok, sent))
-            .collect()
     }
 }
 
@@ -158,7 +80,7 @@ agent.wait()
 
 #[test]
 fn a_file_for_three_real_hosts_leaves_this_machine_once() {
-    let lab = Lab::up("");
+    let lab = up("");
     let chain = [(true, ALL), (true, 0), (true, 0)];
     // to all, to those that have it no longer, and to each from here; --relay asks for nothing
     for (hosts, options, expected, said) in [
@@ -176,7 +98,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
         }
         let ran = lab.push(options);
         ran.ends(0).err_has(said);
-        assert_eq!(Lab::large(&ran), expected, "{options}: {}", ran.err);
+        assert_eq!(self::large(&ran), expected, "{options}: {}", ran.err);
         assert!((2..=4).all(|host| lab.has(host)), "{options}");
         lab.cluster.assert_clean();
     }
@@ -184,8 +106,8 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
 
 #[test]
 fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_hosts() {
-    let lab = Lab::up("60mbit");
-    let ran = lab.disturb(|| {
+    let lab = up("60mbit");
+    let ran = disturb_push(&lab, || {
         lab.on(3, &format!("{RECEIVER} kill -STOP $r"));
         let begun = Instant::now();
         soon("the others have it", || lab.has(2) && lab.has(4));
@@ -198,7 +120,7 @@ fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_ho
         lab.on(3, &format!("{RECEIVER} kill -CONT $r"));
     });
     ran.ends(0);
-    let large = Lab::large(&ran);
+    let large = self::large(&ran);
     assert!(
         large.iter().all(|(ok, _)| *ok) && lab.has(3),
         "{large:?} {}",
@@ -214,7 +136,7 @@ fn a_host_in_the_middle_that_stops_is_served_apart_and_holds_up_no_other_real_ho
 
 #[test]
 fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
-    let lab = Lab::up("");
+    let lab = up("");
     // two blocks change places, each with its own sum; to be seen here, blocks have to come over
     // the login
     lab.take_over(
@@ -233,7 +155,7 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
         ran.err
     );
     // the next one has it from here, and hands it on
-    let large = Lab::large(&ran);
+    let large = self::large(&ran);
     assert!(
         (1..=ALL).contains(&large[1].1) && large[2] == (true, 0),
         "{large:?} {}",
@@ -245,7 +167,7 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
 /// What it had before is not what it has said.
 #[test]
 fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() {
-    let lab = Lab::up("");
+    let lab = up("");
     let large = fs::read(lab.folder.join("src/large")).unwrap();
     let earlier = |same: usize| [&large[..same], &noise(7, LARGE - same)].concat();
     lab.put(2, &earlier(LARGE - (1 << 20)));
@@ -268,14 +190,9 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
     let ran = lab.push("");
     ran.ends(0);
     assert!(lab.has(2) && !lab.has(3) && lab.has(4), "{}", ran.err);
-    assert!(
-        ran.err
-            .contains("host 2 (10.77.0.4): refused what host 1 (10.77.0.3) handed on of "),
-        "{}",
-        ran.err
-    );
+    ran.err_has("host 2 (10.77.0.4): refused what host 1 (10.77.0.3) handed on of ");
     // it has all from the first one, to which only what it lacked went
-    let sent: Vec<u64> = Lab::large(&ran).iter().map(|(_, sent)| *sent).collect();
+    let sent: Vec<u64> = self::large(&ran).iter().map(|(_, sent)| *sent).collect();
     assert!(sent[0] <= 2 << 20 && sent[1..] == [0, 0], "{sent:?}");
     lab.cluster.assert_clean();
 }
@@ -284,7 +201,7 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
 /// both meet, hosts read back what they have.
 #[test]
 fn holes_and_what_real_hosts_had_before_are_handed_on() {
-    let lab = Lab::up("");
+    let lab = up("");
     let (hole, large) = (14 << 20, lab.folder.join("src/large"));
     let data = noise(1, LARGE);
     fs::remove_file(&large).unwrap();
@@ -293,7 +210,7 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
     file.write_all_at(&data[..hole], 0).unwrap();
     file.write_all_at(&data[..hole - 5], (2 * hole + 5) as u64)
         .unwrap();
-    lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+    lab.map();
     let ran = lab.push("");
     let expected = [(true, 2 * hole as u64), (true, 0), (true, 0)];
     assert!(
@@ -301,7 +218,7 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
         "{}",
         ran.err
     );
-    let sent = Lab::large(&ran);
+    let sent = self::large(&ran);
     assert!(
         sent[0].1 <= expected[0].1 + (2 << 20) && sent[1..] == expected[1..],
         "{sent:?} {}",
@@ -328,7 +245,7 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
         "{}",
         ran.err
     );
-    let sent: Vec<u64> = Lab::large(&ran).iter().map(|(_, sent)| *sent).collect();
+    let sent: Vec<u64> = self::large(&ran).iter().map(|(_, sent)| *sent).collect();
     assert!(
         sent[0] <= 64 << 10 && sent[1..] == [0, 0],
         "{sent:?} {}",
@@ -340,7 +257,7 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
 
 #[test]
 fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
-    let lab = Lab::up("");
+    let lab = up("");
     // nothing answers where they look for one another; this machine is reached
     for host in 2..=4 {
         let others: Vec<u32> = (2..=4).filter(|other| *other != host).collect();
@@ -356,17 +273,17 @@ fn where_real_hosts_cannot_reach_one_another_each_gets_the_file_from_here() {
     }
     let ran = lab.push("");
     ran.ends(0);
-    assert_eq!(Lab::large(&ran), [(true, ALL); 3], "{}", ran.err);
+    assert_eq!(self::large(&ran), [(true, ALL); 3], "{}", ran.err);
     assert!((2..=4).all(|host| lab.has(host)));
     lab.cluster.assert_clean();
 }
 
 #[test]
 fn the_first_of_real_hosts_is_lost_and_the_next_one_takes_its_place() {
-    let lab = Lab::up("60mbit");
-    let ran = lab.disturb(|| lab.on(2, &format!("{RECEIVER} kill -9 $r")));
+    let lab = up("60mbit");
+    let ran = disturb_push(&lab, || lab.on(2, &format!("{RECEIVER} kill -9 $r")));
     ran.ends(1);
-    let large = Lab::large(&ran);
+    let large = self::large(&ran);
     assert!(
         !large[0].0 && large[1].0 && large[2].0,
         "{large:?} {}",

@@ -1,56 +1,32 @@
 //! Direct connections beside the logins: that files go over them, and what happens where they
 //! cannot.
 
+use crate::lab::{Lab, disturb, tree};
 use std::fs;
-use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, noise, scratch, soon, tools};
+use support::{Ran, noise, soon, tools};
 
 const LARGE: usize = 40 << 20;
 /// An address that host 2 has and that leads wherever host 1 is told: its logins go to host 2.
 const CLUSTER_ADDRESS: &str = "10.77.0.50";
 const PORT: u16 = 7001;
-const SETTINGS: &str = "DGL_TOOLS_SSH_CONFIG=ssh_config DGL_TOOLS_DATA_PORT=7001";
-
-struct Lab {
-    cluster: Cluster,
-    folder: PathBuf,
-}
+const VARIABLES: &str = "DGL_TOOLS_SSH_CONFIG=ssh_config DGL_TOOLS_DATA_PORT=7001";
 
 impl Lab {
     /// Three hosts; the second one is known by an address of its own.
-    fn up(rate: &str) -> Lab {
-        let folder = scratch();
-        let cluster = Cluster::up_shaped(3, rate);
-        fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), noise(1, LARGE)).unwrap();
-        fs::write(folder.join("src/small"), noise(1, 5000)).unwrap();
-        fs::write(folder.join("ip.txt"), format!("{CLUSTER_ADDRESS}\n")).unwrap();
-        let lab = Lab { cluster, folder };
+    fn with_address(rate: &str) -> Lab {
+        let mut lab = Lab::up(3, rate, &noise(1, LARGE));
+        lab.variables = VARIABLES;
+        fs::write(lab.folder.join("ip.txt"), format!("{CLUSTER_ADDRESS}\n")).unwrap();
         let config = format!(
             "Host {CLUSTER_ADDRESS}\n HostName 10.77.0.2\n HostKeyAlias h2\nInclude ~/.ssh/config\n"
         );
         fs::write(lab.folder.join("ssh_config"), config).unwrap();
         for host in [2, 3] {
-            lab.root(host, &format!("ip addr add {CLUSTER_ADDRESS}/32 dev lo"));
+            lab.on(host, &format!("ip addr add {CLUSTER_ADDRESS}/32 dev lo"));
         }
-        lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+        lab.map();
         lab.lead_to("h2");
         lab
-    }
-
-    fn sh(&self, script: &str) -> Ran {
-        self.cluster.sh(&self.folder, script)
-    }
-
-    fn run(&self, script: &str) -> Ran {
-        self.cluster.run(&self.folder, script)
-    }
-
-    /// On a host, with the right to change its network.
-    fn root(&self, host: u32, command: &str) {
-        self.run(&format!(
-            "ssh h{host} 'PATH=$PATH:/usr/sbin:/sbin; {command}'"
-        ));
     }
 
     /// The address leads to this host, or to none.
@@ -64,41 +40,21 @@ impl Lab {
         self.run(&script);
     }
 
-    fn ws(&self) -> PathBuf {
-        self.cluster.0.join("h2/srv/ws")
-    }
-
-    fn push(&self, options: &str) -> Ran {
-        self.sh(&format!("{SETTINGS} part-push {options} <plan.jsonl"))
-    }
-
     /// Brings back what is there.
     fn pull(&self, options: &str) -> Ran {
         let _ = fs::remove_dir_all(self.folder.join("back"));
         self.sh(&format!(
-            "ipconf-check ip.txt | {SETTINGS} part-pull {options} \
+            "ipconf-check ip.txt | {VARIABLES} part-pull {options} \
              --workspace /srv/ws --to back src"
         ))
     }
 
     fn has_brought_all(&self) -> bool {
-        let brought = self.folder.join("back/src");
-        ["large", "small"]
-            .iter()
-            .all(|name| same(&brought.join(name), &self.folder.join("src").join(name)))
-    }
-
-    fn has_all(&self) -> bool {
-        ["large", "small"].iter().all(|name| {
-            same(
-                &self.ws().join("src").join(name),
-                &self.folder.join("src").join(name),
-            )
-        })
+        tree(&self.folder.join("back/src")) == tree(&self.folder.join("src"))
     }
 
     fn forget(&self) {
-        let _ = fs::remove_dir_all(self.ws());
+        let _ = fs::remove_dir_all(self.ws(2));
     }
 
     /// A part of the large file is here.
@@ -109,23 +65,6 @@ impl Lab {
                 .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
         })
     }
-
-    /// A part of the large file is there.
-    fn has_begun(&self) -> bool {
-        let stages = fs::read_dir(self.ws()).into_iter().flatten().flatten();
-        let mut files =
-            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
-        files.any(|file| {
-            file.file_name().to_string_lossy().starts_with("part.")
-                && file
-                    .metadata()
-                    .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
-        })
-    }
-}
-
-fn same(a: &Path, b: &Path) -> bool {
-    matches!((fs::read(a), fs::read(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Something on a host, in the background, that listens on the port; ended by the test.
@@ -180,7 +119,7 @@ while True:
 
 #[test]
 fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
-    let lab = Lab::up("");
+    let lab = Lab::with_address("");
     for options in [
         "--wire direct",
         "--wire direct --streams 3 --compress never",
@@ -190,7 +129,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         lab.forget();
         let ran = lab.push(options);
         assert_eq!(ran.status, 0, "{options}: {}", ran.err);
-        assert!(lab.has_all(), "{options}");
+        assert!(lab.has(2), "{options}");
         let way = match options {
             "--wire ssh" => ", through its login",
             _ => ", directly",
@@ -225,17 +164,17 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         );
         let ran = lab.run(&own);
         assert_eq!(ran.err.matches(way).count(), 2, "{login}: {}", ran.err);
-        let back = lab.folder.join("back/large");
-        assert!(same(&back, &lab.folder.join("src/large")), "{login}");
+        let large = |folder: &str| fs::read(lab.folder.join(folder).join("large")).unwrap();
+        assert!(large("back") == large("src"), "{login}");
     }
     lab.cluster.assert_clean();
 }
 
 #[test]
 fn all_connections_to_real_hosts_together_keep_to_a_limit() {
-    let lab = Lab::up("");
+    let lab = Lab::with_address("");
     fs::write(lab.folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
-    lab.run("ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl");
+    lab.map();
     let takes = |files: f64| std::time::Duration::from_secs_f64(files * LARGE as f64 / 20e6 - 1.0);
     // what leaves this machine counts: what one host hands on to the other does not
     for (options, least) in [
@@ -248,7 +187,7 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
         let begun = std::time::Instant::now();
         let ran = lab.push(options);
         assert!(
-            ran.status == 0 && lab.has_all() && begun.elapsed() > least,
+            ran.status == 0 && lab.has(2) && begun.elapsed() > least,
             "{options}: {:?} {}",
             begun.elapsed(),
             ran.err
@@ -270,7 +209,7 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
 
 #[test]
 fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
-    let lab = Lab::up("");
+    let lab = Lab::with_address("");
     let agent = tools().join("host-agent");
     let key = "00".repeat(32);
     let impostor = format!(
@@ -315,7 +254,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
         lab.lead_to(if command.is_some() { "h3" } else { "nowhere" });
         lab.forget();
         let ran = lab.push("");
-        assert!(ran.status == 0 && lab.has_all(), "{case}: {}", ran.err);
+        assert!(ran.status == 0 && lab.has(2), "{case}: {}", ran.err);
         assert_eq!(
             ran.err.contains("another key"),
             said.is_some(),
@@ -345,7 +284,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
         let refused = lab.push("--wire direct --connect-timeout 5s");
         assert!(
             refused.status == 74
-                && !lab.ws().join("src/large").exists()
+                && !lab.ws(2).join("src/large").exists()
                 && refused.err.contains("there is no direct way to it")
                 && refused.err.contains("DGL_TOOLS_DATA_PORT")
                 && said.is_none_or(|said| refused.err.contains(said)),
@@ -359,48 +298,27 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
 
 #[test]
 fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
-    let lab = Lab::up("30mbit");
-    let ran = std::thread::scope(|scope| {
-        let push = scope.spawn(|| lab.push(""));
-        soon("the large file is on its way", || {
-            push.is_finished() || lab.has_begun()
-        });
-        assert!(!push.is_finished(), "{}", push.join().unwrap().err);
-        // host 3 knows nothing of such a connection and says so
-        lab.lead_to("h3");
-        push.join().unwrap()
-    });
-    assert!(ran.status == 0 && lab.has_all(), "{}{}", ran.out, ran.err);
-    assert!(
-        ran.err
-            .contains("its direct connection broke; its login is used instead"),
-        "{}",
-        ran.err
-    );
+    let lab = Lab::with_address("30mbit");
+    let has_begun = || lab.arrived(2) > LARGE as u64 / 10;
+    // host 3 knows nothing of such a connection and says so
+    let ran = disturb(|| lab.push(""), has_begun, || lab.lead_to("h3"));
+    assert!(ran.status == 0 && lab.has(2), "{}{}", ran.out, ran.err);
+    ran.err_has("its direct connection broke; its login is used instead");
     let failed = ran.out.lines().filter(|line| line.contains("\"ok\":false"));
     assert_eq!(failed.count(), 0, "{}", ran.out);
 
     lab.lead_to("h2");
-    let ran = std::thread::scope(|scope| {
-        let pull = scope.spawn(|| lab.pull(""));
-        soon("the large file is on its way", || {
-            pull.is_finished() || lab.is_being_brought()
-        });
-        assert!(!pull.is_finished(), "{}", pull.join().unwrap().err);
-        lab.lead_to("h3");
-        pull.join().unwrap()
-    });
+    let ran = disturb(
+        || lab.pull(""),
+        || lab.is_being_brought(),
+        || lab.lead_to("h3"),
+    );
     assert!(
         ran.status == 0 && lab.has_brought_all(),
         "{}{}",
         ran.out,
         ran.err
     );
-    assert!(
-        ran.err
-            .contains("its direct connection broke; its login is used instead"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("its direct connection broke; its login is used instead");
     lab.cluster.assert_clean();
 }

@@ -15,6 +15,7 @@
 //! in direct.rs; what goes wrong between the hosts of a chain in chains.rs; names, links and hosts
 //! that lie in push.rs, pull.rs and ../connect/hostile.rs.
 
+use crate::lab::of_size;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -159,11 +160,11 @@ impl Lab {
     }
 
     fn cut_power(&self) {
-        assert_eq!(self.cluster.call(&["stop", "3"]).status, 0);
+        self.cluster.call(&["stop", "3"]).ends(0);
     }
 
     fn cut_cable(&self) {
-        assert_eq!(self.cluster.call(&["cut", "3"]).status, 0);
+        self.cluster.call(&["cut", "3"]).ends(0);
     }
 
     /// The host is as it was before.
@@ -199,24 +200,9 @@ fn is_whole(path: &Path, content: &[u8], what: &str) -> bool {
     }
 }
 
-/// Of the large file: the number of the host, whether its record says that all is well, and what
-/// went over the wire.
+/// What the records say of the large file.
 fn records(out: &str) -> Vec<(usize, bool, u64)> {
-    let records = out.lines().filter_map(|line| {
-        let record: serde_json::Value = serde_json::from_str(line).unwrap();
-        let kind = record["type"].as_str().unwrap();
-        if !["pushed", "pulled"].contains(&kind) || record["bytes"] != LARGE as u64 {
-            return None;
-        }
-        let went = &record[if kind == "pushed" {
-            "sent_bytes"
-        } else {
-            "received_bytes"
-        }];
-        let host = usize::try_from(record["host"].as_u64().unwrap()).unwrap();
-        Some((host, record["ok"] == true, went.as_u64().unwrap()))
-    });
-    records.collect()
+    of_size(out, LARGE)
 }
 
 struct Push(Lab);
@@ -385,7 +371,7 @@ impl Push {
     fn push_to_bad_folders(&self) {
         let lab = &self.0;
         // without root a host has no right to mount
-        let mount = |how: &str| lab.cluster.call(&["exec", "3", "sh", "-c", how]).status == 0;
+        let mount = |how: &str| lab.cluster.on(3, how).status == 0;
         for (fault, options, said) in [
             ("a folder that is read-only", "ro", "Read-only file system"),
             ("no room", "size=10m", "no space left"),
@@ -479,7 +465,7 @@ fn real_hosts_whose_disk_becomes_full_while_bytes_come_in() {
     let lab = &push.0;
     fs::write(lab.folder.join("src/later"), noise(3, LARGE)).unwrap();
     push.write_source();
-    let on_victim = |command: &str| lab.cluster.call(&["exec", "3", "sh", "-c", command]);
+    let on_victim = |command: &str| lab.cluster.on(3, command);
     let here = lab.folder.join("src");
     for wire in lab.wires {
         let ws = format!("/srv/{}", wire.name);

@@ -8,5 +8,6 @@
 mod chains;
 mod direct;
 mod faults;
+mod lab;
 mod pull;
 mod push;

@@ -104,10 +104,7 @@ fn a_host_gives_exactly_what_was_asked_for() {
         matches!(read("missing", 0, 65_541).1, Some(_) | None)
             && read("missing", 0, 5).0.is_empty()
     );
-    assert_eq!(
-        sh(&folder, "truncate -s 5000000000 far; printf end >>far").status,
-        0
-    );
+    sh(&folder, "truncate -s 5000000000 far; printf end >>far").ends(0);
     assert_eq!(read("far", 4_999_999_997, 6), (b"\0\0\0end".to_vec(), None));
     fs::remove_file(folder.join("far")).unwrap();
 }
@@ -210,14 +207,8 @@ fn folders_that_cannot_be_read_are_told() {
         sh(folder, &script)
     };
     let dry = pull("--dry-run logs");
-    assert!(
-        dry.status == 1
-            && dry
-                .err
-                .contains("./logs/closed: what is there cannot be read"),
-        "{}",
-        dry.err
-    );
+    dry.ends(1)
+        .err_has("./logs/closed: what is there cannot be read");
     let ran = pull("logs");
     ran.ends(1);
     for (name, ok) in [
@@ -692,7 +683,7 @@ fn only_what_differs_comes() {
         .collect();
     let there = folder.join("ws/model.pt");
     fs::write(&there, &content).unwrap();
-    assert_eq!(pull(&folder, "model.pt").status, 0);
+    pull(&folder, "model.pt").ends(0);
     // where something changes, and how much comes
     for (at, received) in [(7 << 20, 65_536), ((9 << 20) - 5, 131_072)] {
         content[at..at + 10].fill(1);

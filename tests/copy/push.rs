@@ -1,6 +1,6 @@
 //! part-push: what it puts where, and what happens when it is disturbed.
 
-use std::collections::BTreeMap;
+use crate::lab::{Lab, copied, disturb, of_size, tree};
 use std::ffi::OsString;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -10,34 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use support::{
-    Cluster, OpenFolder, Ran, executable, noise, path, ran, scratch, sh, shells, takes_seconds,
+    Cluster, OpenFolder, Ran, executable, noise, path, ran, scratch, sh, shells, soon,
+    takes_seconds,
 };
-
-/// Every file below a folder, by its relative name; a link by where it leads.
-fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next).into_iter().flatten().flatten() {
-            let kind = entry.file_type().unwrap();
-            let name = entry.path().strip_prefix(folder).unwrap().to_owned();
-            match (kind.is_dir(), kind.is_symlink()) {
-                (true, _) => folders.push(entry.path()),
-                (_, true) => drop(
-                    found.insert(
-                        name,
-                        fs::read_link(entry.path())
-                            .unwrap()
-                            .into_os_string()
-                            .into_vec(),
-                    ),
-                ),
-                _ => drop(found.insert(name, fs::read(entry.path()).unwrap())),
-            }
-        }
-    }
-    found
-}
 
 /// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
 fn plan(files: &[(&str, Vec<u8>)]) -> PathBuf {
@@ -72,27 +47,10 @@ fn push(folder: &Path, options: &str) -> Ran {
 
 /// What the records say of each delivery: ok, bytes sent, error.
 fn pushed(out: &str) -> Vec<(bool, u64, String)> {
-    let record = |line: &str| {
-        let field = |name: &str| {
-            line.split_once(&format!("\"{name}\":"))
-                .map(|(_, rest)| rest.split([',', '}']).next().unwrap().to_owned())
-        };
-        let error = line
-            .split_once("\"error\":\"")
-            .map_or("", |(_, rest)| rest.trim_end_matches("\"}"))
-            .to_owned();
-        (
-            field("ok").unwrap() == "true",
-            field("sent_bytes").unwrap().parse().unwrap(),
-            error,
-        )
-    };
-    pushed_lines(out).map(record).collect()
-}
-
-fn pushed_lines(out: &str) -> impl Iterator<Item = &str> {
-    out.lines()
-        .filter(|line| line.starts_with("{\"type\":\"pushed\""))
+    let records = copied(out).into_iter();
+    records
+        .map(|record| (record.ok, record.moved, record.error))
+        .collect()
 }
 
 /// A folder of links to busybox in the place of every tool of a host, but for those named.
@@ -521,7 +479,7 @@ fn only_what_differs_is_sent() {
     }
     const CHANGED: usize = 64 << 10;
     let folder = plan(&[("large", noise(1, 20 << 20))]);
-    assert_eq!(push(&folder, "").status, 0);
+    push(&folder, "").ends(0);
     let (source, there) = (folder.join("src/large"), folder.join("ws/src/large"));
     let sent = |options: &str| {
         let ran = push(&folder, options);
@@ -591,14 +549,9 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
         );
         ran.join().unwrap()
     });
-    disturbed.ends(1);
-    assert!(
-        disturbed
-            .err
-            .contains("ws/src/b: the file that is there changed while it was compared"),
-        "{}",
-        disturbed.err
-    );
+    disturbed
+        .ends(1)
+        .err_has("ws/src/b: the file that is there changed while it was compared");
     assert!(fs::read(folder.join("ws/src/a")).is_ok());
     push(&folder, "").ends(0);
     assert!(fs::read(&there).unwrap() == second);
@@ -659,7 +612,7 @@ fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
     fs::write(folder.join("record"), format!("{record}\n")).unwrap();
     let map = "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra ip.txt | \
                grep -v '\"type\":\"file\"' >plan.jsonl; cat record >>plan.jsonl";
-    assert_eq!(sh(&folder, map).status, 0);
+    sh(&folder, map).ends(0);
     for sends in [true, false] {
         let ran = push(&folder, "--wire ssh");
         ran.ends(0);
@@ -774,7 +727,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
         "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n",
     );
     // host-agent itself is larger: the host has it already
-    assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
+    push(&folder, "--dry-run --connect 'env A=b'").ends(0);
     let full = push(&folder, "--connect './full env'");
     full.ends(1);
     let told = pushed(&full.out);
@@ -834,14 +787,11 @@ fn a_host_waits_for_a_slow_one() {
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif (.src // \"\" | endswith(\"slow\")) then .host = 0 elif (.src // \"\" | \
             endswith(\"quick\")) then .host = 1 else . end";
-    assert_eq!(
-        sh(
-            &folder,
-            &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl"),
+    )
+    .ends(0);
     // 64 KiB a second
     let slow = "import os, time\nwhile data := os.read(0, 65536):\n    os.write(1, data)\n    \
         time.sleep(len(data) / 65536)\n";
@@ -881,7 +831,7 @@ fn what_else_is_there_stays() {
     fs::write(ws.join("old/deep/mine"), "theirs").unwrap();
     fs::write(ws.join("old/a"), "theirs").unwrap();
     map(&folder);
-    assert_eq!(push(&folder, "").status, 0);
+    push(&folder, "").ends(0);
     let mut expected = tree(&folder.join("src"));
     expected.insert("old/deep/mine".into(), b"theirs".to_vec());
     assert_eq!(tree(&ws), expected);
@@ -1124,15 +1074,11 @@ fn begin_with(folder: &Path, variables: &str, options: &str) -> Child {
     sh.spawn().unwrap()
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "{what} did not come true"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn signal(push: &Child, name: &str) {
+    let kill = Command::new("kill")
+        .args([name, &push.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
 }
 
 /// What is ours in a workspace.
@@ -1155,14 +1101,14 @@ fn two_pushes_into_one_workspace_do_not_mix() {
         return;
     }
     let first = plan(&[
-        ("a", noise(1, 60 << 20)),
+        ("a", noise(1, 20 << 20)),
         ("b", noise(2, 1000)),
-        ("c", noise(3, 60 << 20)),
+        ("c", noise(3, 20 << 20)),
     ]);
     let second = plan(&[
-        ("a", noise(4, 60 << 20)),
+        ("a", noise(4, 20 << 20)),
         ("b", noise(5, 1000)),
-        ("c", noise(6, 60 << 20)),
+        ("c", noise(6, 20 << 20)),
     ]);
     let ws = first.join("ws");
     sh(
@@ -1174,7 +1120,7 @@ fn two_pushes_into_one_workspace_do_not_mix() {
         ),
     );
     let one = begin(&first, "");
-    until("the first is at work", || {
+    soon("the first is at work", || {
         ours(&ws).contains(&".part-push.lock".to_owned())
     });
     let two = begin(&second, "");
@@ -1188,21 +1134,12 @@ fn two_pushes_into_one_workspace_do_not_mix() {
 
     // one that does not end is not waited for
     let one = begin(&first, "");
-    until("the first is at work again", || {
+    soon("the first is at work again", || {
         ours(&ws).contains(&".part-push.lock".to_owned())
     });
-    let signal = |name: &str| {
-        assert!(
-            Command::new("kill")
-                .args([name, &one.id().to_string()])
-                .status()
-                .unwrap()
-                .success()
-        );
-    };
-    signal("-STOP");
+    signal(&one, "-STOP");
     let refused = push(&second, "");
-    signal("-CONT");
+    signal(&one, "-CONT");
     refused.ends(1).err_has("another push is at work");
     assert!(
         pushed(&refused.out).len() == 4 && pushed(&refused.out).iter().all(|(ok, ..)| !ok),
@@ -1300,7 +1237,7 @@ fn slow_way(folder: &Path, number: u32, bytes: u32) {
     );
     executable(&folder.join("way"), &way);
     // it has the agent already
-    assert_eq!(push(folder, "--dry-run --connect 'env A=b'").status, 0);
+    push(folder, "--dry-run --connect 'env A=b'").ends(0);
 }
 
 /// Nobody else may read a file of mode 0600 while it is on its way, nor what is kept of it.
@@ -1314,7 +1251,7 @@ fn what_is_secret_is_secret_on_its_way() {
     map(&folder);
     slow_way(&folder, 1, 9 << 20);
     let mut one = begin(&folder, "--connect './way env'");
-    until("half of it is there", || folder.join("half").exists());
+    soon("half of it is there", || folder.join("half").exists());
     let modes = || {
         let found = sh(
             &folder,
@@ -1324,7 +1261,7 @@ fn what_is_secret_is_secret_on_its_way() {
         .out;
         found.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    until("a part of it is there", || {
+    soon("a part of it is there", || {
         modes().iter().any(|line| line.contains("part."))
     });
     for line in modes() {
@@ -1342,7 +1279,7 @@ fn what_is_secret_is_secret_on_its_way() {
     one.kill().unwrap();
     one.wait().unwrap();
     fs::write(folder.join("on"), "").unwrap();
-    until("it has gone", || {
+    soon("it has gone", || {
         ours(&folder.join("ws")) == [".part-push.kept"]
     });
     for line in modes() {
@@ -1369,44 +1306,32 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     let two = "if .type == \"host\" then (.of = 2, (.of = 2 | .id = 1 | .ip = \"127.0.0.2\"))
         elif .kind == \"ip_config\" or (.src // \"\" | endswith(\"slow\")) then .host = 0 elif \
             (.src // \"\" | endswith(\"quick\")) then .host = 1 else . end";
-    assert_eq!(
-        sh(
-            &folder,
-            &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl")
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        &format!("jq -c '{two}' plan.jsonl >two.jsonl && mv two.jsonl plan.jsonl"),
+    )
+    .ends(0);
     executable(
         &folder.join("way"),
         "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 0 ] || exec \"$@\"\n\
          { dd bs=1000 count=20000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; } | \
          \"$@\"\n",
     );
-    assert_eq!(push(&folder, "--dry-run --connect 'env A=b'").status, 0);
+    push(&folder, "--dry-run --connect 'env A=b'").ends(0);
     let one = begin_with(
         &folder,
         "DGL_TOOLS_TEST_SILENCE=12",
         "--connect './way {id} env'",
     );
-    until("half of it is there", || {
+    soon("half of it is there", || {
         folder.join("half").exists() && folder.join("ws/src/quick").exists()
     });
-    let signal = |name: &str| {
-        assert!(
-            Command::new("kill")
-                .args([name, &one.id().to_string()])
-                .status()
-                .unwrap()
-                .success()
-        );
-    };
-    signal("-STOP");
+    signal(&one, "-STOP");
     std::thread::sleep(Duration::from_secs(14));
-    until("the hosts have given it up", || {
+    soon("the hosts have given it up", || {
         ours(&folder.join("ws")) == [".part-push.kept"]
     });
-    signal("-CONT");
+    signal(&one, "-CONT");
     fs::write(folder.join("on"), "").unwrap();
     let ended = ran(one.wait_with_output().unwrap());
     let records = pushed(&ended.out);
@@ -1563,15 +1488,14 @@ fn an_interrupt_ends_the_comparison_of_a_large_file() {
     }
     let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_disk(&folder);
-    assert_eq!(push(&folder, "").status, 0);
+    push(&folder, "").ends(0);
     // a minute in all
     let slow = "LD_PRELOAD=$PWD/slow.so SLOW_READS=$PWD/src/large";
     let one = begin_with(&folder, slow, "--verify");
-    until("it compares", || !ours(&folder.join("ws")).is_empty());
+    soon("it compares", || !ours(&folder.join("ws")).is_empty());
     std::thread::sleep(Duration::from_secs(2));
     let begun = Instant::now();
-    let pid = nix::unistd::Pid::from_raw(one.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    signal(&one, "-INT");
     let ended = ran(one.wait_with_output().unwrap());
     let took = begun.elapsed().as_secs();
     assert!(
@@ -1586,17 +1510,17 @@ fn an_interrupt_ends_the_comparison_of_a_large_file() {
 #[test]
 fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
     let folder = plan(&[("one", noise(1, 100))]);
-    assert_eq!(push(&folder, "").status, 0);
+    push(&folder, "").ends(0);
     let old = folder.join("ws/.part-push.kept/0123456789abcdef.0123456789abcdef");
     fs::create_dir(old.parent().unwrap()).unwrap();
     let time = SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
     let file = fs::File::create(&old).unwrap();
     file.set_modified(time).unwrap();
-    assert_eq!(push(&folder, "").status, 0);
+    push(&folder, "").ends(0);
     assert!(old.exists(), "all was there, and nothing was asked for");
     fs::write(folder.join("src/one"), noise(2, 100)).unwrap();
     map(&folder);
-    assert_eq!(push(&folder, "").status, 0);
+    push(&folder, "").ends(0);
     assert!(ours(&folder.join("ws")).is_empty());
 }
 
@@ -1622,7 +1546,7 @@ fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
     }
     let ended = ran(push.wait_with_output().unwrap());
     assert!(ended.status == 0 && !silent.is_empty(), "{}", ended.err);
-    until("nothing of it is left", || {
+    soon("nothing of it is left", || {
         ours(&folder.join("ws")).is_empty()
     });
 }
@@ -1643,7 +1567,7 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
         "DGL_TOOLS_TEST_SILENCE=12",
         "--wire ssh --streams 1 --limit 4M --connect './way env'",
     );
-    until("some of it is there", || {
+    soon("some of it is there", || {
         !ours(&folder.join("ws")).is_empty() && folder.join("group").exists()
     });
     std::thread::sleep(Duration::from_secs(1));
@@ -1687,7 +1611,7 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
     let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 1, 20_000_000);
     let mut one = begin(&folder, "--connect './way env'");
-    until("half of it is there", || folder.join("half").exists());
+    soon("half of it is there", || folder.join("half").exists());
     let ws = folder.join("ws");
     let stage = || {
         ours(&ws)
@@ -1695,7 +1619,7 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
             .find(|name| name.ends_with(".0"))
             .map(|name| ws.join(name))
     };
-    until("much of it has arrived", || {
+    soon("much of it has arrived", || {
         let parts = stage()
             .into_iter()
             .flat_map(|stage| fs::read_dir(stage).into_iter().flatten().flatten());
@@ -1735,14 +1659,14 @@ fn an_interrupted_round_counts() {
     let folder = plan(&[("large", noise(1, 40 << 20))]);
     slow_way(&folder, 3, 6 << 20);
     let mut one = begin(&folder, "--streams 3 --connect './way env'");
-    until("the third connection stands still", || {
+    soon("the third connection stands still", || {
         folder.join("half").exists()
     });
     std::thread::sleep(Duration::from_secs(2));
     one.kill().unwrap();
     one.wait().unwrap();
     fs::write(folder.join("on"), "").unwrap();
-    until("it has gone", || {
+    soon("it has gone", || {
         ours(&folder.join("ws")) == [".part-push.kept"]
     });
     let again = push(&folder, "--streams 3");
@@ -1797,82 +1721,16 @@ fn where_nothing_may_be_written() {
         denied.err
     );
     sh(folder, "chmod 777 ws/src");
-    assert_eq!(push(folder, other).status, 0);
-}
-
-/// A push from host 1 to hosts 2 and 3, over a link slow enough to be disturbed.
-struct Lab {
-    cluster: Cluster,
-    folder: PathBuf,
+    push(folder, other).ends(0);
 }
 
 const LARGE: usize = 40 << 20;
 
 impl Lab {
-    fn up() -> Lab {
-        Lab::with("200mbit", &noise(1, LARGE))
-    }
-
-    fn with(rate: &str, large: &[u8]) -> Lab {
-        let folder = scratch();
-        let cluster = Cluster::up_shaped(3, rate);
-        fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), large).unwrap();
-        fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
-        fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
-        let lab = Lab { cluster, folder };
-        lab.map();
-        lab
-    }
-
-    fn map(&self) {
-        sh(
-            &self.folder,
-            "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src >plan.jsonl",
-        )
-        .ends(0);
-    }
-
-    /// The workspace of a host, as this machine sees it.
-    fn ws(&self, host: u32) -> PathBuf {
-        self.cluster.0.join(format!("h{host}/srv/ws"))
-    }
-
-    fn push(&self) -> Ran {
-        self.push_with("")
-    }
-
-    fn push_with(&self, options: &str) -> Ran {
-        self.cluster.sh(
-            &self.folder,
-            &format!("echo $$ >pid; exec part-push --connect-timeout 30s {options} <plan.jsonl"),
-        )
-    }
-
     fn signal(&self, signal: &str) {
         let pid = fs::read_to_string(self.folder.join("pid")).unwrap();
-        assert_eq!(
-            self.cluster
-                .call(&["exec", "1", "kill", signal, pid.trim()])
-                .status,
-            0
-        );
-    }
-
-    /// Files of a push that is at work on a host, by how their names begin.
-    fn staged(&self, host: u32, beginning: &'static str) -> impl Iterator<Item = fs::DirEntry> {
-        let stages = fs::read_dir(self.ws(host)).into_iter().flatten().flatten();
-        let files =
-            stages.flat_map(|stage| fs::read_dir(stage.path()).into_iter().flatten().flatten());
-        files.filter(move |file| file.file_name().to_string_lossy().starts_with(beginning))
-    }
-
-    /// Host 3 has a tenth of the large file.
-    fn has_begun(&self) -> bool {
-        self.staged(3, "part.").any(|part| {
-            part.metadata()
-                .is_ok_and(|meta| meta.len() > LARGE as u64 / 10)
-        })
+        let kill = ["exec", "1", "kill", signal, pid.trim()];
+        self.cluster.call(&kill).ends(0);
     }
 
     /// Several connections send the large file to it.
@@ -1886,19 +1744,8 @@ impl Lab {
         for host in [2, 3] {
             let _ = fs::remove_dir_all(self.ws(host));
         }
-        let ran = std::thread::scope(|scope| {
-            let push = scope.spawn(|| self.push_with(options));
-            until("the large file is on its way", || {
-                push.is_finished() || self.has_begun()
-            });
-            assert!(
-                !push.is_finished(),
-                "it ended before it was disturbed: {}",
-                push.join().unwrap().err
-            );
-            disturbance();
-            push.join().unwrap()
-        });
+        let has_begun = || self.arrived(3) > LARGE as u64 / 10;
+        let ran = disturb(|| self.push(options), has_begun, disturbance);
         let end = Instant::now() + Duration::from_secs(5);
         let is_tidy = || {
             ours(&self.ws(3))
@@ -1913,13 +1760,10 @@ impl Lab {
 
     /// A second run completes; what it sent of the large file.
     fn complete(&self) -> u64 {
-        let again = self.push();
+        let again = self.push("");
         again.ends(0);
         for host in [2, 3] {
-            assert!(
-                tree(&self.ws(host).join("src")) == tree(&self.folder.join("src")),
-                "host {host}"
-            );
+            assert!(self.has(host), "host {host}");
             assert!(
                 ours(&self.ws(host)).is_empty(),
                 "host {host}: {:?}",
@@ -1933,8 +1777,7 @@ impl Lab {
 
 /// What left this machine of the large file, for all hosts.
 fn large_sent(out: &str) -> u64 {
-    let records = pushed_lines(out).filter(|line| line.contains(&format!("\"bytes\":{LARGE},")));
-    records.map(|line| pushed(line)[0].1).sum()
+    of_size(out, LARGE).iter().map(|(.., sent)| sent).sum()
 }
 
 /// What has arrived over any of them is not sent again.
@@ -1942,7 +1785,7 @@ fn large_sent(out: &str) -> u64 {
 fn real_hosts_when_one_of_several_connections_breaks() {
     // to each host from here
     const SEVERAL: &str = "--streams 3 --wire ssh --compress never --limit 16MB/s";
-    let lab = Lab::up();
+    let lab = Lab::up(3, "200mbit", &noise(1, LARGE));
     let rest = LARGE as u64 - (4 << 20);
     let large = |out: &str| {
         pushed(out)
@@ -1954,7 +1797,7 @@ fn real_hosts_when_one_of_several_connections_breaks() {
 
     // until then a connection may be one that is still being made, which is done without
     let all_send = || {
-        until("ranges are on their way to both hosts", || {
+        soon("ranges are on their way to both hosts", || {
             [2, 3].into_iter().all(|host| lab.has_ranges(host))
         });
         // a direct connection holds less than ssh: let the hosts have more than is asked for below
@@ -1966,17 +1809,12 @@ fn real_hosts_when_one_of_several_connections_breaks() {
         done | tail -n 1 | xargs kill -9";
     let kill = || {
         all_send();
-        assert_eq!(
-            lab.cluster
-                .call(&["exec", "1", "sh", "-c", kill_one])
-                .status,
-            0
-        );
+        lab.cluster.on(1, kill_one).ends(0);
     };
     let (got, _) = lab.disturb(SEVERAL, kill);
     let there = pushed(&got.out).iter().filter(|(ok, ..)| *ok).count();
     assert_eq!((got.status, there), (74, 5), "{}{}", got.out, got.err);
-    let again = lab.push_with(SEVERAL);
+    let again = lab.push(SEVERAL);
     let sent = large(&again.out);
     assert!(
         again.status == 0 && sent.len() == 1 && sent[0] < rest,
@@ -1990,7 +1828,7 @@ fn real_hosts_when_one_of_several_connections_breaks() {
         lab.signal("-KILL");
     });
     assert_eq!((got.status, left), (-1, vec![".part-push.kept".to_owned()]));
-    let again = lab.push_with(SEVERAL);
+    let again = lab.push(SEVERAL);
     let sent = large(&again.out);
     assert!(
         again.status == 0 && sent.len() == 2 && sent.iter().all(|sent| *sent < rest),
@@ -2003,17 +1841,14 @@ fn real_hosts_when_one_of_several_connections_breaks() {
 
 #[test]
 fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
-    let lab = Lab::with("50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
-    let ran = lab.push();
+    let lab = Lab::up(3, "50mbit", &b"0 1 2 3 4 5 6 7\n".repeat(LARGE / 16));
+    let ran = lab.push("");
     ran.ends(0);
     let sent = large_sent(&ran.out);
     // the first 4 MiB show how slow it is
     assert!((4 << 20..6 << 20).contains(&sent), "{sent}");
     for host in [2, 3] {
-        assert!(
-            tree(&lab.ws(host).join("src")) == tree(&lab.folder.join("src")),
-            "host {host}"
-        );
+        assert!(lab.has(host), "host {host}");
     }
 }
 
