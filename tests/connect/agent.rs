@@ -155,8 +155,7 @@ fn below_any_login_shell_and_its_noise() {
     }
     let host = Host::new();
     let loud = host.log_in("exec yes");
-    loud.ends(74);
-    loud.err_has("says more than").err_has("~/.bashrc");
+    loud.ends(74).err_has("says more than").err_has("~/.bashrc");
 }
 
 #[test]
@@ -336,14 +335,11 @@ fn what_a_cut_leaves_is_removed_later() {
     assert_eq!(names_in(&host.cache()).len(), 2);
     let foreign = host.cache().join("venv-dgl-1.0.4-1");
     std::fs::write(&foreign, "").unwrap();
-    assert_eq!(
-        sh(
-            &host.cache(),
-            "touch -d '2 days ago' .[0-9a-f]* host-agent-* venv*"
-        )
-        .status,
-        0
-    );
+    sh(
+        &host.cache(),
+        "touch -d '2 days ago' .[0-9a-f]* host-agent-* venv*",
+    )
+    .ends(0);
     well(&host.log_in_again());
     let names = names_in(&host.cache());
     assert!(
@@ -422,23 +418,17 @@ fn an_agent_that_was_not_used_for_a_month_is_removed() {
     for (age, name) in [(40, "1"), (20, "2")] {
         let other = host.cache().join(format!("host-agent-{}", name.repeat(64)));
         std::fs::write(&other, "").unwrap();
-        assert_eq!(
-            sh(
-                &host.cache(),
-                &format!("touch -d '{age} days ago' {}", other.display())
-            )
-            .status,
-            0
-        );
-    }
-    assert_eq!(
         sh(
             &host.cache(),
-            &format!("touch -d '40 days ago' {}", own.display())
+            &format!("touch -d '{age} days ago' {}", other.display()),
         )
-        .status,
-        0
-    );
+        .ends(0);
+    }
+    sh(
+        &host.cache(),
+        &format!("touch -d '40 days ago' {}", own.display()),
+    )
+    .ends(0);
     well(&host.log_in_again());
     let left = names_in(&host.cache());
     assert!(
@@ -504,8 +494,7 @@ fn another_machine_type_is_refused_with_the_cure() {
             format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
         executable(&host.folder.join("bin/uname"), &uname);
         let refused = host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"");
-        refused.ends(74);
-        refused.err_has(problem).err_has(fix);
+        refused.ends(74).err_has(problem).err_has(fix);
         assert!(!host.cache().exists());
     }
     // with its agent in a folder that is named, it is that which is sent
@@ -514,7 +503,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         &host.folder.join("bin/uname"),
         "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n",
     );
-    assert_eq!(sh(&host.folder, agents).status, 0);
+    sh(&host.folder, agents).ends(0);
     // every folder is tried in turn, and those of the machine are not to keep a trace of it
     let login = format!(
         "#!/bin/sh\nexport PATH=\"$PWD/bin:$PATH\"\n{}\n",
@@ -528,13 +517,8 @@ fn another_machine_type_is_refused_with_the_cure() {
         &host.folder,
         &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"),
     );
-    sent.ends(74);
-    assert!(
-        sent.err
-            .contains("/own (it did not arrive whole, or does not run)"),
-        "{}",
-        sent.err
-    );
+    sent.ends(74)
+        .err_has("/own (it did not arrive whole, or does not run)");
 }
 
 /// A busybox, a libc where the agent needs one, /proc, and nothing else: neither gzip nor base64,

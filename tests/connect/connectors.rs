@@ -70,7 +70,7 @@ fn a_template_that_fails_says_why() {
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
         >plan.jsonl
                 <plan.jsonl dgl-env --role worker -- touch ran >job.jsonl";
-    assert_eq!(sh(&folder, plan).status, 0);
+    sh(&folder, plan).ends(0);
     let table = [
         (
             "./refuses {name}",
@@ -166,8 +166,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         "ipconf-check ip.txt | timeout -s KILL 20 dgl-reap --list --connect './floods {name}' \
          --connect-timeout 1s",
     );
-    ran.ends(74);
-    ran.err_has("no answer within 1 s");
+    ran.ends(74).err_has("no answer within 1 s");
 }
 
 /// One that does not end with its stdin, nor when it is told to.
@@ -230,7 +229,7 @@ fn the_exchange_of_keys_is_the_users_choice() {
         let script = "export SSH=$(command -v ssh) LOG=$PWD/log; echo 10.99.0.1 >ip.txt
             ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
             PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
-        assert_eq!(sh(&folder, script).status, 74);
+        sh(&folder, script).ends(74);
         let log = std::fs::read_to_string(folder.join("log")).unwrap();
         let login = log
             .lines()
@@ -260,7 +259,7 @@ fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
             printf '10.99.0.%s\n' 1 2 3 >ip.txt
             ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
             PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
-        assert_eq!(sh(&folder, script).status, 74);
+        sh(&folder, script).ends(74);
         let log = std::fs::read_to_string(folder.join("log")).unwrap();
         let asked = log.lines().filter(|line| line.starts_with("-G")).count();
         assert!(
@@ -310,7 +309,7 @@ fn how_ssh_connects_is_the_users_choice() {
             ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
             DGL_TOOLS_SSH_CONFIG=config part-push --dry-run --connect-timeout 7s <plan.jsonl"
         );
-        assert_eq!(sh(&folder, &script).status, 74);
+        sh(&folder, &script).ends(74);
         let log = std::fs::read_to_string(folder.join("log")).unwrap();
         let ours = "/part-push --ssh-socket %h %p 7 -o ProxyUseFdpass=yes ";
         assert_eq!(log.contains(ours), own, "{config} {hosts} {shell}: {log}");
@@ -360,7 +359,7 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
         assert_eq!(ours.status, sshs.status, "{}{}", ours.err, sshs.err);
         assert_eq!(ours.status == 0, why.is_empty(), "{}", ours.err);
         assert_eq!(words(&ours.err), words(&sshs.err));
-        assert!(ours.err.contains(why), "{}", ours.err);
+        ours.err_has(why);
     }
 }
 
@@ -570,7 +569,7 @@ fn what_ssh_is_told_on_real_hosts() {
     // the environment, each variable by what a wrong value does, and that its flag, which is
     // about to go, beats it
     let wrong_key = "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null";
-    assert_eq!(cluster.sh(&folder, wrong_key).status, 0);
+    cluster.sh(&folder, wrong_key).ends(0);
     let table = [
         ("DGL_TOOLS_SSH_PORT=1", "10.77.0.2:1", "--ssh-port 22"),
         (
@@ -616,7 +615,7 @@ fn what_ssh_is_told_on_real_hosts() {
         '#!/bin/sh\necho secret\n' >/tmp/ask && chmod +x /tmp/ask &&
         for host in h2 h3; do ssh $host 'cat >>~/.ssh/authorized_keys' </tmp/locked.pub || exit; \
             done";
-    assert_eq!(cluster.sh(&folder, locked).status, 0);
+    cluster.sh(&folder, locked).ends(0);
     let agent = "eval \"$(ssh-agent)\" >/dev/null; trap 'ssh-agent -k >/dev/null' EXIT; export \
          SSH_ASKPASS=/tmp/ask SSH_ASKPASS_REQUIRE=force
         ssh-add -q ~/.ssh/id_ed25519 /tmp/locked </dev/null || exit";
@@ -672,14 +671,9 @@ fn what_ssh_is_told_on_real_hosts() {
     ssh2.gives(0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n");
     let beyond = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh2"));
     beyond.gives(74, "");
-    assert!(
-        beyond
-            .err
-            .contains("host 2 (10.77.0.3): ssh_config has proxyjump")
-            && beyond.err.contains("use --connect ssh"),
-        "{}",
-        beyond.err
-    );
+    beyond
+        .err_has("host 2 (10.77.0.3): ssh_config has proxyjump")
+        .err_has("use --connect ssh");
     beyond.err_has("nothing was started");
 }
 
@@ -715,13 +709,8 @@ fn nothing_is_lent_to_real_hosts() {
          s=$?; kill $own; [ ! -e /tmp/local-command ] || exit 8; exit $s"
     );
     let got = cluster.sh(&folder, &script);
-    got.ends(0);
-    assert!(
-        got.out
-            .contains("[10.77.0.2 worker 1] no agent, no display, "),
-        "{}",
-        got.out
-    );
+    got.ends(0)
+        .out_has("[10.77.0.2 worker 1] no agent, no display, ");
     // alone: no port of ours is forwarded there
     cluster
         .sh(
@@ -737,7 +726,7 @@ fn known_hosts_of_real_hosts() {
     let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts all";
-    assert_eq!(cluster.sh(&folder, begin).status, 0);
+    cluster.sh(&folder, begin).ends(0);
 
     // a last line without an end stays a line of its own, by either connector
     for connect in ["ssh2", "ssh"] {
@@ -790,12 +779,7 @@ fn known_hosts_of_real_hosts() {
     ssh.ends(74)
         .err_has("host-probe: host 1 (10.77.0.2): ")
         .err_has("revoked");
-    assert!(
-        ssh.err
-            .contains("fix: do not connect; ask who runs the host"),
-        "{}",
-        ssh.err
-    );
+    ssh.err_has("fix: do not connect; ask who runs the host");
     assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
     let command =
         "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \
@@ -803,14 +787,8 @@ fn known_hosts_of_real_hosts() {
         echo 'KnownHostsCommand /tmp/knows' >config
         DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
     let ssh2 = cluster.sh(&folder, command);
-    assert!(
-        ssh2.status == 74
-            && ssh2
-                .err
-                .contains("ssh_config has knownhostscommand /tmp/knows"),
-        "{}",
-        ssh2.err
-    );
+    ssh2.ends(74)
+        .err_has("ssh_config has knownhostscommand /tmp/knows");
     cluster
         .sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"))
         .ends(0);
@@ -837,8 +815,7 @@ fn files_that_ssh_config_names_on_real_hosts() {
         &folder,
         &format!("{begin}; rm none; {probe} --host-key accept-new"),
     );
-    accept.ends(74);
-    accept.err_has("there is no known_hosts file");
+    accept.ends(74).err_has("there is no known_hosts file");
     assert!(!folder.join("none").exists());
 
     let key = "export DGL_TOOLS_CONNECT=ssh2; [ -e key ] || { cp ~/.ssh/id_ed25519 key; mv \

@@ -28,14 +28,11 @@ impl Engine {
             .unwrap();
         }
         std::fs::write(folder.join("pods.txt"), "10.77.0.1 h1\n10.77.0.2 h2\n").unwrap();
-        assert_eq!(
-            sh(
-                &folder,
-                "cut -d' ' -f1 pods.txt | ipconf-check --login pods.txt - >hosts.jsonl"
-            )
-            .status,
-            0
-        );
+        sh(
+            &folder,
+            "cut -d' ' -f1 pods.txt | ipconf-check --login pods.txt - >hosts.jsonl",
+        )
+        .ends(0);
         Engine { cluster, folder }
     }
 
@@ -158,21 +155,10 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
         "sh -c 'echo \"error: unable to upgrade connection\" >&2; [ $RANK = 0 ] || exit 3; sleep \
          60'",
     );
-    failed.ends(3);
-    assert!(
-        failed
-            .out
-            .contains("[10.77.0.2 worker 1] error: unable to upgrade connection\n"),
-        "{}",
-        failed.out
-    );
-    assert!(
-        failed
-            .err
-            .contains("host 1 (10.77.0.2): worker 1 exited with status 3; its last lines:\n"),
-        "{}",
-        failed.err
-    );
+    failed
+        .ends(3)
+        .out_has("[10.77.0.2 worker 1] error: unable to upgrade connection\n");
+    failed.err_has("host 1 (10.77.0.2): worker 1 exited with status 3; its last lines:\n");
     assert!(
         !failed.err.contains("kubectl") && !failed.out.contains("Defaulted"),
         "{}{}",
@@ -265,13 +251,7 @@ fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
             &template,
             &format!("sh {}/save.sh", engine.folder.display()),
         );
-        assert_eq!(
-            engine
-                .cluster
-                .call(&["exec", "2", "sh", "-c", "kill -TERM -1"])
-                .status,
-            0
-        );
+        engine.cluster.on(2, "kill -TERM -1").ends(0);
         let status = job.wait().unwrap().code();
         let (out, err) = (
             read(&engine.folder.join(format!("{name}.out"))),

@@ -195,8 +195,7 @@ fn agents_dial_the_address_that_was_said() {
         "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 dgl-reap --list --connect \
          'dial ./shows {ticket}' --connect-timeout 1s <hosts.jsonl",
     );
-    ran.ends(74);
-    ran.err_has("dials 192.0.2.1:31997 (");
+    ran.ends(74).err_has("dials 192.0.2.1:31997 (");
     assert!(
         lab.read("ticket").contains("[\"192.0.2.1:31997\"]"),
         "{}",
@@ -429,12 +428,7 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
          'dial python3 strangers.py {agent} {ticket} '\"$PWD/$agent\" <job.jsonl | sort",
     );
     ran.gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
-    assert!(
-        ran.err
-            .contains("without the secret of this run, the last from 127.0.0.1"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("without the secret of this run, the last from 127.0.0.1");
     lab.assert_clean();
 }
 
@@ -589,14 +583,9 @@ fn a_left_job_stays_unless_the_engine_would_end_it() {
         "{spawn} --detach --connect 'dial env SLURM_STEP_ID=0 ./engine {{agent}} n1 n2' \
          <job.jsonl"
     ));
-    refused.ends(2);
-    assert!(
-        refused
-            .err
-            .contains("--detach: the job would end with this tool: Slurm ends what a step"),
-        "{}",
-        refused.err
-    );
+    refused
+        .ends(2)
+        .err_has("--detach: the job would end with this tool: Slurm ends what a step");
     lab.assert_clean();
     // one host: the state of two would lie in one home
     lab.sh(&format!(
@@ -703,7 +692,7 @@ fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
     executable(&folder.join("engine"), BY_SSH);
     let job = "ipconf-check ip.txt | dgl-env --workspace /srv --role worker -- sleep 600 \
         >job.jsonl";
-    assert_eq!(cluster.sh(&folder, job).status, 0);
+    cluster.sh(&folder, job).ends(0);
     let spawn = "exec dgl-spawn --no-preflight --grace 1s --host-timeout 6s --connect \
         'dial ./engine {agent} h1 h2' <job.jsonl >out.jsonl 2>err";
     std::thread::scope(|scope| {
@@ -821,20 +810,13 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
         return;
     }
     let ran = with_mode(0o1777);
-    ran.ends(74);
-    assert!(
-        ran.err.contains(" belongs to another user")
-            && ran
-                .err
-                .contains("  fix: name a folder of your own that the hosts share in"),
-        "{}",
-        ran.err
-    );
+    ran.ends(74)
+        .err_has(" belongs to another user")
+        .err_has("  fix: name a folder of your own that the hosts share in");
     fs::remove_file(agent()).unwrap();
     chown(&shared, stranger, None).unwrap();
     let ran = with_mode(0o755);
-    ran.ends(74);
-    ran.err_has("/shared belongs to another user");
+    ran.ends(74).err_has("/shared belongs to another user");
 }
 
 /// The kernel takes no word of 128 KiB.

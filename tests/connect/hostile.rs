@@ -150,10 +150,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         return;
     }
     let folder = scratch();
-    assert_eq!(
-        sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").status,
-        0
-    );
+    sh(&folder, "printf '10.99.0.1\\n' | ipconf-check >hosts").ends(0);
     let found = concat!(
         r#"{"event":"found","host":0,"job":"a","pid":1,"age_s":1,"rss_bytes":1,"#,
         r#""command":"c"}"#
@@ -302,14 +299,11 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
 #[test]
 fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {
     let folder = scratch();
-    assert_eq!(
-        sh(
-            &folder,
-            "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check >hosts"
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        "printf '10.99.0.1\\n10.99.0.2\\n' | ipconf-check >hosts",
+    )
+    .ends(0);
     let agent = "#!/bin/sh
 IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"
 IFS= read -r follow

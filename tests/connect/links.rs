@@ -111,13 +111,8 @@ fn real_hosts_with_a_slow_one_are_told_apart() {
         &folder,
         "ipconf-check ip.txt | link-probe --connect-timeout 60s --time 500ms",
     );
-    ran.ends(0);
-    assert!(
-        ran.err
-            .contains("link-probe: warning: host 2 (10.77.0.3): it sends "),
-        "{}",
-        ran.err
-    );
+    ran.ends(0)
+        .err_has("link-probe: warning: host 2 (10.77.0.3): it sends ");
     let fastest = links(&ran.out)
         .iter()
         .filter(|link| link["from"] == 2)

@@ -141,7 +141,7 @@ fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
         output().contains("trainer 3] epoch 2 ")
     });
     let cancelled = Instant::now();
-    assert_eq!(slurm.0.call(&["exec", "1", "scancel", "2"]).status, 0);
+    slurm.0.call(&["exec", "1", "scancel", "2"]).ends(0);
     slurm.assert_clean();
     println!(
         "real DGL: scancel: all clean after {:.1} s",
@@ -296,7 +296,7 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     ip_config(&folder, 2);
     let random = "head -c 20000000 /dev/urandom >code/large; for k in 1 2 3 4 5; do echo $k \
         >code/small$k; done";
-    assert_eq!(sh(&folder, random).status, 0);
+    sh(&folder, random).ends(0);
     let copy = format!(
         "{SRUN} scontrol show hostnames \"$SLURM_JOB_NODELIST\" | ipconf-check --resolve - | \
          host-probe --workspace /srv/job |

@@ -49,29 +49,17 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
 
     // nobody to serve them
     let none = cluster.sh(&folder, &train("--role trainer", "", ""));
-    assert!(
-        none.status == 74
-            && none
-                .err
-                .contains("graph servers g: there are none on these hosts\n  fix: start them: "),
-        "{}",
-        none.err
-    );
+    none.ends(74)
+        .err_has("graph servers g: there are none on these hosts\n  fix: start them: ");
     // without tensorpipe DGL's servers say so and end
     let sockets = cluster.sh(
         &folder,
         &train("--role server --keep-alive", "--detach", ""),
     );
-    assert!(
-        sockets.status == 1
-            && sockets.err.contains("net_type can only be 'tensorpipe'")
-            && sockets
-                .err
-                .contains("persistent servers need net_type='tensorpipe'"),
-        "{} {}",
-        sockets.status,
-        sockets.err
-    );
+    sockets
+        .ends(1)
+        .err_has("net_type can only be 'tensorpipe'")
+        .err_has("persistent servers need net_type='tensorpipe'");
     cluster.assert_clean();
 
     // two that ask at the same moment: one starts the servers, both use them
@@ -121,25 +109,14 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     numbers.ends(74).err_has(
         "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8",
     );
-    assert!(
-        numbers
-            .err
-            .contains("were started for 0 samplers a trainer, and this job has 1"),
-        "{}",
-        numbers.err
-    );
+    numbers.err_has("were started for 0 samplers a trainer, and this job has 1");
     let config = cluster.0.join("h3/srv/job/data/g.json");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{text}\n")).unwrap();
     let graph = cluster.sh(&folder, &train("--role trainer", "", ""));
-    assert!(
-        graph.status == 74
-            && graph
-                .err
-                .contains("partition config is not the one that its graph servers have loaded"),
-        "{}",
-        graph.err
-    );
+    graph
+        .ends(74)
+        .err_has("partition config is not the one that its graph servers have loaded");
     std::fs::write(&config, text).unwrap();
     cluster
         .sh(
@@ -250,18 +227,9 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     for begin in [attached, detached] {
         let script = format!("export HOME=$PWD; {start}; {begin}; {kill}; wait $p");
         let ran = sh(&folder, &script);
-        assert!(
-            ran.status == 74
-                && ran
-                    .err
-                    .contains("job uses was ended: the graph servers that it used have ended\n")
-                && ran
-                    .err
-                    .contains("host 2 (127.0.0.3): graph server ended by SIGKILL\n"),
-            "{} {}",
-            ran.status,
-            ran.err
-        );
+        ran.ends(74)
+            .err_has("job uses was ended: the graph servers that it used have ended\n")
+            .err_has("host 2 (127.0.0.3): graph server ended by SIGKILL\n");
         let why = sh(&folder, "dgl-why out.jsonl").out;
         let said = "The job failed: the graph servers that it used have ended, first on host 2 \
             (127.0.0.3): ended by SIGKILL.\n";

@@ -69,7 +69,7 @@ pub fn prepared() -> PathBuf {
         mkdir -p nfs/job/chunks data/job; cp -r out nfs/job/data; cp -r out data/job/out
         cp -r out/. data; for folder in data data/job/out; do cp out/g.json $folder/metadata.json
         done";
-    assert_eq!(sh(&folder, script).status, 0);
+    sh(&folder, script).ends(0);
     let before = "ipconf-check ip_config.txt | host-probe | part-map --part-config out/g.json \
         --workspace /data/job --script-folder code | tee plan.jsonl | part-push >pushed.jsonl
         dgl-env --num-trainers 2 -- python3 code/train.py <pushed.jsonl >job.jsonl";

@@ -102,7 +102,7 @@ fn real_hosts_do_what_the_tutorials_for_torch_say() {
         root().display()
     );
     let lab = format!("export LAB='{}'; ", cluster.0.display());
-    assert_eq!(sh(&folder, &(lab + &prepare)).status, 0);
+    sh(&folder, &(lab + &prepare)).ends(0);
     let shown = follow(&cluster, &folder, "torch", &python);
     for part in [
         "epoch 2: loss 0.0",
@@ -151,7 +151,7 @@ fn real_dgl_does_what_its_tutorial_says() {
         root().display(),
         cluster.0.display()
     );
-    assert_eq!(sh(&folder, &prepare).status, 0);
+    sh(&folder, &prepare).ends(0);
     let shown = follow(&cluster, &folder, "dgl", &python);
     assert!(shown.contains("loss fell from"), "{shown}");
     assert!(folder.join("run.html").is_file(), "{shown}");

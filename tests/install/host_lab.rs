@@ -42,7 +42,7 @@ fn real_hosts_say_what_to_do_with_them() {
     let script = root().join("tools/host-lab/host-lab");
     let target = tools().parent().unwrap().to_owned();
     let call = |args: &[&str]| call(&script, &cluster, &root(), args);
-    assert_eq!(call(&["down"]).status, 0);
+    call(&["down"]).ends(0);
     let up = call(&["up", "2", "--shm=16m", "--disk", "32m"]);
     up.gives(0, "10.77.0.1\n10.77.0.2\n");
     for part in [
@@ -121,16 +121,11 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
         let probe =
             format!("export DGL_TOOLS_CONNECT={connect} DGL_TOOLS_CONNECT_TIMEOUT=2s; {outside}");
         let missed = sh(&folder, &probe);
-        assert!(
-            missed.status == 74
-                && missed
-                    .err
-                    .contains("fix: hosts of host-lab are reached only"),
-            "{}",
-            missed.err
-        );
+        missed
+            .ends(74)
+            .err_has("fix: hosts of host-lab are reached only");
     }
-    assert_eq!(cluster.call(&["down"]).status, 0);
+    cluster.call(&["down"]).ends(0);
     assert!(!cluster.0.exists(), "keys and logs are gone too");
 }
 
@@ -176,7 +171,7 @@ fn real_hosts_whose_folder_has_a_blank_in_its_name() {
         .gives(0, "h1\n");
     cluster.assert_clean();
     // what it says may be pasted, also where LAB is not set then
-    assert_eq!(cluster.call(&["down"]).status, 0);
+    cluster.call(&["down"]).ends(0);
     let up = cluster.call(&["up", "1"]);
     let shows_list = |line: &&str| line.contains(" list >ip_config.txt ");
     let line = up.err.lines().find(shows_list).unwrap().trim_start();
@@ -197,7 +192,7 @@ fn real_hosts_go_by_number_name_and_address() {
             "{name}"
         );
     }
-    assert_eq!(cluster.call(&["stop", "10.77.0.2"]).status, 0);
+    cluster.call(&["stop", "10.77.0.2"]).ends(0);
     let table = [
         (
             &["exec", "h2", "true"][..],
@@ -221,14 +216,14 @@ fn real_hosts_go_by_number_name_and_address() {
             refused.err
         );
     }
-    assert_eq!(cluster.call(&["start", "h2"]).status, 0);
+    cluster.call(&["start", "h2"]).ends(0);
     let there = |host: &str| cluster.call(&["exec", "1", "ssh", host, "hostname"]).out;
     assert_eq!(there("h2"), "h2\n");
-    assert_eq!(cluster.call(&["cut", "h2"]).status, 0);
+    cluster.call(&["cut", "h2"]).ends(0);
     let cable = "cat /sys/class/net/eth0/carrier";
-    let carrier = || cluster.call(&["exec", "2", "sh", "-c", cable]).out;
+    let carrier = || cluster.on(2, cable).out;
     assert_eq!(carrier(), "0\n");
-    assert_eq!(cluster.call(&["mend", "h2"]).status, 0);
+    cluster.call(&["mend", "h2"]).ends(0);
     assert_eq!(carrier(), "1\n");
 }
 
@@ -242,11 +237,11 @@ fn real_hosts_of_an_installed_host_lab() {
         root().display(),
         tools().display()
     );
-    assert_eq!(sh(&folder, &make).status, 0);
+    sh(&folder, &make).ends(0);
     let cluster = Cluster::up(1);
     let script = folder.join("prefix/bin/host-lab");
     let call = |args: &[&str]| call(&script, &cluster, &folder, args);
-    assert_eq!(call(&["down"]).status, 0);
+    call(&["down"]).ends(0);
     let up = call(&["up", "2", "--quiet"]);
     assert_eq!((up.status, up.err.as_str()), (0, ""));
     std::fs::write(folder.join("ip_config.txt"), up.out).unwrap();
@@ -288,14 +283,11 @@ fn refused(folder: &Path, table: &[(&str, i32, &str)]) {
 fn what_a_machine_lacks_is_named() {
     let folder = scratch();
     // a machine without ssh, and one that allows no namespaces
-    assert_eq!(
-        sh(
-            &folder,
-            "mkdir bin && ln -sf /usr/bin/* bin && rm -f bin/ssh"
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        "mkdir bin && ln -sf /usr/bin/* bin && rm -f bin/ssh",
+    )
+    .ends(0);
     executable(
         &folder.join("forbids/unshare"),
         "#!/bin/sh\n[ \"$1\" != --help ] || exec /usr/bin/unshare --help\n\
@@ -348,7 +340,7 @@ fn a_folder_that_another_user_has_put_there_is_refused() {
     let folder = scratch();
     let made = "mkdir -p own other victim/srv && touch own/.cluster other/.cluster victim/srv/kept \
         && ln -s own lab && ln -s ../victim own/h1 && ln -s ../victim other/h1";
-    assert_eq!(sh(&folder, made).status, 0);
+    sh(&folder, made).ends(0);
     refused(
         &folder,
         &[

@@ -90,13 +90,8 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     );
     job(&folder, WAITS);
     let left = detach(&cluster, &folder, "--job kept");
-    left.ends(0);
-    assert!(
-        left.err
-            .contains("job kept goes on; back to it: … | dgl-spawn --attach kept"),
-        "{}",
-        left.err
-    );
+    left.ends(0)
+        .err_has("job kept goes on; back to it: … | dgl-spawn --attach kept");
     assert_eq!(
         (
             left.out.matches(r#""type":"started""#).count(),
@@ -158,14 +153,9 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     );
 
     let unknown = attach(&cluster, &folder, "--attach other");
-    assert!(
-        unknown.status == 1
-            && unknown
-                .err
-                .contains("no host has a detached job named other"),
-        "{}",
-        unknown.err
-    );
+    unknown
+        .ends(1)
+        .err_has("no host has a detached job named other");
 
     // a trainer fails: all is ended, its status and last lines are there for who comes later
     go(1, "ill");
@@ -175,8 +165,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     assert!(left.status <= 1, "{}", left.err); // it may be seen to fail before it is left
     cluster.assert_clean();
     let ended = attach(&cluster, &folder, "--attach ill");
-    ended.ends(1);
-    ended.err_has(
+    ended.ends(1).err_has(
         "host 0 (10.77.0.1): trainer 0 exited with status 1; its last \
             lines:\n    trainer 0 begins\n    trainer 0 ends",
     );
@@ -187,7 +176,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
 
     // dgl-reap ends it, on one host: then it is over on all
     job(&folder, "sleep 1000");
-    assert_eq!(detach(&cluster, &folder, "--job reaped").status, 0);
+    detach(&cluster, &folder, "--job reaped").ends(0);
     let reaped = cluster.sh(
         &folder,
         "ipconf-check ip.txt | dgl-reap --host 1 --partial --job reaped",
@@ -199,19 +188,12 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     ended.err_has("ended by a signal of dgl-reap, SIGTERM");
 
     // what follows it there is killed: it is not taken for the job's end
-    assert_eq!(detach(&cluster, &folder, "--job followed").status, 0);
+    detach(&cluster, &folder, "--job followed").ends(0);
     let blind = "ipconf-check ip.txt | timeout --foreground -s INT 15 dgl-spawn --attach followed &
         until pid=$(pgrep -f '/followe[d]/10.77.0.1'); do sleep 0.2; done; kill -9 $pid; \
             wait";
     let blind = cluster.sh(&folder, blind);
-    assert!(
-        blind
-            .err
-            .contains("(10.77.0.1): lost, and perhaps the job goes on there: "),
-        "{}{}",
-        blind.out,
-        blind.err
-    );
+    blind.err_has("(10.77.0.1): lost, and perhaps the job goes on there: ");
     assert!(!blind.out.contains("\"ok\":true"), "{}", blind.out);
     cluster
         .sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed")
@@ -246,19 +228,11 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
 
     // a limit holds without a launcher
     job(&folder, "sleep 1000");
-    assert_eq!(
-        detach(&cluster, &folder, "--job long --timeout 4s").status,
-        0
-    );
+    detach(&cluster, &folder, "--job long --timeout 4s").ends(0);
     let ended = attach(&cluster, &folder, "--attach long");
-    assert!(
-        ended.status == 124
-            && ended
-                .err
-                .contains("job long was ended: it took longer than 4.0 s"),
-        "{}",
-        ended.err
-    );
+    ended
+        .ends(124)
+        .err_has("job long was ended: it took longer than 4.0 s");
     cluster.assert_clean();
 }
 
@@ -279,20 +253,20 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     // decides
     for host in [3, 1] {
         detach(&cluster, &folder, "--job cut --host-timeout 4s").ends(0);
-        assert_eq!(cluster.call(&["cut", &host.to_string()]).status, 0);
+        cluster.call(&["cut", &host.to_string()]).ends(0);
         cluster.assert_clean();
-        assert_eq!(cluster.call(&["mend", &host.to_string()]).status, 0);
+        cluster.call(&["mend", &host.to_string()]).ends(0);
         attach(&cluster, &folder, "--attach cut")
             .ends(74)
             .err_has("lost: nothing was heard of it for 4 s");
     }
     // the guards themselves
     for host in [2, 1] {
-        assert_eq!(detach(&cluster, &folder, "--job killed").status, 0);
+        detach(&cluster, &folder, "--job killed").ends(0);
         let kill = format!(
             "ssh h{host} 'kill -9 $(cat ~/.local/state/dgl-tools/killed/10.77.0.{host}/guard)'"
         );
-        assert_eq!(cluster.sh(&folder, &kill).status, 0);
+        cluster.sh(&folder, &kill).ends(0);
         cluster.assert_clean();
         let ended = attach(&cluster, &folder, "--attach killed");
         ended.ends(74).err_has("its guard is gone");
@@ -305,15 +279,8 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     // before all is up
     job_with(&folder, "sleep 1000", Some(2));
     let late = detach(&cluster, &folder, "--job late --start-timeout 5s");
-    assert!(
-        late.status == 124
-            && late
-                .err
-                .contains("server 2 does not listen after 5 s; its last lines:\n    I cannot"),
-        "{} {}",
-        late.status,
-        late.err
-    );
+    late.ends(124)
+        .err_has("server 2 does not listen after 5 s; its last lines:\n    I cannot");
     cluster.assert_clean();
     let begun = Instant::now();
     let stopped = cluster.sh(
@@ -419,6 +386,7 @@ fn a_machine_without_python_keeps_a_worker() {
         dgl-spawn --connect local --detach --job no-python <plan.jsonl || exit 8
         : >go; exec dgl-spawn --connect local --attach no-python --format human <hosts.jsonl";
     let ran = sh(&folder, run);
-    ran.ends(0);
-    ran.out_has("works").err_has("job no-python ended well");
+    ran.ends(0)
+        .out_has("works")
+        .err_has("job no-python ended well");
 }

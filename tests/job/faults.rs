@@ -32,14 +32,8 @@ fn a_second_address_of_a_card_on_real_hosts() {
         &folder,
         &format!("{probe} | dgl-env --role worker --workspace /srv -- touch ran | dgl-spawn"),
     );
-    assert!(
-        job.status == 65
-            && job
-                .err
-                .contains("dgl-env: stdin: the stage before this one failed: host 1 failed"),
-        "{}",
-        job.err
-    );
+    job.ends(65)
+        .err_has("dgl-env: stdin: the stage before this one failed: host 1 failed");
     assert!(!cluster.0.join("h1/srv/ran").exists());
 }
 

@@ -271,16 +271,12 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
              --ip-config ip_config.txt --part-config data/g.json --num-epochs 100000 {fails} \
                  >{name}.jsonl"
         );
-        assert_eq!(cluster.sh(&folder, &plan.replace('\n', " ")).status, 0);
+        cluster.sh(&folder, &plan.replace('\n', " ")).ends(0);
         let mut job = Launched::launch(&cluster, &folder, &name);
         job.wait_until(|job| job.count("epoch 3 loss") >= 2);
         let begun = Instant::now();
         let on_second = |script: &str| {
-            assert_eq!(
-                cluster.call(&["exec", "2", "sh", "-c", script]).status,
-                0,
-                "{script}"
-            );
+            cluster.on(2, script).ends(0);
         };
         match end {
             "trainer exits 1" => {}
@@ -372,11 +368,7 @@ fn one_round(
 
 fn happen(cluster: &Cluster, jobs: &[Launched], end: &str) {
     let on_third = |script: &str| {
-        assert_eq!(
-            cluster.call(&["exec", "3", "sh", "-c", script]).status,
-            0,
-            "{script}"
-        );
+        cluster.on(3, script).ends(0);
     };
     let pids = |role: &str| {
         jobs.iter()
@@ -520,12 +512,9 @@ impl Launched {
 
     fn signal(&self, cluster: &Cluster, signal: &str) {
         let pid = std::fs::read_to_string(self.out.with_extension("pid")).unwrap();
-        assert_eq!(
-            cluster
-                .call(&["exec", "1", "kill", &format!("-{signal}"), pid.trim()])
-                .status,
-            0
-        );
+        cluster
+            .call(&["exec", "1", "kill", &format!("-{signal}"), pid.trim()])
+            .ends(0);
     }
 
     fn wait(mut self) -> (i32, String) {

@@ -36,16 +36,12 @@ const MAPS: &str = "import mmap, time; f = open('/dev/shm/node~_N~feat-kvdata-',
 
 /// A process that stays, until `kill` gets what is returned; `sign` is true when it has come so
 /// far.
-fn start(cluster: &Cluster, host: &str, command: &str, sign: &str) -> String {
+fn start(cluster: &Cluster, host: u32, command: &str, sign: &str) -> String {
     let script = format!(
         "{command} >/dev/null 2>&1 </dev/null & until {sign} || ! kill -0 $!; do sleep 0.1; done; \
          echo $!"
     );
-    on(cluster, host, &script).out
-}
-
-fn on(cluster: &Cluster, host: &str, script: &str) -> Ran {
-    cluster.call(&["exec", host, "sh", "-c", script])
+    cluster.on(host, &script).out
 }
 
 /// The files of a job on all hosts, and its records in job.jsonl.
@@ -96,28 +92,26 @@ fn faults_of_real_hosts_come_in_one_report() {
     };
     went_well(&spawn(""));
 
-    on(
-        &cluster,
-        "1",
+    cluster.on(
+        1,
         "head -c 4096 /dev/zero >'/dev/shm/node~_N~feat-kvdata-'; rm /srv/job/code/job.py",
     );
-    on(
-        &cluster,
-        "2",
+    cluster.on(
+        2,
         "echo >>/srv/job/data/g.json; rm /srv/job/data/part1/graph.dgl; rm -r /srv/job/mods/torch",
     );
-    on(&cluster, "3", "echo 10.77.0.9 >/srv/job/ip_config.txt");
+    cluster.on(3, "echo 10.77.0.9 >/srv/job/ip_config.txt");
     let listen = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 30051)); \
         s.listen(); time.sleep(300)";
     let listener = start(
         &cluster,
-        "3",
+        3,
         &format!("python3 -c \"{listen}\""),
         "grep -q :7563 /proc/net/tcp",
     );
     start(
         &cluster,
-        "3",
+        3,
         "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=old sleep 300",
         "true",
     );
@@ -150,7 +144,7 @@ fn faults_of_real_hosts_come_in_one_report() {
         .sh(&folder, cures)
         .out_has("1 file removed")
         .out_has("1 process ended");
-    on(&cluster, "3", &format!("kill {listener}"));
+    cluster.on(3, &format!("kill {listener}"));
     copied(&cluster, &folder, 3);
     went_well(&spawn(""));
 
@@ -162,11 +156,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     );
     refused(&nowhere, &["hosts 0-2: no such folder: /srv/none"]);
     assert_eq!(nowhere.err.matches("host").count(), 1, "{}", nowhere.err);
-    on(
-        &cluster,
-        "2",
-        "truncate -s 100G /srv/job/data/part1/node_feat.dgl",
-    );
+    cluster.on(2, "truncate -s 100G /srv/job/data/part1/node_feat.dgl");
     let other = cluster.sh(
         &folder,
         "<job.jsonl jq -c 'if .argv then .argv = [\"python9\", \"x.py\"] | .env.DGL_NUM_CLIENT = \
@@ -187,11 +177,7 @@ fn faults_of_real_hosts_come_in_one_report() {
             "and a server needs about 200000100 for",
         ],
     );
-    on(
-        &cluster,
-        "2",
-        "truncate -s 9 /srv/job/data/part1/node_feat.dgl",
-    );
+    cluster.on(2, "truncate -s 9 /srv/job/data/part1/node_feat.dgl");
     let setup = "if .argv then .setup = \"echo noise; PATH=$PATH:/srv/job/bin\" | .argv = \
         [\"runner\"] else . end";
     let with_setup = cluster.sh(
@@ -209,9 +195,8 @@ fn faults_of_real_hosts_come_in_one_report() {
                     protocol ip u32 match ip protocol 6 0xff match u16 0x8000 0x8000 at 22 match \
                     u8 0x02 0x12 at 33 \
                     action mirred egress redirect dev nowhere";
-    let closed = on(
-        &cluster,
-        "3",
+    let closed = cluster.on(
+        3,
         &format!("ssh h3 'PATH=$PATH:/usr/sbin:/sbin; {firewall}'"),
     );
     if closed.status == 0 {
@@ -222,9 +207,8 @@ fn faults_of_real_hosts_come_in_one_report() {
                 "ip_local_port_range",
             ],
         );
-        on(
-            &cluster,
-            "3",
+        cluster.on(
+            3,
             "ssh h3 'PATH=$PATH:/usr/sbin:/sbin; tc qdisc del dev eth0 ingress'",
         );
         went_well(&spawn(""));
@@ -249,7 +233,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     // memory of a live job is in the way of another, and is not of one that has its own
     let other = start(
         &cluster,
-        "2",
+        2,
         &format!("python3 -c \"{MAPS}\""),
         "grep -q kvdata /proc/$!/maps",
     );
@@ -260,15 +244,12 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     ];
     refused(&spawn(""), &used);
     went_well(&spawn("--private-shm"));
-    let kept = on(&cluster, "2", &format!("ls /dev/shm; kill {other}"));
+    let kept = cluster.on(2, &format!("ls /dev/shm; kill {other}"));
     assert_eq!(kept.out, "node~_N~feat-kvdata-\n");
-    assert_eq!(
-        cluster
-            .sh(&folder, "ipconf-check ip.txt | dgl-reap --stale-shm")
-            .status,
-        0
-    );
-    assert_eq!(on(&cluster, "2", "ls /dev/shm").out, "");
+    cluster
+        .sh(&folder, "ipconf-check ip.txt | dgl-reap --stale-shm")
+        .ends(0);
+    assert_eq!(cluster.on(2, "ls /dev/shm").out, "");
 
     // two at once: each finds its own, where without it one overwrites the other's; a name that is
     // alive is refused
@@ -312,7 +293,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
         &folder,
         &format!("{without} dgl-spawn --host 0 --private-shm --no-preflight <job.jsonl"),
     );
-    match on(&cluster, "1", "id -u").out.trim() {
+    match cluster.on(1, "id -u").out.trim() {
         "0" => refused(
             &got,
             &[
@@ -323,7 +304,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
         _ => went_well(&got),
     }
     // whoever skips the look gets what it would have told
-    on(&cluster, "1", "rm /srv/job/code/job.py");
+    cluster.on(1, "rm /srv/job/code/job.py");
     spawn("--no-preflight").out_has(r#""cause":"process""#);
     cluster.assert_clean();
 }

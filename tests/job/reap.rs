@@ -1,6 +1,6 @@
 //! dgl-reap on real hosts: what it shows, signals, ends and removes, and what it leaves alone.
 
-use support::{Cluster, Ran, ip_config, root, scratch, sh, takes_seconds};
+use support::{Cluster, ip_config, root, scratch, sh, takes_seconds};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -15,20 +15,16 @@ while True:
     time.sleep(1)
 ";
 
-fn on(cluster: &Cluster, host: &str, script: &str) -> Ran {
-    cluster.call(&["exec", host, "sh", "-c", script])
-}
-
 /// A process that stays, until `kill` gets what is returned.
 fn start(cluster: &Cluster, command: &str) -> String {
-    on(
-        cluster,
-        "1",
-        &format!("{command} >/dev/null 2>&1 </dev/null & echo $!"),
-    )
-    .out
-    .trim()
-    .to_owned()
+    cluster
+        .on(
+            1,
+            &format!("{command} >/dev/null 2>&1 </dev/null & echo $!"),
+        )
+        .out
+        .trim()
+        .to_owned()
 }
 
 #[test]
@@ -197,29 +193,24 @@ fn on_real_hosts_only_what_is_meant_ends() {
         f.truncate(9); m = mmap.mmap(f.fileno(), 0); time.sleep(99)";
     let files = "cd /dev/shm && touch psm_mine x_node_count 'edge~a:b:c~w-kvdata-' g g_node_meta \
         g_edge__ID g_node_more gg_0_csc_indptr h hh_0_csc_data";
-    on(&cluster, "1", files);
+    cluster.on(1, files);
     let mapper = start(&cluster, &format!("python3 -c \"{maps}\""));
-    on(
-        &cluster,
-        "1",
+    cluster.on(
+        1,
         &format!(
             "until grep -q graphbolt /proc/{mapper}/maps || ! kill -0 {mapper}; do sleep 0.1; done"
         ),
     );
     let removed = cluster.sh(&folder, &format!("{reap} --stale-shm --format human"));
     removed.out_has("6 files removed from /dev/shm");
-    let kept = on(
-        &cluster,
-        "1",
-        &format!("ls /dev/shm; rm /dev/shm/*; kill {mapper}"),
-    );
+    let kept = cluster.on(1, &format!("ls /dev/shm; rm /dev/shm/*; kill {mapper}"));
     assert_eq!(
         kept.out,
         "dgl.graphbolt.h_data.lock\nh\nhh_0_csc_data\npsm_mine\nx_node_count\n"
     );
 
     // root sees everybody's processes, and means its own
-    if on(&cluster, "1", "id -u").out.trim() == "0" {
+    if cluster.on(1, "id -u").out.trim() == "0" {
         let theirs = "setpriv --reuid 65534 --regid 65534 --clear-groups \
                       env DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=theirs \
                       sleep 300";
@@ -492,7 +483,7 @@ fn folders_of_ended_jobs_are_forgotten() {
          echo {token} >$state/running/127.0.0.1/token; mv $state/elsewhere/127.0.0.1 \
              $state/elsewhere/10.0.0.1; ln -s $state/ended $state/link"
     );
-    assert_eq!(sh(&folder, &jobs).status, 0);
+    sh(&folder, &jobs).ends(0);
     let _running = Carrier::start("running", &token, &folder, &["sleep", "300"]);
     let held = folder.join("home/.local/state/dgl-tools/held/127.0.0.1.lock");
     let _held = Carrier::start(

@@ -16,7 +16,7 @@ fn failed_job(folder: &Path, job: &str) {
              exit 7; sleep 60' | dgl-spawn --connect local --wait 2m --job {job} >job.jsonl",
         folder.join("ws").display()
     );
-    assert_eq!(sh(folder, &script).status, 7);
+    sh(folder, &script).ends(7);
 }
 
 #[test]
@@ -48,21 +48,18 @@ fn a_page_that_needs_nothing_beside_it() {
         page.out.matches("href=\"#").count(),
         "each link leads to a place on the page"
     );
-    assert_eq!(
-        sh(
-            &folder,
-            "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'"
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'",
+    )
+    .ends(0);
     assert!(
         !sh(&folder, "dgl-report --lines 0 job.jsonl")
             .out
             .contains("its last lines")
     );
-    assert_eq!(sh(&folder, "dgl-report </dev/null").status, 65);
-    assert_eq!(sh(&folder, "dgl-report none.jsonl").status, 74);
+    sh(&folder, "dgl-report </dev/null").ends(65);
+    sh(&folder, "dgl-report none.jsonl").ends(74);
 }
 
 /// What a script says of a page on a screen so wide, as a real browser has drawn it; none where

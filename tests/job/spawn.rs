@@ -9,7 +9,7 @@ use support::{Ran, executable, scratch, sh, shells, takes_seconds};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
-fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
+pub fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
     let mut records =
         vec![r#"{"type":"host","id":0,"of":1,"ip":"127.0.0.1","port":30050}"#.to_owned()];
     for (id, (port, command)) in commands.iter().enumerate() {
@@ -25,7 +25,7 @@ fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
     std::fs::write(folder.join("job.jsonl"), records.join("\n")).unwrap();
 }
 
-fn spawn(folder: &Path, options: &str) -> Ran {
+pub fn spawn(folder: &Path, options: &str) -> Ran {
     sh(
         folder,
         &format!("dgl-spawn --connect local {options} <job.jsonl"),
@@ -40,15 +40,9 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
     job(&folder, &[(None, hangs), (None, "sleep 98")]);
     let begun = Instant::now();
     let ran = spawn(&folder, "--timeout 2s --format jsonl");
-    ran.ends(124);
-    assert!(
-        ran.out.contains("in hangs_here")
-            && ran
-                .out
-                .contains(r#""ok":false,"code":124,"cause":"timeout""#),
-        "{}",
-        ran.out
-    );
+    ran.ends(124)
+        .out_has("in hangs_here")
+        .out_has(r#""ok":false,"code":124,"cause":"timeout""#);
     ran.err_has("was ended: it took longer than 2.0 s");
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
@@ -110,8 +104,7 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
     let fails = "echo 'ValueError: nan' >&2; exit 3";
     job(&folder, &[(None, "echo one"), (None, fails)]);
     let first = spawn(&folder, "--format human --log-dir logs");
-    first.ends(3);
-    first.out_has("trainer 1] ValueError: nan");
+    first.ends(3).out_has("trainer 1] ValueError: nan");
     let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
     assert_eq!(mode, "600\n", "values of --env may be secrets");
     let verdict = why("");
@@ -270,13 +263,8 @@ fn servers_that_do_not_listen_in_time() {
         ],
     );
     let ran = spawn(&folder, "--start-timeout 6s");
-    ran.ends(124);
-    assert!(
-        ran.err
-            .contains("server 1 does not listen after 6 s; its last lines:\n    I cannot"),
-        "{}",
-        ran.err
-    );
+    ran.ends(124)
+        .err_has("server 1 does not listen after 6 s; its last lines:\n    I cannot");
     ran.out_has(r#""type":"listening","id":0"#);
 }
 
@@ -313,7 +301,7 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
         3
     );
     std::fs::remove_file(folder.join("tries")).unwrap();
-    assert_eq!(spawn(&folder, "--restart 1").status, 4);
+    spawn(&folder, "--restart 1").ends(4);
 }
 
 #[test]
@@ -389,13 +377,8 @@ fn usr1_asks_how_far_it_is() {
         "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do \
          sleep 0.1; done; kill -USR1 $p; wait $p",
     );
-    ran.ends(0);
-    assert!(
-        ran.err
-            .contains("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, "),
-        "{}",
-        ran.err
-    );
+    ran.ends(0)
+        .err_has("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, ");
 }
 
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
@@ -674,13 +657,8 @@ fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
     let folder = scratch();
     job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
     let ran = spawn(&folder, "--log-dir logs");
-    ran.ends(143);
-    assert!(
-        ran.err
-            .contains("trainer 0 ended by SIGTERM; it wrote no output"),
-        "{}",
-        ran.err
-    );
+    ran.ends(143)
+        .err_has("trainer 0 ended by SIGTERM; it wrote no output");
     assert_eq!(
         std::fs::read(folder.join("logs/trainer-0.log")).unwrap(),
         b""

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, python_with_dgl, root, scratch, sh, takes_seconds};
+use support::{
+    Cluster, Ran, ip_config, python_with_dgl, records, root, scratch, sh, takes_seconds,
+};
 
 /// Trainers on this machine, each with a script of Python.
 fn job(folder: &Path, scripts: &[&str]) {
@@ -42,13 +44,6 @@ fn spawn(folder: &Path, options: &str, script: &str) -> Ran {
          wait $p; echo \"status $?\"; cat run.txt >&2; cat run.jsonl"
     );
     sh(folder, &run)
-}
-
-fn records(text: &str, kind: &str) -> Vec<Value> {
-    let all = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    all.filter(|record| record["type"] == kind).collect()
 }
 
 const WAITS: &str = "
@@ -290,8 +285,7 @@ fn a_job_that_works_in_silence_does_not_stall() {
     }
     let folder = scratch();
     let refused = sh(&folder, "dgl-spawn --connect local --stall-timeout 4s");
-    refused.ends(2);
-    refused.err_has("0, or 5s or more");
+    refused.ends(2).err_has("0, or 5s or more");
 }
 
 #[test]
@@ -338,12 +332,7 @@ fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
     );
     let error = "raised ValueError: loss is nan and did not end";
     assert_eq!(summary["first_failure"]["error"], error);
-    assert!(
-        ran.err
-            .contains(&format!("trainer 1 {error}; its last lines:")),
-        "{}",
-        ran.err
-    );
+    ran.err_has(&format!("trainer 1 {error}; its last lines:"));
 }
 
 #[test]

@@ -1,39 +1,16 @@
 //! A job on this machine under the eyes of its agent: how processes end is told exactly, nothing of
 //! a job survives whoever is killed, and a host that means harm costs the launcher nothing.
 
-use serde_json::{Value, json};
+use crate::spawn::spawn;
+use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, scratch, sh, soon, takes_seconds};
+use support::{Ran, records, scratch, sh, soon, takes_seconds};
 
 /// The records of a job on this machine, a trainer for each command.
 fn job(folder: &Path, commands: &[&str]) {
-    let mut records =
-        vec![json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1", "port": 30050})];
-    for (id, command) in commands.iter().enumerate() {
-        records.push(
-            json!({"type": "process", "id": id, "of": commands.len(), "host": 0,
-            "ip": "127.0.0.1", "role": "trainer",
-            "rank": id, "cwd": folder, "argv": ["sh", "-c", command]}),
-        );
-    }
-    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
-}
-
-fn spawn(folder: &Path, options: &str) -> Ran {
-    sh(
-        folder,
-        &format!("dgl-spawn --connect local {options} <job.jsonl"),
-    )
-}
-
-/// The records of a type.
-fn records(text: &str, kind: &str) -> Vec<Value> {
-    let all = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    all.filter(|record| record["type"] == kind).collect()
+    let trainers: Vec<_> = commands.iter().map(|command| (None, *command)).collect();
+    crate::spawn::job(folder, &trainers);
 }
 
 #[test]
@@ -137,12 +114,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
         ran.out,
         ran.err
     );
-    assert!(
-        ran.err
-            .contains("ended by SIGKILL: the kernel killed it because memory ran out"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("ended by SIGKILL: the kernel killed it because memory ran out");
     assert_eq!(
         records(&ran.out, "summary")[0]["first_failure"]["oom"],
         json!(true)
@@ -375,7 +347,7 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
     );
     // a process that fails says more than a disk that is full
     job(&folder, &["echo hello; exit 5"]);
-    assert_eq!(spawn(&folder, "--log-dir logs").status, 5);
+    spawn(&folder, "--log-dir logs").ends(5);
 }
 
 #[test]
@@ -626,10 +598,5 @@ fn a_dev_shm_of_its_own() {
         "{}",
         ran.out
     );
-    assert!(
-        ran.out
-            .contains(&format!("] {}\n", sh(&folder, "id -u").out.trim())),
-        "{}",
-        ran.out
-    );
+    ran.out_has(&format!("] {}\n", sh(&folder, "id -u").out.trim()));
 }

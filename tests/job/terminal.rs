@@ -109,7 +109,7 @@ fn ctrl_c_while_a_tool_still_reads() {
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
                 dgl-env --role worker -- touch ran >all.jsonl";
-    assert_eq!(sh(&folder, plan).status, 0);
+    sh(&folder, plan).ends(0);
     let tools = [
         "ipconf-check -",
         "host-probe --connect local",
@@ -228,7 +228,7 @@ fn term_hup_and_nohup() {
     let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
         0.05; done'";
     let job = format!("ipconf-check ip.txt | {wait} >job.jsonl");
-    assert_eq!(sh(&folder, &job).status, 0);
+    sh(&folder, &job).ends(0);
     let started = "until grep -qs '\"started\"' out.jsonl || ! kill -0 $p; do sleep 0.05; done";
     for (before, signal, status) in [("", "TERM", 143), ("", "HUP", 129), ("nohup", "TERM", 143)] {
         let name = format!("signals-{}-{signal}{before}", std::process::id());
@@ -254,8 +254,7 @@ fn term_hup_and_nohup() {
         &folder,
         &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"),
     );
-    went_on.ends(0);
-    went_on.err_has("ended well");
+    went_on.ends(0).err_has("ended well");
 }
 
 #[test]
@@ -280,14 +279,11 @@ fn a_reader_that_goes_away() {
         "dgl-env --role worker --workspace /w --num-omp-threads 1 --master-port 29500 -- true \
          <many.jsonl",
     ];
-    assert_eq!(
-        sh(
-            &folder,
-            "ipconf-check many.txt | jq -c '.iface = \"eth0\" | .cpus = 1' >many.jsonl"
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        "ipconf-check many.txt | jq -c '.iface = \"eth0\" | .cpus = 1' >many.jsonl",
+    )
+    .ends(0);
     for planner in planners {
         let got = sh(
             &folder,
@@ -307,7 +303,7 @@ fn a_reader_that_goes_away() {
                     <plan.jsonl >well.jsonl
                 dgl-env --role worker -- sh -c 'seq 20000; exit 7' <plan.jsonl \
                     >fails.jsonl";
-    assert_eq!(sh(&folder, plan).status, 0);
+    sh(&folder, plan).ends(0);
     let actors = [
         ("part-push <plan.jsonl", 0),
         ("host-probe <plan.jsonl", 0),
@@ -344,7 +340,7 @@ fn what_people_read_fits_the_terminal() {
     std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
     let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \
                 sh -c 'echo \"frame #0: c10\"; sleep 2' >job.jsonl";
-    assert_eq!(sh(&folder, plan).status, 0);
+    sh(&folder, plan).ends(0);
     let on_terminal = |command: &str| {
         let script = format!(
             "TERM=xterm script -qec 'stty cols 40 rows 20; {command}' /dev/null </dev/null"

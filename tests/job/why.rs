@@ -73,9 +73,9 @@ fn a_last_line_that_breaks_off_hides_nothing_before_it() {
     let folder = scratch();
     job(&folder, "why-cut", "raise KeyError('nothing')\n");
     let cut = "grep -v summary job.jsonl >all; head -c -9 all >cut; grep summary job.jsonl >>cut";
-    assert_eq!(sh(&folder, cut).status, 0);
+    sh(&folder, cut).ends(0);
     // in the midst nothing may be missing
-    assert_eq!(sh(&folder, "dgl-why cut").status, 65);
+    sh(&folder, "dgl-why cut").ends(65);
     for (line, status) in [
         ("head -c -9 all | dgl-why", 0),
         ("head -c -9 all >live; dgl-why live", 0),
@@ -109,8 +109,8 @@ fn questions_to_the_hosts_end_no_job() {
 #[test]
 fn what_is_no_run_is_refused() {
     let folder = scratch();
-    assert_eq!(sh(&folder, "dgl-why </dev/null").status, 65);
-    assert_eq!(sh(&folder, "echo x | dgl-why").status, 65);
+    sh(&folder, "dgl-why </dev/null").ends(65);
+    sh(&folder, "echo x | dgl-why").ends(65);
     let hosts = sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why");
     hosts.ends(0);
     assert!(

@@ -132,9 +132,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
     let break_hosts = "ssh h2 'rm -r /srv/job/mods/torch; PATH=$PATH:/usr/sbin:/sbin
          ip route add blackhole 10.77.0.3'
          ssh h3 'echo \"# edited\" >>/srv/job/code/job.py'";
-    cluster
-        .call(&["exec", "1", "sh", "-c", break_hosts])
-        .ends(0);
+    cluster.on(1, break_hosts).ends(0);
     let refused = run(with_torch, "code/job.py");
     refused.ends(74);
     for words in [

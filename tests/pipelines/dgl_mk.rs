@@ -6,14 +6,11 @@ use support::{Cluster, Ran, partition, python_with_dgl, root, scratch, sh, takes
 /// A copy of the repo, as README tells a user to make one.
 fn example() -> PathBuf {
     let folder = scratch();
-    assert_eq!(
-        sh(
-            &folder,
-            &format!("cp -r '{}/tests/example/.' .", root().display())
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        &format!("cp -r '{}/tests/example/.' .", root().display()),
+    )
+    .ends(0);
     folder
 }
 
@@ -98,7 +95,7 @@ fn on_this_machine() {
         "the run before the last is not shown"
     );
     assert!(folder.join(".dgl-run/logs/run-1/trainer-1.log").is_file());
-    assert_eq!(here("reap").status, 0);
+    here("reap").ends(0);
     here(concat!(
         r#"train WORKERS=2 PART_CONFIG= NUM_SAMPLERS=3 "#,
         r#"TRAIN="sh -c 'echo worker \$\$RANK of \$\$WORLD_SIZE'""#

@@ -41,7 +41,7 @@ fn whoever_ends_dgl_launch_ends_its_job() {
     fs::write(folder.join("ip.txt"), "127.0.0.1 30470\n").unwrap();
     let copy = "DGL_TOOLS_CONNECT=local dgl-copy --workspace \"$PWD/ws\" --rel_data_path data \
         --part_config out/g.json --ip_config ip.txt";
-    assert_eq!(sh(&folder, copy).status, 0);
+    sh(&folder, copy).ends(0);
     // a job that takes neither the port nor the memory of other tests' jobs on this machine
     let env = format!(
         "#!/bin/sh\nexec '{}/dgl-env' --role worker --master-port 29731 --workspace \"$PWD/ws\" \

@@ -333,7 +333,7 @@ fn copied_to_where_the_same_line_looks_for_it() {
         echo 127.0.0.1 >conf/ip.txt && echo x | tee conf/nc.yaml own.py lib/l.py model/epoch-1/m \
         out/raw_id_mappings/_N/part-0 out/wholegraph/f out/node_label_stats.json more \
         out/data_transform_new.json";
-    assert_eq!(sh(&folder, make).status, 0);
+    sh(&folder, make).ends(0);
     let line = "DGL_TOOLS_CONNECT=local gs-copy python3 -m graphstorm.run.launch --script-folder \
         lib --extra more:some/more --parts local --workspace \"$PWD/ws\" --num-trainers 2 \
         --ip-config conf/ip.txt --part-config out/g.json --extra-envs A=1 B=2 --inference own.py \

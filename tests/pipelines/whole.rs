@@ -23,8 +23,7 @@ fn without_ssh_and_without_root() {
         .out_has("worker 0] two  words $HOME");
     first.err_has("6 files").err_has("0 there already");
     let again = sh(&folder, &script);
-    again.ends(0);
-    again.err_has("0 files, 0 B; 6 there already");
+    again.ends(0).err_has("0 files, 0 B; 6 there already");
     let meta = |file: &str| {
         std::fs::metadata(folder.join(file))
             .unwrap()
@@ -162,14 +161,9 @@ fn on_real_hosts() {
         "<pushed.jsonl dgl-env --role worker -- sh -c 'echo last \
         words; [ $RANK != 1 ] || exit 7; sleep 99' | dgl-spawn --format jsonl | tail -n 1",
     );
-    assert!(
-        fails
-            .out
-            .contains(r#""ok":false,"code":7,"cause":"process""#)
-            && fails.out.contains(r#""last_lines":["last words"]"#),
-        "{}",
-        fails.out
-    );
+    fails
+        .out_has(r#""ok":false,"code":7,"cause":"process""#)
+        .out_has(r#""last_lines":["last words"]"#);
     let killed = cluster.sh(
         &folder,
         "<pushed.jsonl dgl-env --role worker -- sh -c 'kill -9 $$' | dgl-spawn >/dev/null",
@@ -184,7 +178,7 @@ fn on_real_hosts() {
         "<pushed.jsonl dgl-env --role worker -- {tree} >job.jsonl; dgl-spawn <job.jsonl \
          >out.jsonl & p=$!; {started} 2>/dev/null; kill -9 $p; wait $p"
     );
-    assert_eq!(cluster.sh(&folder, &kill9).status, 137);
+    cluster.sh(&folder, &kill9).ends(137);
     cluster.assert_clean();
 
     // dgl-reap ends a job by its whole name

@@ -3,14 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::{scratch, sh};
-
-fn records(out: &str, kind: &str) -> Vec<Value> {
-    let records = out.lines().map(|line| serde_json::from_str(line).unwrap());
-    records
-        .filter(|record: &Value| record["type"] == kind)
-        .collect()
-}
+use support::{records, scratch, sh};
 
 /// Host records of this machine, as it is.
 const PROBE: &str = "echo 127.0.0.1 | ipconf-check | host-probe --connect local --python none";
@@ -157,15 +150,15 @@ fn what_cannot_be_bound_is_an_error() {
     let job = "dgl-env --role worker --workspace \"$PWD\" --bind cores -- true <hosts >job; \
         jq -c 'if .type == \"process\" then .cpus = $cpus else . end' --arg cpus";
     let no_list = sh(&folder, &format!("{job} x job | dgl-spawn --connect local"));
-    no_list.ends(65);
-    no_list.err_has("\"x\" is not a list of processors");
+    no_list
+        .ends(65)
+        .err_has("\"x\" is not a list of processors");
     // a processor that the host does not have, or not for this job
     let gone = sh(
         &folder,
         &format!("{job} 1000 job | dgl-spawn --connect local --format jsonl"),
     );
-    gone.ends(1);
-    gone.out_has("host-agent: processors 1000: ");
+    gone.ends(1).out_has("host-agent: processors 1000: ");
 }
 
 #[test]

@@ -163,11 +163,11 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
     cluster.call(&["stop", "2"]);
     let job = "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=other \
         setsid sleep 600 >/dev/null 2>&1 </dev/null &";
-    cluster.call(&["exec", "3", "sh", "-c", job]);
+    cluster.on(3, job);
     let listen = "import socket, time; s = socket.socket(); s.bind(('0.0.0.0', 30051)); \
         s.listen(); time.sleep(600)";
     let script = format!("setsid python3 -c \"{listen}\" >/dev/null 2>&1 </dev/null &");
-    cluster.call(&["exec", "4", "sh", "-c", &script]);
+    cluster.on(4, &script);
     soon("host 4 listens", || {
         let look = ["exec", "4", "grep", "-q", ":7563 ", "/proc/net/tcp"];
         cluster.call(&look).status == 0
@@ -246,15 +246,9 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
 
     // too few of them end the pipeline
     let ran = probe("--need 2 <hosts | part-map --workspace /w");
-    assert!(
-        ran.status == 65
-            && ran
-                .err
-                .contains("host-probe: --need: 1 of 3 hosts can be taken, and 2 are needed")
-            && ran.err.contains("the stage before this one failed"),
-        "{}",
-        ran.err
-    );
+    ran.ends(65)
+        .err_has("host-probe: --need: 1 of 3 hosts can be taken, and 2 are needed")
+        .err_has("the stage before this one failed");
     for (option, least) in [
         ("", "is left out"),
         ("--min memory=900T", "of main memory, less than 900 TB"),
@@ -283,7 +277,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     let listen = "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 30951)); \
         s.listen(); time.sleep(600)";
     let script = format!("setsid python3 -c \"{listen}\" >/dev/null 2>&1 </dev/null &");
-    cluster.call(&["exec", "1", "sh", "-c", &script]);
+    cluster.on(1, &script);
     soon("it listens", || {
         let look = ["exec", "1", "grep", "-q", ":78E7 ", "/proc/net/tcp"];
         cluster.call(&look).status == 0
@@ -291,8 +285,5 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     probe("--need 1 --num-servers 2 --port keep <hosts")
         .ends(74)
         .err_has("left out: port 30951 is in use");
-    assert_eq!(
-        probe("--need 1 --num-servers 2 --port auto <hosts").status,
-        0
-    );
+    probe("--need 1 --num-servers 2 --port auto <hosts").ends(0);
 }

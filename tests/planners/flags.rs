@@ -149,7 +149,7 @@ fn flags_of_the_end_of_a_job() {
     // it does not obey TERM, so only the end of its grace ends it
     let deaf = "ipconf-check ip.txt | dgl-env --role worker --workspace \"$PWD\" -- sh -c 'trap \
         \"\" TERM; : >deaf; while :; do sleep 0.1; done' >job.jsonl";
-    assert_eq!(sh(&folder, deaf).status, 0);
+    sh(&folder, deaf).ends(0);
     let spawn = format!(
         "rm -f deaf; dgl-spawn --connect local --job {job} --grace 1s <job.jsonl >out.jsonl & \
          p=$!; until [ -e deaf ]; do sleep 0.05; done"

@@ -138,12 +138,7 @@ fn names_and_logins() {
     );
     assert_eq!(by_variable.out, "203.0.113.1\n", "{}", by_variable.err);
     let wrong = sh(&folder, "echo 10.0.0.1 | ipconf-check --login logins");
-    assert!(
-        wrong.status == 65
-            && wrong
-                .err
-                .contains("logins:1: \"10.0.0.2\" is not a host of ip_config"),
-        "{}",
-        wrong.err
-    );
+    wrong
+        .ends(65)
+        .err_has("logins:1: \"10.0.0.2\" is not a host of ip_config");
 }

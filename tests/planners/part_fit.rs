@@ -183,8 +183,7 @@ fn what_it_cannot_know_is_an_error() {
     unprobed.gives(65, "");
     unprobed.err_has("put host-probe before part-fit");
     let none = sh(&folder, "part-fit <hosts");
-    none.ends(2);
-    none.err_has("--part-config: is missing");
+    none.ends(2).err_has("--part-config: is missing");
     let copy = "cp -r '$ROOT'/tests/fixtures/dgl-1.0.4-homo g; truncate -s 9000 g/part1/graph.dgl; \
         rm g/part0/edge_feat.dgl; part-fit --part-config g/g.json <hosts";
     let cut = sh(

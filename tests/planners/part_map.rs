@@ -13,7 +13,7 @@ fn fixture(name: &str) -> PathBuf {
          '10.0.0.1\\n10.0.0.2\\n' | ipconf-check >hosts",
         from.display()
     );
-    assert_eq!(sh(&folder, &script).status, 0);
+    sh(&folder, &script).ends(0);
     folder
 }
 
@@ -88,7 +88,7 @@ fn each_part_goes_to_its_host_and_the_rest_to_all() {
     let links = "mkdir links disk && ln -s ../out/g.json links/ && mv out/part1 disk && ln -s \
         ../disk/part1 out && mv out/part0/graph.dgl disk/g && ln -s ../../disk/g \
         out/part0/graph.dgl";
-    assert_eq!(sh(&folder, links).status, 0);
+    sh(&folder, links).ends(0);
     assert_eq!(files(&folder, "--part-config links/g.json"), expected);
     // names elsewhere, and what the distributed pipeline leaves beside a part
     std::fs::copy(
@@ -134,14 +134,11 @@ fn each_part_goes_to_its_host_and_the_rest_to_all() {
 fn parts_that_their_hosts_have_already() {
     let folder = fixture("dgl-2.1.0-hetero");
     // rank 0 has the config alone
-    assert_eq!(
-        sh(
-            &folder,
-            "mkdir meta && mv out/g.json meta/metadata.json && rm -r out"
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        "mkdir meta && mv out/g.json meta/metadata.json && rm -r out",
+    )
+    .ends(0);
     let got = files(
         &folder,
         "--part-config meta/metadata.json --rel-data-path out --parts remote",
@@ -223,14 +220,11 @@ fn a_workspace_that_all_hosts_share() {
         ]
     );
     // a script folder in the workspace is there; one elsewhere is copied
-    assert_eq!(
-        sh(
-            &folder,
-            "mkdir -p code/in me/lib && touch code/in/a.py me/lib/b.py"
-        )
-        .status,
-        0
-    );
+    sh(
+        &folder,
+        "mkdir -p code/in me/lib && touch code/in/a.py me/lib/b.py",
+    )
+    .ends(0);
     let scripts = files(
         &folder,
         &format!("{shared} --script-folder code --script-folder me/lib"),
@@ -391,14 +385,11 @@ fn a_version_that_cannot_load_it() {
     ];
     for (name, version, paths, problem) in table {
         let folder = fixture(name);
-        assert_eq!(
-            sh(
-                &folder,
-                &format!("jq -c '.dgl=\"{version}\"' hosts >h && mv h hosts")
-            )
-            .status,
-            0
-        );
+        sh(
+            &folder,
+            &format!("jq -c '.dgl=\"{version}\"' hosts >h && mv h hosts"),
+        )
+        .ends(0);
         let flags = format!("--part-config out/g.json --paths {paths}");
         match problem {
             Some(problem) => refused(
@@ -440,7 +431,7 @@ fn script_folder() -> PathBuf {
                 \"ä/c' code/x.log code/keep.log && chmod 755 code/deep/er/b.py && \
                 ln -s ../lib code/lib && ln -s ../lib/l.py code/l.py && ln -s code also && mv out \
                 code/data";
-    assert_eq!(sh(&folder, made).status, 0);
+    sh(&folder, made).ends(0);
     folder
 }
 
@@ -526,7 +517,7 @@ fn extras_go_where_they_are_told_and_nowhere_else() {
     );
     refused(&folder, "--extra lib/l.py:../x", 2, &["../x has .. in it"]);
     // a lock or a stage of part-push there would keep every push out
-    assert_eq!(sh(&folder, "touch code/.part-push.lock").status, 0);
+    sh(&folder, "touch code/.part-push.lock").ends(0);
     refused(
         &folder,
         "--script-folder code --extra lib/l.py:.part-push.kept/a",
@@ -537,16 +528,10 @@ fn extras_go_where_they_are_told_and_nowhere_else() {
             "--exclude '.part-push.*'",
         ],
     );
-    assert_eq!(
-        map(&folder, "--script-folder code --exclude '.part-push.*'").status,
-        0
-    );
+    map(&folder, "--script-folder code --exclude '.part-push.*'").ends(0);
     // a file of the graph on one host, and a script for all
     let other = fixture("dgl-1.0.4-homo");
-    assert_eq!(
-        sh(&other, "mkdir -p data/part0; echo x >data/part0/graph.dgl").status,
-        0
-    );
+    sh(&other, "mkdir -p data/part0; echo x >data/part0/graph.dgl").ends(0);
     refused(
         &other,
         "--part-config out/g.json --script-folder data",
@@ -559,7 +544,7 @@ fn extras_go_where_they_are_told_and_nowhere_else() {
 fn scripts_that_are_not_files_are_refused_or_left_out() {
     let folder = script_folder();
     let made = "mkfifo code/pipe; ln -s .. code/up; ln -s nowhere code/dangling";
-    assert_eq!(sh(&folder, made).status, 0);
+    sh(&folder, made).ends(0);
     refused(
         &folder,
         "--script-folder code",
@@ -623,7 +608,7 @@ fn of_glt(name: &str, parts: u32) -> PathBuf {
          out/ranks; echo $k >out/{name}$k/graph/ids.pt; echo $k >out/ranks/rank=$k.parquet; done",
         parts - 1
     );
-    assert_eq!(sh(&folder, &script).status, 0);
+    sh(&folder, &script).ends(0);
     folder
 }
 
@@ -727,7 +712,7 @@ fn parts_of_any_format_that_their_hosts_have() {
         "part/part0: it should be there",
         "part/0.pt: it should be there",
     ] {
-        assert!(pushed.err.contains(name), "{}", pushed.err);
+        pushed.err_has(name);
     }
 }
 
@@ -750,7 +735,7 @@ fn parts_that_do_not_match_the_hosts() {
         65,
         &["missing: part4, part5; 2 hosts with 3 each need 6"],
     );
-    assert_eq!(sh(&folder, "mkdir out/part_0; rm -r out/part1").status, 0);
+    sh(&folder, "mkdir out/part_0; rm -r out/part1").ends(0);
     refused(
         &folder,
         &format!("{out} --per-host 'ranks/rank={{host}}.parquet' --per-host 'r{{host}}'"),
@@ -834,9 +819,9 @@ fn several_parts_of_dgl_for_each_host() {
         )
     };
     let servers = env("--num-trainers 1");
-    assert_eq!(servers.status, 65);
+    servers.ends(65);
     let problem = "4 partitions for 2 hosts; DGL needs as many hosts as partitions";
-    assert!(servers.err.contains(problem), "{}", servers.err);
+    servers.err_has(problem);
     let workers = env("--role worker");
-    assert_eq!(workers.status, 0, "{}", workers.err);
+    workers.ends(0);
 }

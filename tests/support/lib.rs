@@ -6,6 +6,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -133,6 +134,14 @@ pub fn ran(output: Output) -> Ran {
         out: text(output.stdout),
         err: text(output.stderr),
     }
+}
+
+/// The records of a type among the lines of an output.
+pub fn records(out: &str, kind: &str) -> Vec<Value> {
+    let all = out
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(|record| record["type"] == kind).collect()
 }
 
 /// The tools, and the scripts, which lie beside their sources.
@@ -354,7 +363,12 @@ impl Cluster {
         ])
     }
 
-    /// The same, which must end well.
+    /// A script on any host.
+    pub fn on(&self, host: u32, script: &str) -> Ran {
+        self.call(&["exec", &host.to_string(), "sh", "-c", script])
+    }
+
+    /// On host 1, which must end well.
     pub fn run(&self, folder: &Path, script: &str) -> Ran {
         let ran = self.sh(folder, script);
         assert_eq!(ran.status, 0, "{script}: {}{}", ran.out, ran.err);

@@ -29,8 +29,6 @@ pub struct Split {
     pub pieces: Vec<u8>,
     /// The lines that ended, from their beginnings; a line that was cut counts as ended.
     pub whole: Vec<u8>,
-    /// Whether the pieces continue a piece of a line that was passed on before.
-    pub continues: bool,
 }
 
 impl LineBuffer {
@@ -45,16 +43,16 @@ impl LineBuffer {
                 return Split::default();
             }
         };
-        let continues = self.shown > 0;
         let rest = self.line.split_off(end);
         let whole = std::mem::replace(&mut self.line, rest);
         let pieces = whole[std::mem::take(&mut self.shown)..].to_vec();
         self.since = (!self.line.is_empty()).then_some(now);
-        Split {
-            pieces,
-            whole,
-            continues,
-        }
+        Split { pieces, whole }
+    }
+
+    /// Whether a piece of the line was passed on already, which the next output continues.
+    pub fn was_shown(&self) -> bool {
+        self.shown > 0
     }
 
     /// When the waiting bytes are to be passed on.
@@ -63,17 +61,14 @@ impl LineBuffer {
     }
 
     /// The bytes that have waited long enough.
-    pub fn take_due(&mut self, now: Instant) -> Split {
+    pub fn take_due(&mut self, now: Instant) -> Vec<u8> {
         if self.due_at().is_none_or(|due| now < due) {
-            return Split::default();
+            return Vec::new();
         }
         self.since = None;
-        let shown = std::mem::replace(&mut self.shown, self.line.len());
-        Split {
-            pieces: self.line[shown..].to_vec(),
-            whole: Vec::new(),
-            continues: shown > 0,
-        }
+        let piece = self.line[self.shown..].to_vec();
+        self.shown = self.line.len();
+        piece
     }
 
     /// Ends the stream: a line without an end gets one.
@@ -93,14 +88,6 @@ mod tests {
         Split {
             pieces: pieces.into(),
             whole: whole.into(),
-            continues: false,
-        }
-    }
-
-    fn continued(pieces: &str, whole: &str) -> Split {
-        Split {
-            continues: true,
-            ..taken(pieces, whole)
         }
     }
 
@@ -115,15 +102,15 @@ mod tests {
             "two calls of Python's are one line"
         );
         assert_eq!(buffer.push(b"a\nb\n 1%", now), taken("a\nb\n", "a\nb\n"));
-        assert_eq!(buffer.take_due(now), Split::default());
-        assert_eq!(buffer.take_due(now + HOLD), taken(" 1%", ""));
-        assert_eq!(buffer.take_due(now + HOLD * 2), Split::default(), "once");
+        assert_eq!(buffer.take_due(now), b"");
+        assert_eq!(buffer.take_due(now + HOLD), b" 1%");
+        assert_eq!(buffer.take_due(now + HOLD * 2), b"", "once");
         assert_eq!(buffer.push(b"\r 2%", now + HOLD), Split::default());
         assert_eq!(buffer.due_at(), Some(now + HOLD * 2));
-        assert_eq!(buffer.take_due(now + HOLD * 2), continued("\r 2%", ""));
+        assert_eq!(buffer.take_due(now + HOLD * 2), b"\r 2%");
         assert_eq!(
             buffer.push(b"\r done\nrest", now),
-            continued("\r done\n", " 1%\r 2%\r done\n")
+            taken("\r done\n", " 1%\r 2%\r done\n")
         );
         assert_eq!(buffer.finish(), taken("rest\n", "rest\n"));
         assert_eq!(buffer.finish(), Split::default());
@@ -134,8 +121,8 @@ mod tests {
         let now = Instant::now();
         let mut buffer = LineBuffer::default();
         buffer.push(b"no end", now);
-        assert_eq!(buffer.take_due(now + HOLD), taken("no end", ""));
-        assert_eq!(buffer.finish(), continued("\n", "no end\n"));
+        assert_eq!(buffer.take_due(now + HOLD), b"no end");
+        assert_eq!(buffer.finish(), taken("\n", "no end\n"));
     }
 
     #[test]

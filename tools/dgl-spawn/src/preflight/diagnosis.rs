@@ -170,15 +170,19 @@ impl<'a> Diagnosis<'a> {
     /// a job that hangs.
     fn compare_ip_config(&mut self, index: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text);
-        // a line without a port means this one to DGL
-        let line = |line: &str| {
+        let read = |line: &str| -> Option<(String, u16)> {
             let mut words = line.split_whitespace();
-            let (ip, port) = (words.next().unwrap_or_default(), words.next());
-            format!("{ip} {}\n", port.unwrap_or("30050"))
+            Some((
+                words.next()?.to_owned(),
+                words.next().map_or(Some(30050), |word| word.parse().ok())?,
+            ))
         };
-        let there: String = text.lines().map(line).collect();
-        let are_all = self.hosts.len() == self.busy[index].of as usize;
-        if are_all && there != record::ip_config(self.hosts) {
+        let there = text.lines().map(read);
+        let wanted = self
+            .hosts
+            .iter()
+            .map(|host| Some((host.ip.to_string(), host.port)));
+        if self.hosts.len() == self.busy[index].of as usize && !there.eq(wanted) {
             let problem = "the ip_config there is not that of the records";
             self.push(index, Problem::new(problem, COPY_ANEW));
         }

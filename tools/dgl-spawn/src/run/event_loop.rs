@@ -5,35 +5,62 @@
 //! The same loop follows a job that was left: then the hosts report what happened to it, and when,
 //! and the keeper of the first host decides.
 
-use super::end_times::EndTimes;
 use super::hosts::{ConnectedHosts, HostSession, RunEvent};
 use super::moment::Moment;
 use super::outcome::{Outcome, cause_label};
-use super::process_state::{ProcessState, ProtocolBreach};
 use super::records::{exit, first_failure, member, status_fields};
 use super::stall::{self, CompleteStall, FoundStall, StallReports};
 use super::usage::{self, Busiest};
-use crate::output::lines::Split;
+use crate::output::lines::{LineBuffer, Split};
 use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase, State};
 use crate::plan;
-use job::{Action, Cause, Ending, Job, Mode, Step};
+use job::{Action, Cause, Ending, Job, LastLines, Mode, Step};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Comparison};
 use record::term::{self, now_ms};
-use record::{Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started};
+use record::{Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback};
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
-use wire::Event;
-use wire::supervise::{self, Raised, Stream};
+use wire::supervise::{self, End, Raised, Stream};
+use wire::{Event, Request};
 
+/// How much is kept of a process's stacks: twice what faulthandler writes for a process with some
+/// samplers.
+const STACKS_BYTES: usize = 256 << 10;
+/// How long the end may take beyond the grace, for KILL and the removal of shared memory.
+const END_LIMIT: Duration = Duration::from_secs(15);
+/// How long before TERM the ABRT comes.
+const STACKS: Duration = Duration::from_secs(1);
 /// How often time limits are checked and the status line is renewed.
 const TICK: Duration = Duration::from_millis(500);
 /// How often unfinished lines are checked.
 const PIECES_PACE: Duration = Duration::from_millis(50);
+/// When the end of a job takes longer than this, people are told what is waited for.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
+
+/// The state of a process.
+#[derive(Default)]
+struct ProcessState {
+    /// When it was started.
+    started: Option<Instant>,
+    listens: bool,
+    exited: bool,
+    /// When it wrote something last.
+    wrote: Option<Instant>,
+    /// Whether it exited before the end of the job had begun. Its output that comes later is then
+    /// not output of a process that is being ended.
+    exited_before_end: bool,
+    /// The unfinished lines of its two streams, and whether the streams have ended.
+    lines: [LineBuffer; 2],
+    drained: [bool; 2],
+    last_lines: LastLines,
+    /// What it wrote to stderr while a time limit ended the job: Python's stacks.
+    stacks: Vec<u8>,
+}
 
 /// The state of a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +68,16 @@ enum HostState {
     Up,
     /// Everything has ended on the host, or it is lost.
     Over,
+}
+
+/// When the end of the job goes on, once it has begun.
+struct EndTimes {
+    /// When KILL is sent to processes that have not ended.
+    kill_at: Instant,
+    /// When processes that have not ended are given up.
+    give_up_at: Instant,
+    /// When people are told that the end takes long; `None` once they were.
+    notice_at: Option<Instant>,
 }
 
 /// The event loop of a running job.
@@ -151,8 +188,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let mut shown = Instant::now();
         while self.host_states.contains(&HostState::Up) && !self.is_left() {
             let now = Instant::now();
-            let times = self.end_times.as_ref();
-            if times.is_some_and(|times| times.is_over(now)) {
+            if self
+                .end_times
+                .as_ref()
+                .is_some_and(|times| now >= times.give_up_at)
+            {
                 break;
             }
             if now >= shown {
@@ -205,7 +245,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let due = self
             .waiting
             .iter()
-            .filter_map(|(at, stream)| self.states[*at].due_at(*stream))
+            .filter_map(|(at, stream)| self.states[*at].lines[*stream].due_at())
             .min();
         let wait = due.map_or(TICK, |due| {
             TICK.min(
@@ -396,7 +436,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     fn started(&mut self, at: usize, pid: u32) -> Result<(), ProtocolBreach> {
         let Moment { at: now, time_ms } = self.moment();
-        self.states[at].started(now)?;
+        if self.states[at].started.replace(now).is_some() || self.states[at].exited {
+            return Err(ProtocolBreach("a process started twice".to_owned()));
+        }
         let Process {
             id,
             host,
@@ -424,7 +466,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             port,
             ..
         } = self.processes[at];
-        let port = self.states[at].listening(port)?;
+        let Some(port) = port.filter(|_| !std::mem::replace(&mut self.states[at].listens, true))
+        else {
+            return Err(ProtocolBreach(
+                "a process listens that has no port, or twice".to_owned(),
+            ));
+        };
         self.sink.record(&Listening {
             id,
             host,
@@ -437,14 +484,20 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn exited(&mut self, at: usize, exited: &supervise::Exited) -> Result<(), ProtocolBreach> {
+        if std::mem::replace(&mut self.states[at].exited, true) {
+            return Err(ProtocolBreach("a process ended twice".to_owned()));
+        }
         let while_ending = self.is_ending(self.host_of[at]);
-        let now = self.moment().at;
-        let ran = self.states[at].exited(now, while_ending)?;
+        self.states[at].exited_before_end = !while_ending;
         if !while_ending {
             self.raised.remove(&at);
         }
         self.reaped |= exited.job_reaped;
         let (code, signal) = status_fields(exited.status);
+        let now = self.moment().at;
+        let ran = self.states[at].started.map_or(Duration::ZERO, |started| {
+            now.saturating_duration_since(started)
+        });
         let Process {
             id,
             host,
@@ -584,7 +637,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// A process has raised an exception, has been silent since, and does not end.
     fn has_raised(&mut self, at: usize, raised: &Raised) {
-        if self.states[at].has_exited() {
+        if self.states[at].exited {
             return;
         }
         let name = self.name_of(at);
@@ -677,40 +730,56 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn output(&mut self, at: usize, stream: Stream, piece: &[u8]) -> Result<(), ProtocolBreach> {
-        let taken = self.states[at].wrote(stream, piece, Instant::now())?;
+        if self.states[at].drained[stream as usize] {
+            return Err(ProtocolBreach(
+                "a process writes to a stream that is at its end".to_owned(),
+            ));
+        }
+        self.states[at].wrote = Some(Instant::now());
         // the output of a job that is followed may have been written before
         if self.mode == Mode::Deciding && self.job.ending().is_none() {
             self.raised.remove(&at);
         }
-        self.show(at, stream as usize, taken);
+        let state = &mut self.states[at].lines[stream as usize];
+        let continues = state.was_shown();
+        let taken = state.push(piece, Instant::now());
+        self.show(at, stream as usize, taken, continues);
         Ok(())
     }
 
     fn drained(&mut self, at: usize, stream: Stream) -> Result<(), ProtocolBreach> {
-        let taken = self.states[at].drained(stream)?;
-        self.show(at, stream as usize, taken);
+        if std::mem::replace(&mut self.states[at].drained[stream as usize], true) {
+            return Err(ProtocolBreach("a stream ended twice".to_owned()));
+        }
+        self.finish_line(at, stream as usize);
         Ok(())
+    }
+
+    fn finish_line(&mut self, at: usize, stream: usize) {
+        let state = &mut self.states[at].lines[stream];
+        let continues = state.was_shown();
+        let taken = state.finish();
+        self.show(at, stream, taken, continues);
     }
 
     fn finish_lines(&mut self, host: usize) {
         for at in self.hosts.sessions[host].members.clone() {
-            for stream in 0..2 {
-                let taken = self.states[at].finish(stream);
-                self.show(at, stream, taken);
-            }
+            (0..2).for_each(|stream| self.finish_line(at, stream));
         }
     }
 
-    fn show(&mut self, at: usize, stream: usize, taken: Split) {
-        match self.states[at].due_at(stream) {
+    fn show(&mut self, at: usize, stream: usize, taken: Split, continues: bool) {
+        match self.states[at].lines[stream].due_at() {
             Some(_) => self.waiting.insert((at, stream)),
             None => self.waiting.remove(&(at, stream)),
         };
         if !taken.whole.is_empty() {
             self.states[at].last_lines.push(&taken.whole);
             self.sink.log_lines(self.first + at, &taken.whole);
+            let room = STACKS_BYTES.saturating_sub(self.states[at].stacks.len());
             if stream == 1 && matches!(self.job.cause(), Some(Cause::Time(_))) {
-                self.states[at].keep_stacks(&taken.whole);
+                let piece = &taken.whole[..taken.whole.len().min(room)];
+                self.states[at].stacks.extend_from_slice(piece);
             }
         }
         if !taken.pieces.is_empty() {
@@ -721,7 +790,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 stderr: stream == 1,
                 time_ms: now_ms(),
                 text: taken.pieces,
-                continues: taken.continues,
+                continues,
                 while_ending,
             });
         }
@@ -734,9 +803,19 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         self.pieces_at = now + PIECES_PACE;
         for (at, stream) in self.waiting.clone() {
-            let taken = self.states[at].take_due(stream, now);
-            if !taken.pieces.is_empty() {
-                self.show(at, stream, taken);
+            let state = &mut self.states[at].lines[stream];
+            let continues = state.was_shown();
+            let pieces = state.take_due(now);
+            if !pieces.is_empty() {
+                self.show(
+                    at,
+                    stream,
+                    Split {
+                        pieces,
+                        whole: Vec::new(),
+                    },
+                    continues,
+                );
             }
         }
     }
@@ -752,23 +831,49 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Step::Note(event) => self.note(event),
                 Step::Send(request) => {
                     self.hosts.send_all(&request);
-                    let (before, now) = (self.end_times.take(), Instant::now());
-                    let grace = self.plan.rules.grace;
-                    self.end_times = EndTimes::after(&request, before, grace, now);
+                    self.note_end(&request);
                 }
             }
         }
     }
 
+    /// Notes until when a job is to have ended that was told to.
+    fn note_end(&mut self, request: &Request) {
+        let now = Instant::now();
+        let kill_at = match (request, &mut self.end_times) {
+            (Request::Kill, Some(times)) => {
+                (times.kill_at, times.notice_at) = (now, None);
+                return;
+            }
+            (Request::Kill, None) => now + self.plan.rules.grace,
+            (Request::End(End { stacks, .. }), None) => {
+                let stacks = if *stacks { STACKS } else { Duration::ZERO };
+                now + stacks + self.plan.rules.grace
+            }
+            _ => return,
+        };
+        self.end_times = Some(EndTimes {
+            kill_at,
+            give_up_at: kill_at + END_LIMIT,
+            notice_at: Some(now + NOTICE_AFTER),
+        });
+    }
+
     /// Tells people who wait for the end of a job what comes next.
     fn notice_long_end(&mut self, now: Instant) {
-        let times = self.end_times.as_mut();
-        if let Some(left) = times.and_then(|times| times.notice(now)) {
-            self.sink.notice(&format!(
-                "dgl-spawn: job {} is ending: {}",
-                self.plan.name,
-                status::kill_notice(left)
-            ));
+        let Some(times) = &mut self.end_times else {
+            return;
+        };
+        let left = times.kill_at.saturating_duration_since(now);
+        if times.notice_at.is_some_and(|at| now >= at) {
+            times.notice_at = None;
+            if left > Duration::ZERO {
+                self.sink.notice(&format!(
+                    "dgl-spawn: job {} is ending: {}",
+                    self.plan.name,
+                    status::kill_notice(left)
+                ));
+            }
         }
     }
 
@@ -778,8 +883,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             .iter()
             .filter(|state| **state == HostState::Up)
             .count();
-        let times = self.end_times.as_ref();
-        let left = times.map(|times| times.left(Instant::now()));
+        let left = self
+            .end_times
+            .as_ref()
+            .map(|times| times.kill_at.saturating_duration_since(Instant::now()));
         let phase = match (self.job.ending().is_some(), left) {
             (false, _) => Phase::Running,
             (true, left) => Phase::Ending {
@@ -803,9 +910,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// For how long no trainer or worker has written anything.
     fn silent(&self) -> Option<Duration> {
-        let all = self.processes.iter().zip(&self.states);
-        let clients = all.filter(|(process, _)| process.role != Role::Server);
-        let last = clients.filter_map(|(_, state)| state.last_sign()).max();
+        let clients = self.processes.iter().zip(&self.states);
+        let clients = clients.filter(|(process, state)| {
+            process.role != Role::Server && state.started.is_some() && !state.exited
+        });
+        let last = clients
+            .filter_map(|(_, state)| state.wrote.max(state.started))
+            .max();
         last.map(|last| last.elapsed())
     }
 
@@ -877,9 +988,35 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// Compares the stacks that Python wrote when a time limit ended the job.
     fn stacks(&self) -> Comparison {
+        let stack = |state: &ProcessState| {
+            let text = String::from_utf8_lossy(&state.stacks);
+            let lines: Vec<&str> = text.lines().collect();
+            // a process whose peers were ended first raises an exception because of that, and moves
+            // elsewhere
+            if let Some((from, at, _)) = traceback::exceptions(&lines).first() {
+                return Some(traceback::raised_in(&lines[*from..*at]));
+            }
+            let all = traceback::fatal_stacks(&lines).into_iter();
+            all.map(|(_, frames)| frames)
+                .find(|frames| stacks::child(frames).is_none())
+        };
         let all = self.processes.iter().zip(&self.states);
-        let frames = all
-            .filter_map(|(process, state)| Some(((process.role, process.rank), state.frames()?)));
-        Comparison::of(frames)
+        Comparison::of(
+            all.filter_map(|(process, state)| Some(((process.role, process.rank), stack(state)?))),
+        )
+    }
+}
+
+/// An event that a host must not send, or not now.
+struct ProtocolBreach(String);
+
+impl ProtocolBreach {
+    fn out_of_phase(event: &Event) -> ProtocolBreach {
+        ProtocolBreach(
+            format!("{event:?} while a job runs")
+                .chars()
+                .take(100)
+                .collect(),
+        )
     }
 }

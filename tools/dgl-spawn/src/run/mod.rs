@@ -1,13 +1,11 @@
 //! A job from its start to its end: [`launcher`] connects and starts it, [`event_loop`] runs it,
 //! [`outcome`] reports how it ended; if it failed, the launcher may start it again.
 
-mod end_times;
 pub mod event_loop;
 pub mod hosts;
 pub mod launcher;
 mod moment;
 pub mod outcome;
-mod process_state;
 pub mod records;
 pub mod signals;
 mod stall;

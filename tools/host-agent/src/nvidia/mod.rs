@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 const PROGRAM: &str = "nvidia-smi";
 /// It counts memory in MiB.
@@ -17,10 +16,6 @@ const MIB: u64 = 1 << 20;
 pub const MAX_CARDS: usize = 256;
 /// Its tables are written so.
 pub const FORMAT: &str = "--format=csv,noheader,nounits";
-
-/// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
-/// card or a driver that hangs.
-pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// Where it is, by PATH.
 pub fn program() -> Option<PathBuf> {
