@@ -11,6 +11,7 @@ mod dry_run;
 mod faults;
 mod lifetime;
 mod preflight;
+mod programs;
 mod py_spy;
 mod reap;
 mod report;

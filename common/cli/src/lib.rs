@@ -12,10 +12,10 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::fcntl::{FcntlArg, fcntl};
 use progress::ProgressWhen;
+use record::Host;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
-use record::{Host, Role};
 use remote::direct::{Wire, WireOptions};
 use remote::limit::Limit;
 use remote::{HostKey, Options};
@@ -420,28 +420,6 @@ impl Connect {
     pub fn say_partial(&self, tool: &str) {
         if self.partial {
             record::tell!("{tool}: --partial: missing records are ignored");
-        }
-    }
-}
-
-/// The role of a process in a job, as a flag takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RoleArg {
-    /// A graph server.
-    Server,
-    /// A trainer, with its samplers.
-    Trainer,
-    /// A plain process.
-    Worker,
-}
-
-impl RoleArg {
-    /// The role as records have it.
-    pub fn role(self) -> Role {
-        match self {
-            RoleArg::Server => Role::Server,
-            RoleArg::Trainer => Role::Trainer,
-            RoleArg::Worker => Role::Worker,
         }
     }
 }

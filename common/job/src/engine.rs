@@ -166,10 +166,12 @@ mod tests {
         };
         let server = Member {
             role: Role::Server,
+            service: false,
             awaited: true,
         };
         let trainer = Member {
             role: Role::Trainer,
+            service: false,
             awaited: false,
         };
         let hosts = [4, 1].map(|host| (host, vec![server, trainer]));

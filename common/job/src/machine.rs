@@ -10,7 +10,7 @@ use wire::ending::{Cause, Ending, Exit, Failure, Limit, Loss, Reason, Rules};
 use wire::keep::Member;
 
 /// Servers end by themselves after their clients have said goodbye. Those that do not get TERM
-/// after this time.
+/// after this time. A service that ends by itself may do so as much earlier than its clients.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
@@ -42,6 +42,8 @@ pub struct Job {
     ending: Option<Ending>,
     /// The time at which servers that outlive their clients are ended.
     linger: Option<Instant>,
+    /// The process of a service that ended first, and until when its clients may end too.
+    ended_early: Option<(ProcessId, Instant)>,
     /// The first signal that arrived, and when.
     signalled: Option<(i32, Instant)>,
     /// A pause of whoever runs this machine, as long as it explains what happens.
@@ -73,6 +75,7 @@ impl Job {
             begun: now,
             ending: None,
             linger: None,
+            ended_early: None,
             signalled: None,
             pause: None,
         };
@@ -109,7 +112,7 @@ impl Job {
 
     fn has_clients(&self) -> bool {
         let mut states = self.processes.values();
-        states.any(|state| state.member.role != Role::Server)
+        states.any(|state| !state.member.serves())
     }
 
     /// Whether the job has such a process.
@@ -165,9 +168,13 @@ impl Job {
         if !self.is_running(|_| true) {
             return self.end_well();
         }
-        let clients_run = self.is_running(|role| role != Role::Server);
-        if self.has_clients() && !clients_run && self.linger.is_none() {
-            self.linger = Some(now + SERVERS_LINGER);
+        if !self.has_clients() {
+            return None;
+        }
+        if !self.is_running(|member| !member.serves()) {
+            self.linger.get_or_insert(now + SERVERS_LINGER);
+        } else if self.process(id)?.member.service {
+            self.ended_early.get_or_insert((id, now + SERVERS_LINGER));
         }
         None
     }
@@ -253,6 +260,12 @@ impl Job {
         if self.linger.is_some_and(|until| now >= until) {
             return self.end_well();
         }
+        if let Some((id, until)) = self.ended_early
+            && now >= until
+            && self.linger.is_none()
+        {
+            return self.fail(Cause::Process, id, Reason::EndedEarly);
+        }
         let mut processes = self.processes.iter();
         let awaited = processes.find_map(|(id, state)| state.awaited.then_some(*id));
         let is_over = |limit: &&Limit| {
@@ -308,9 +321,9 @@ impl Job {
         self.ending.is_none() && self.mode == Mode::Deciding
     }
 
-    fn is_running(&self, role: impl Fn(Role) -> bool) -> bool {
+    fn is_running(&self, wanted: impl Fn(Member) -> bool) -> bool {
         let mut states = self.processes.values();
-        states.any(|state| state.running && role(state.member.role))
+        states.any(|state| state.running && wanted(state.member))
     }
 
     fn fail(&mut self, cause: Cause, (host, index): ProcessId, reason: Reason) -> Option<Action> {
@@ -345,6 +358,7 @@ mod tests {
     fn members(roles: &[Role]) -> Vec<Member> {
         let member = |role: &Role| Member {
             role: *role,
+            service: false,
             awaited: false,
         };
         roles.iter().map(member).collect()
@@ -509,6 +523,43 @@ mod tests {
         (0..2).for_each(|host| job.listening((host, 0)));
         assert_eq!(job.exited((0, 0), Code(0).into(), now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
+    }
+
+    #[test]
+    fn a_service_ends_with_those_that_it_serves_and_not_before() {
+        let mut all = members(&[Role::Worker, Role::Worker]);
+        all[0].service = true;
+        let failure = Failure {
+            host: 0,
+            index: Some(0),
+            reason: Reason::EndedEarly,
+        };
+
+        let (mut early, now) = job(&all);
+        assert_eq!(early.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(early.tick(now), None, "its clients may be about to end");
+        assert_eq!(early.tick(now + SERVERS_LINGER), Some(Action::End));
+        assert_eq!(
+            (early.cause(), early.failure()),
+            (Some(&Cause::Process), Some(&failure))
+        );
+
+        let (mut with_clients, now) = job(&all);
+        assert_eq!(with_clients.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(
+            with_clients.exited((1, 0), Code(0).into(), now + SERVERS_LINGER / 2),
+            Some(Action::End)
+        );
+        assert_eq!(with_clients.cause(), None);
+
+        let (mut stays, now) = job(&all);
+        assert_eq!(stays.exited((1, 0), Code(0).into(), now), None);
+        assert_eq!(stays.tick(now + SERVERS_LINGER), Some(Action::End));
+        assert_eq!((stays.cause(), stays.failure()), (None, None));
+
+        let (mut fails, now) = job(&all);
+        assert_eq!(fails.exited((0, 0), Code(3).into(), now), Some(Action::End));
+        assert_eq!(fails.failure().unwrap().reason, ended(Code(3)));
     }
 
     #[test]

@@ -145,6 +145,9 @@ pub struct Facts {
     pub nofile: Option<u64>,
     /// A port on which nothing listens, for torch's rendezvous.
     pub master_port: Option<u16>,
+    /// Further ports on which nothing listens.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub free_ports: Vec<u16>,
     /// The user's home folder.
     pub home: Option<String>,
     /// The type of the workspace's file system: `ext4`, `nfs4`.

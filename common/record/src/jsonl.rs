@@ -22,8 +22,11 @@ use crate::encoded::edited;
 use crate::error::{Fault, Report};
 use crate::stderr;
 use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES};
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
@@ -625,10 +628,35 @@ pub fn print(
     stream: Option<&Stream>,
     own: impl IntoIterator<Item = impl AsRef<[u8]>>,
 ) -> Result<(), Report> {
+    let lines = stream.into_iter().flat_map(Stream::lines);
+    print_lines(lines.map(|(line, _)| Ok(Cow::Borrowed(line))), own)
+}
+
+/// The same where the planner's own lines belong to the set of a type that the input has too, and
+/// that has `of` records then.
+pub fn print_more<T: Record>(
+    stream: &Stream,
+    of: u32,
+    own: impl IntoIterator<Item = impl AsRef<[u8]>>,
+) -> Result<(), Report> {
+    let lines = stream.lines.iter().map(|line| {
+        let text = stream.text_of(line);
+        match line.r#type == T::TYPE {
+            true => in_larger_set(text, of).map(Cow::Owned),
+            false => Ok(Cow::Borrowed(text)),
+        }
+    });
+    print_lines(lines, own)
+}
+
+fn print_lines<'a>(
+    lines: impl Iterator<Item = io::Result<Cow<'a, [u8]>>>,
+    own: impl IntoIterator<Item = impl AsRef<[u8]>>,
+) -> Result<(), Report> {
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let write = || {
-        for (line, _) in stream.into_iter().flat_map(Stream::lines) {
-            out.write_all(line)?;
+        for line in lines {
+            out.write_all(&line?)?;
             out.write_all(b"\n")?;
         }
         for line in own {
@@ -643,6 +671,13 @@ pub fn print(
         }
         _ => Ok(()),
     }
+}
+
+/// A record of a set that grows: the line with another `of`, and everything else as it was.
+fn in_larger_set(line: &[u8], of: u32) -> io::Result<Vec<u8>> {
+    let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
+    fields.insert("of".to_owned(), to_raw_value(&of)?);
+    Ok(serde_json::to_vec(&fields)?)
 }
 
 /// The stdout of a tool that acts: every record is written as soon as it is true. If the reader

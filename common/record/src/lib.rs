@@ -36,7 +36,7 @@ pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace,
 pub use fit::Fit;
 pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
 pub use link::Link;
-pub use process::{Command, Process, Role, is_job_name};
+pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name};
 pub use reap::{Found, Reaped};
 pub use sample::{Gpu, Sample};
 pub use stacks::{Stack, Thread};

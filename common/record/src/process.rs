@@ -4,34 +4,115 @@ use crate::IpAddr;
 use crate::cpus;
 use crate::encoded::{edited, encode, unbase64};
 use crate::error::Fault;
+use crate::term;
+use arrayvec::ArrayString;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::str::FromStr;
 
-/// The role of a process in its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The role of a process in its job, which is also the name of the program that it is one process
+/// of: ranks, world size and rendezvous count within a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A graph server.
+    /// A graph server of DGL.
     Server,
-    /// A trainer, or under torchrun all trainers of a host.
+    /// A trainer of DGL, or under torchrun all trainers of a host.
     Trainer,
-    /// A process without DGL's roles, one on each host.
+    /// A process of a program without a name, one on each host unless counted.
     Worker,
+    /// A process of a program that dgl-env's --program names.
+    #[serde(untagged)]
+    Program(ProgramName),
 }
 
 impl Role {
     /// The name in records and on command lines: `server`.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Role::Server => "server",
             Role::Trainer => "trainer",
             Role::Worker => "worker",
+            Role::Program(name) => &name.0,
+        }
+    }
+
+    /// So many processes of the role, as people say it: `2 trainers`, `3 store processes`.
+    pub fn count(self, number: usize) -> String {
+        match (self, number) {
+            (Role::Program(name), 1) => format!("1 {} process", name.0),
+            (Role::Program(name), _) => format!("{number} {} processes", name.0),
+            (role, _) => term::count(number as u64, role.name()),
+        }
+    }
+
+    /// Whether the process is one of DGL's own, which load a partitioned graph.
+    pub fn is_dgl(self) -> bool {
+        matches!(self, Role::Server | Role::Trainer)
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Role, String> {
+        Ok(match text {
+            "server" => Role::Server,
+            "trainer" => Role::Trainer,
+            "worker" => Role::Worker,
+            name => Role::Program(name.parse()?),
+        })
+    }
+}
+
+/// The longest name of a program in bytes: as much as a tag before each line of output should take.
+const MAX_PROGRAM_NAME: usize = 24;
+
+/// The name of a program: 1 to 24 lowercase letters, digits, dashes and underscores, the first a
+/// letter. It stands in messages, placeholders and the names of logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ProgramName(ArrayString<MAX_PROGRAM_NAME>);
+
+impl FromStr for ProgramName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ProgramName, String> {
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        let begins = text.starts_with(|first: char| first.is_ascii_lowercase());
+        match ArrayString::from(text) {
+            Ok(name) if begins && text.bytes().all(is_plain) => Ok(ProgramName(name)),
+            _ => Err(format!(
+                "{text:?} is not a program's name: a lowercase letter, then lowercase letters, \
+                 digits, dashes and underscores, {MAX_PROGRAM_NAME} at most"
+            )),
         }
     }
 }
+
+impl TryFrom<String> for ProgramName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ProgramName, String> {
+        text.parse()
+    }
+}
+
+impl From<ProgramName> for String {
+    fn from(name: ProgramName) -> String {
+        name.0.as_str().to_owned()
+    }
+}
+
+/// The variable in which torch's own launcher says how often it started the processes again.
+const RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
+
+/// What stands in a process record for how often its job was started again before.
+pub const ATTEMPT: &str = "{attempt}";
 
 /// A process to be started.
 #[skip_serializing_none]
@@ -53,6 +134,10 @@ pub struct Process {
     pub nproc: Option<u32>,
     /// The port that a server will listen on.
     pub port: Option<u16>,
+    /// Whether the program serves the others: it is ended when these have ended well, and it is a
+    /// failure if it ends before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub service: bool,
     /// The name of the graph servers that stay; the process is one of them or uses them.
     pub server_name: Option<String>,
     /// The working directory.
@@ -79,6 +164,14 @@ pub struct Process {
     pub script: Option<String>,
     /// The port of torch's rendezvous, where the process has one.
     pub master_port: Option<u16>,
+    /// Further ports on the host of the program's first process, by the names that its command
+    /// gives them.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub ports: IndexMap<String, u16>,
+    /// Whether [`ATTEMPT`] in its command, setup and environment stands for how often the job was
+    /// started again before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attempt: bool,
 }
 
 /// The command of a process.
@@ -102,6 +195,7 @@ impl Process {
             rank,
             nproc: None,
             port: None,
+            service: false,
             server_name: None,
             cwd: None,
             cpus: None,
@@ -114,12 +208,19 @@ impl Process {
             python: None,
             script: None,
             master_port: None,
+            ports: IndexMap::new(),
+            attempt: false,
         }
     }
 
     /// The process in messages: `host 1 server 2`.
     pub fn location(&self) -> String {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)
+    }
+
+    /// Whether the process is there for the others: it is ended when these have ended.
+    pub fn serves(&self) -> bool {
+        self.service || self.role == Role::Server
     }
 
     /// The command, from whichever field holds it.
@@ -204,6 +305,30 @@ impl Process {
         }
     }
 
+    /// The process as it is started after so many starts of its job that failed: torch's variable
+    /// for that is set, and [`ATTEMPT`] replaced where it stands for the number.
+    pub fn in_attempt(mut self, attempt: u32) -> Result<Process, Fault> {
+        let number = attempt.to_string();
+        if self.attempt {
+            let filled = |text: &OsStr| replaced(text, ATTEMPT, &number);
+            if let Command::Words(words) = self.command()? {
+                self.set_words(&words.iter().map(|word| filled(word)).collect::<Vec<_>>());
+            }
+            self.setup = self.setup.map(|setup| setup.replace(ATTEMPT, &number));
+            let variables = self.environment()?.into_iter();
+            let variables: Vec<(String, OsString)> = variables
+                .map(|(name, value)| (name.to_owned(), filled(&value)))
+                .collect();
+            for (name, value) in variables {
+                self.set_env(&name, &value);
+            }
+        }
+        if !self.env.contains_key(RESTART_COUNT) && !self.env_b64.contains_key(RESTART_COUNT) {
+            self.set_env(RESTART_COUNT, number.as_ref());
+        }
+        Ok(self)
+    }
+
     /// Adds an environment variable, in the field that can hold it.
     pub fn set_env(&mut self, name: &str, value: &OsStr) {
         match value.to_str() {
@@ -233,6 +358,24 @@ impl Process {
     }
 }
 
+fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
+    let mut rest = text.as_bytes();
+    let mut whole = Vec::with_capacity(rest.len());
+    while let Some((first, behind)) = rest.split_first() {
+        match rest.strip_prefix(what.as_bytes()) {
+            Some(behind) => {
+                whole.extend_from_slice(by.as_bytes());
+                rest = behind;
+            }
+            None => {
+                whole.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(whole)
+}
+
 /// Whether a text is a job's name: one that can stand in messages, paths and the environment
 /// unchanged.
 pub fn is_job_name(text: &str) -> bool {
@@ -243,6 +386,66 @@ pub fn is_job_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_role_is_one_of_dgl_or_the_name_of_a_program() {
+        for (text, is_dgl) in [
+            ("server", true),
+            ("trainer", true),
+            ("worker", false),
+            ("graph_store-2", false),
+        ] {
+            let role: Role = text.parse().unwrap();
+            assert_eq!((role.name(), role.is_dgl()), (text, is_dgl));
+            let json = format!("{text:?}");
+            assert_eq!(serde_json::to_string(&role).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Role>(&json).unwrap(), role);
+        }
+        for text in [
+            "",
+            "Store",
+            "1st",
+            "a b",
+            "a.b",
+            "a:b",
+            "a234567890123456789012345",
+        ] {
+            assert!(text.parse::<Role>().is_err(), "{text}");
+            assert!(
+                serde_json::from_str::<Role>(&format!("{text:?}")).is_err(),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_process_knows_how_often_its_job_was_started_before() {
+        let mut process = Process::new(0, 0, IpAddr([10, 0, 0, 1].into()), Role::Worker, 0);
+        let odd = OsString::from_vec(b"\xff{attempt}".to_vec());
+        process.set_words(&["run".into(), "--try={attempt}{attempt}".into(), odd]);
+        process.set_env("LOG", "log.{attempt}".as_ref());
+        process.setup = Some("echo {attempt}".to_owned());
+        let plain = process.clone().in_attempt(2).unwrap();
+        assert_eq!(
+            plain.env["LOG"], "log.{attempt}",
+            "it was not planned as a placeholder"
+        );
+        assert_eq!(plain.env["TORCHELASTIC_RESTART_COUNT"], "2");
+        process.attempt = true;
+        process.set_env("TORCHELASTIC_RESTART_COUNT", "own".as_ref());
+        let filled = process.in_attempt(2).unwrap();
+        let words = [
+            "run".into(),
+            "--try=22".into(),
+            OsString::from_vec(b"\xff2".to_vec()),
+        ];
+        assert_eq!(filled.command().unwrap(), Command::Words(words.to_vec()));
+        assert_eq!(
+            (filled.env["LOG"].as_str(), filled.setup.as_deref()),
+            ("log.2", Some("echo 2"))
+        );
+        assert_eq!(filled.env["TORCHELASTIC_RESTART_COUNT"], "own");
+    }
 
     #[test]
     fn names_of_jobs() {

@@ -5,6 +5,7 @@
 use crate::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
 
 /// The Python stacks of one process of a job.
 #[skip_serializing_none]
@@ -325,13 +326,19 @@ pub struct Comparison {
 
 impl Comparison {
     /// Compares the stacks of trainers and workers; those of servers only if there is nothing else,
-    /// because they wait for the others.
+    /// because they wait for the others. Programs run code of their own, so each is compared by
+    /// itself.
     pub fn of(stacks: impl IntoIterator<Item = (Member, Vec<String>)>) -> Comparison {
         let (servers, clients): (Vec<_>, Vec<_>) = stacks
             .into_iter()
             .partition(|((role, _), _)| *role == Role::Server);
-        let mut groups = groups(if clients.is_empty() { servers } else { clients });
-        let is_outlier = outliers(&groups);
+        let mut of_roles: BTreeMap<Role, Vec<(Member, Vec<String>)>> = BTreeMap::new();
+        for stack in if clients.is_empty() { servers } else { clients } {
+            of_roles.entry(stack.0.0).or_default().push(stack);
+        }
+        let of_roles: Vec<Vec<Group>> = of_roles.into_values().map(groups).collect();
+        let is_outlier: Vec<Vec<Member>> = of_roles.iter().flat_map(|all| outliers(all)).collect();
+        let mut groups = of_roles.concat();
         groups.sort_by_key(|group| !is_outlier.contains(&group.members));
         Comparison {
             groups,
@@ -392,18 +399,28 @@ pub fn names(members: &[(Role, u32)]) -> String {
     /// As many ranks as are read at a glance.
     const NAMED: usize = 6;
     let name = |(role, rank): &(Role, u32)| format!("{} {rank}", role.name());
-    let role = members.first().map(|member| member.0.name());
-    let role = role.filter(|role| members.iter().all(|member| member.0.name() == *role));
+    let role = members.first().map(|member| member.0);
+    let role = role.filter(|role| members.iter().all(|member| member.0 == *role));
     match (members, role) {
         ([], _) => "nobody".to_owned(),
         ([one], _) => name(one),
         (many, role) if many.len() > NAMED => match role {
-            Some(role) => format!("{} {role}s", many.len()),
+            Some(role) => role.count(many.len()),
             None => format!("{} processes", many.len()),
         },
         ([first @ .., last], Some(role)) => {
             let ranks: Vec<String> = first.iter().map(|(_, rank)| rank.to_string()).collect();
-            format!("{role}s {} and {}", ranks.join(", "), last.1)
+            let plural = if matches!(role, Role::Program(_)) {
+                ""
+            } else {
+                "s"
+            };
+            format!(
+                "{}{plural} {} and {}",
+                role.name(),
+                ranks.join(", "),
+                last.1
+            )
         }
         (many, None) => many.iter().map(name).collect::<Vec<_>>().join(", "),
     }

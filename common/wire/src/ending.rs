@@ -60,6 +60,8 @@ pub enum Reason {
     NotListening(Duration),
     /// The host was lost.
     Lost(Loss),
+    /// The process of a service ended well, but before the others.
+    EndedEarly,
     /// The process raised this exception, which nobody caught, and did not end.
     Raised(String),
 }

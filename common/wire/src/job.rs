@@ -49,7 +49,13 @@ pub struct Process {
     pub env: Vec<(String, Text)>,
     /// The port that a graph server will listen on.
     pub port: Option<u16>,
+    /// Whether it is of a program that serves the others.
+    #[serde(default)]
+    pub service: bool,
 }
+
+/// The variable with the name of a program, in the environment of its processes.
+pub const PROGRAM: &str = "DGL_TOOLS_PROGRAM";
 
 /// The command of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -71,8 +71,18 @@ pub struct ExpectPeer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     pub role: Role,
+    /// Whether it is of a program that serves the others.
+    #[serde(default)]
+    pub service: bool,
     /// Whether the job is not up before this process listens.
     pub awaited: bool,
+}
+
+impl Member {
+    /// Whether the process is there for the others: a graph server, or one of a service.
+    pub fn serves(&self) -> bool {
+        self.service || self.role == Role::Server
+    }
 }
 
 /// The leader that a keeper joins.

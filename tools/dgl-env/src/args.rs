@@ -8,13 +8,14 @@ use cli::job_name;
 use record::Role;
 use record::error::{Fault, Report};
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Works out every process of a DGL job: its role, rank, environment and command.
+/// Works out every process of a job: its role, rank, environment and command.
 ///
 /// Reads host records (with what host-probe found, if it did) and adds a process record for each
-/// graph server and trainer. Words after -- are the command, never read by a shell; a command in
-/// one word is shell text.
+/// graph server and trainer of DGL, each worker, or each process of a program. Words after -- are
+/// the command, never read by a shell; a command in one word is shell text.
 #[derive(Parser)]
 #[command(
     version,
@@ -22,14 +23,12 @@ use std::path::PathBuf;
   … | dgl-env --workspace /data/job --part-config data/g.json --num-trainers 2 \\
         --num-samplers 4 -- python3 code/train.py --lr 0.1 | dgl-spawn
   … | dgl-env --num-trainers 2 'source env.sh && python3 code/train.py'
-  … | dgl-env --num-trainers 8,8,4 --trainer-env 'CUDA_VISIBLE_DEVICES={local_rank}' \\
-        -- python3 code/train.py | dgl-spawn
   … | dgl-env --role worker --num-trainers gpus -- python3 ddp.py | dgl-spawn"
 )]
 pub struct Args {
     /// Trainers (or workers) per host; or N,N,… with a number for each; or as many as GPUs
     #[arg(long, visible_alias = "num-workers", value_parser = per_host, value_name = "N|gpus",
-        required_unless_present = "role")]
+        required_unless_present_any = ["role", "program"])]
     pub num_trainers: Option<PerHost>,
 
     /// Samplers per trainer, which starts them itself
@@ -46,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// The partition config, absolute or relative to the workspace [default: the graph record's]
+    /// The partition config, below the workspace or absolute [default: the graph record's]
     #[arg(long, value_name = "PATH")]
     pub part_config: Option<PathBuf>,
 
@@ -78,11 +77,11 @@ pub struct Args {
     #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
     pub graph_format: String,
 
-    /// A variable for every process, passed on as it is; K alone takes its value from here
+    /// A variable for every process; K alone takes its value from here
     #[arg(long, value_name = "K=V|K")]
     pub env: Vec<OsString>,
 
-    /// The same for trainers (or workers); placeholders such as {local_rank} are replaced
+    /// The same for trainers (or workers)
     #[arg(
         long,
         hide_short_help = true,
@@ -137,6 +136,19 @@ pub struct Args {
         conflicts_with = "group_id")]
     pub server_name: Option<String>,
 
+    /// Add a program of this name, with ranks of its own
+    #[arg(long, value_parser = program, conflicts_with = "role", value_name = "NAME")]
+    pub program: Option<Role>,
+
+    /// Run it on these hosts only, by their numbers: 0-1,3
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_parser = host_range,
+        value_name = "HOSTS")]
+    pub on: Vec<RangeInclusive<u32>>,
+
+    /// The program serves the others, and is ended after them
+    #[arg(long, hide_short_help = true)]
+    pub service: bool,
+
     /// Plan only this role [default: server and trainer]
     #[arg(long, hide_short_help = true, value_parser = role,
         value_name = "server|trainer|worker")]
@@ -177,10 +189,30 @@ impl Launcher {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    [Role::Server, Role::Trainer, Role::Worker]
-        .into_iter()
-        .find(|role| role.name() == text)
-        .ok_or_else(|| format!("{text:?} is neither server nor trainer nor worker"))
+    match text.parse() {
+        Ok(role @ (Role::Server | Role::Trainer | Role::Worker)) => Ok(role),
+        _ => Err(format!("{text:?} is neither server nor trainer nor worker")),
+    }
+}
+
+fn program(text: &str) -> Result<Role, String> {
+    match text.parse()? {
+        role @ Role::Program(_) => Ok(role),
+        role => Err(format!(
+            "{} is a role of its own: say --role {0}",
+            role.name()
+        )),
+    }
+}
+
+fn host_range(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse::<u32>(), last.parse::<u32>()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err(format!(
+            "{text:?} is neither a host's number nor a range such as 0-3"
+        )),
+    }
 }
 
 /// The number of threads of a graph server.
@@ -227,17 +259,23 @@ impl Args {
     /// Whether processes of this role are planned: servers and trainers, unless --role says
     /// otherwise.
     pub fn plans(&self, role: Role) -> bool {
-        match self.role.is_empty() {
-            true => role != Role::Worker,
-            false => self.role.contains(&role),
+        match (&self.program, self.role.is_empty()) {
+            (Some(program), _) => role == *program,
+            (None, true) => role.is_dgl(),
+            (None, false) => self.role.contains(&role),
         }
     }
 
     /// The role of the processes that compute, if any are planned.
     pub fn client_role(&self) -> Option<Role> {
-        [Role::Worker, Role::Trainer]
-            .into_iter()
-            .find(|role| self.plans(*role))
+        let roles = [Role::Worker, Role::Trainer];
+        self.program
+            .or_else(|| roles.into_iter().find(|role| self.plans(*role)))
+    }
+
+    /// Whether plain processes are planned, without graph servers: workers, or a program.
+    pub fn plans_plain(&self) -> bool {
+        self.client_role().is_some_and(|role| !role.is_dgl())
     }
 
     /// The command of the user.

@@ -4,13 +4,13 @@
 use crate::args::{Args, Launcher, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use crate::placeholders::Template;
+use crate::placeholders::{Fact, Placeholder};
 use cli::counts::PerHost;
 use record::error::Fault;
 use record::python::{Version, version};
 use record::term;
 use record::{Facts, Graph, Host, Role};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::ops::RangeBounds;
 
@@ -26,17 +26,20 @@ const MAX_CLIENTS: u64 = i32::MAX as u64;
     clippy::too_many_lines,
     reason = "it is a table of checks that do not depend on one another"
 )]
-pub fn flags(args: &Args, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
+pub fn flags(
+    args: &Args,
+    command: &UserCommand,
+    env: &UserEnv,
+    placeholders: &BTreeSet<Placeholder>,
+) -> Vec<Fault> {
     const NO_GRAPH: &str = "is not for workers";
     const LEAVE_OUT: &str = "leave it out: workers are plain processes, without graph servers";
     const OWN_NUMBERS: &str = "take --launcher direct, or have the script read LOCAL_RANK and RANK";
-    let [servers, trainers, workers] =
-        [Role::Server, Role::Trainer, Role::Worker].map(|role| args.plans(role));
+    let [servers, trainers] = [Role::Server, Role::Trainer].map(|role| args.plans(role));
+    let workers = args.plans_plain();
     let is_direct = args.launcher == Launcher::Direct;
     let no_graph = workers && !servers && !trainers;
-    let any = |templates: &[(String, Template)], has: fn(&Template) -> bool| {
-        templates.iter().any(|(_, template)| has(template))
-    };
+    let is_named_port = |one: &Placeholder| matches!(one, Placeholder::Own(Fact::Port(_)));
     let chooses_port = args.server_name.is_some() && args.master_port.is_none();
     let table = [
         (
@@ -124,7 +127,7 @@ pub fn flags(args: &Args, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
             "take --launcher direct",
         ),
         (
-            !is_direct && any(&env.trainer, Template::differs_on_a_host),
+            !is_direct && env.clients().any(|(_, value)| value.differs_on_a_host()),
             "--trainer-env",
             "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
              environment",
@@ -138,13 +141,28 @@ pub fn flags(args: &Args, command: &UserCommand, env: &UserEnv) -> Vec<Fault> {
             OWN_NUMBERS,
         ),
         (
-            chooses_port
-                && (any(&env.trainer, Template::has_master_port)
-                    || any(&env.server, Template::has_master_port)
-                    || command.templates().any(|word| word.has_master_port())),
+            chooses_port && placeholders.contains(&Placeholder::Own(Fact::MasterPort)),
             "{master_port}",
             "is not known yet: with --server-name dgl-spawn chooses it",
             "have the script read MASTER_PORT, or say --master-port",
+        ),
+        (
+            args.server_name.is_some() && placeholders.iter().any(is_named_port),
+            "{port:NAME}",
+            "would be the same for all groups of trainers of these servers",
+            "give each group a port of its own, as a number",
+        ),
+        (
+            !workers && args.service,
+            "--service",
+            "is for programs; graph servers end with their trainers as they are",
+            "leave it out, or name the program with --program",
+        ),
+        (
+            !workers && !args.on.is_empty(),
+            "--on",
+            "is for programs; DGL's servers and trainers run on every host of ip_config",
+            "leave it out, or list other hosts in ip_config",
         ),
     ];
     table
@@ -291,8 +309,8 @@ pub fn parts(parts: u64, num_hosts: usize, location: &str, fix: &str) -> Option<
 /// The fault of a graph record with another number of partitions. Workers may read several on each
 /// host.
 pub fn parts_of_graph(args: &Args, graph: Option<&Graph>, num_hosts: usize) -> Option<Fault> {
-    let fix = "make the stream anew; part-map --parts-per-host is for --role worker";
-    let graph = graph.filter(|_| !args.plans(Role::Worker))?;
+    let fix = "make the stream anew; part-map --parts-per-host is for workers and programs";
+    let graph = graph.filter(|_| !args.plans_plain())?;
     let parts_of_record = graph.num_parts.into();
     parts(parts_of_record, num_hosts, "stdin: graph record", fix)
 }
@@ -303,19 +321,6 @@ pub fn clients(num_clients: u64) -> Option<Fault> {
         format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
     (num_clients > MAX_CLIENTS)
         .then(|| Fault::data("stdin", problem).fix("take fewer trainers, samplers or hosts"))
-}
-
-/// The fault of a rendezvous port that is also one of the servers of host 0.
-pub fn master_port(args: &Args, hosts: &[Host], port: u16) -> Option<Fault> {
-    let host = hosts.first().filter(|_| args.plans(Role::Trainer))?;
-    let last = u32::from(host.port) + u32::from(args.num_servers) - 1;
-    let problem = format!(
-        "the master port {port} is one of its servers' ({} to {last})",
-        host.port
-    );
-    (u32::from(host.port)..=last)
-        .contains(&u32::from(port))
-        .then(|| Fault::data(host.location(), problem).fix("say --master-port PORT, another one"))
 }
 
 /// Faults of the software that host-probe found on the hosts: a DGL that does not know servers that
@@ -507,7 +512,7 @@ mod tests {
         let args = Args::parse_from(line.split_whitespace());
         let command = args.command().unwrap();
         let env = UserEnv::new(&args, &|_| None).unwrap();
-        let mut faults = flags(&args, &command, &env);
+        let mut faults = flags(&args, &command, &env, &BTreeSet::new());
         faults.extend(software(&args, std::slice::from_ref(host), &command));
         let problems = faults.into_iter().map(|fault| fault.problem);
         problems.collect::<Vec<_>>().join("; ")

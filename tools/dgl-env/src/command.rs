@@ -85,7 +85,7 @@ impl UserCommand {
 
     /// Fills in the placeholders for one process. Shell text has none, because a shell has the
     /// environment, and braces of its own.
-    pub fn filled(&self, values: PlaceholderValues) -> UserCommand {
+    pub fn filled(&self, values: PlaceholderValues<'_>) -> UserCommand {
         match self {
             UserCommand::Words(_) => {
                 UserCommand::Words(self.templates().map(|word| word.fill(values)).collect())

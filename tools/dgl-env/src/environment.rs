@@ -7,12 +7,12 @@ use record::{Process, Role};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// The option whose values are literal.
+/// The option in whose values, as in the words of a command, braces are common.
 const ALL: &str = "--env";
 
 /// Variables that count, number or identify processes. Another value than the plan's would make the
 /// job hang.
-const RESERVED_NAMES: [&str; 17] = [
+const RESERVED_NAMES: [&str; 18] = [
     "DGL_ROLE",
     "DGL_SERVER_ID",
     "DGL_DIST_MODE",
@@ -24,6 +24,7 @@ const RESERVED_NAMES: [&str; 17] = [
     "DGL_GROUP_ID",
     "DGL_KEEP_ALIVE",
     "DGL_TOOLS_JOB",
+    "DGL_TOOLS_PROGRAM",
     "DGL_TOOLS_TOKEN",
     "RANK",
     "LOCAL_RANK",
@@ -68,11 +69,22 @@ impl UserEnv {
         self.all.iter().any(|(other, _)| other == name)
     }
 
+    /// The values that may differ between processes.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        let all = [&self.all, &self.server, &self.trainer];
+        all.into_iter().flatten().map(|(_, value)| value)
+    }
+
+    /// Those of trainers and workers.
+    pub fn clients(&self) -> impl Iterator<Item = &(String, Template)> {
+        self.all.iter().chain(&self.trainer)
+    }
+
     /// Adds the variables for all processes, then those of the role.
-    pub fn add_to(&self, process: &mut Process, values: PlaceholderValues) {
+    pub fn add_to(&self, process: &mut Process, values: PlaceholderValues<'_>) {
         let of_role = match process.role {
             Role::Server => &self.server,
-            Role::Trainer | Role::Worker => &self.trainer,
+            _ => &self.trainer,
         };
         for (name, value) in self.all.iter().chain(of_role) {
             process.set_env(name, &value.fill(values));
@@ -108,7 +120,7 @@ fn variable(
             Fault::usage(option, format!("{name}: {problem}"))
                 .fix("write {{ and }} for braces of the value itself")
         })?,
-        Some(at) => Template::literal(&entry[at + 1..]),
+        Some(at) => Template::of_word(&entry[at + 1..]),
         None => {
             let found = lookup(&name).ok_or_else(|| {
                 Fault::usage(option, format!("{name} is not set here"))
@@ -123,16 +135,8 @@ fn variable(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::placeholders::with_values;
     use clap::Parser;
-
-    const VALUES: PlaceholderValues = PlaceholderValues {
-        local_rank: 1,
-        rank: 5,
-        host: 2,
-        world_size: 8,
-        master_addr: std::net::Ipv4Addr::LOCALHOST,
-        master_port: 29500,
-    };
 
     fn parse(option: &str, entry: &[u8]) -> Result<(String, Template), Fault> {
         variable(option, entry, &|name| {
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn values_are_literal_but_for_placeholders() {
-        let table: [(&str, &[u8], &[u8]); 12] = [
+        let table: [(&str, &[u8], &[u8]); 14] = [
             ("--env", b"A=", b""),
             ("--env", b"A=b=c", b"b=c"),
             (
@@ -151,7 +155,9 @@ mod tests {
                 b"$HOME `x` \"y\" 'z' \\\n;&",
             ),
             ("--env", b"A=\xff\x01\x7f", b"\xff\x01\x7f"),
-            ("--env", b"A={rank}", b"{rank}"),
+            ("--env", b"A={rank} {} {x}", b"5 {} {x}"),
+            ("--env", b"A={{rank}}", b"{rank}"),
+            ("--env", b"A={store.master_addr}", b"10.0.0.1"),
             ("--env", b"HERE", b"{here}"),
             ("--trainer-env", b"CUDA_VISIBLE_DEVICES={local_rank}", b"1"),
             (
@@ -167,7 +173,7 @@ mod tests {
         for (option, entry, value) in table {
             let (_, template) = parse(option, entry).unwrap();
             assert_eq!(
-                template.fill(VALUES).as_bytes(),
+                with_values(|values| template.fill(values)).as_bytes(),
                 value,
                 "{}",
                 String::from_utf8_lossy(entry)
@@ -193,8 +199,7 @@ mod tests {
             (
                 "--trainer-env",
                 b"A={gpu}",
-                "A: {gpu} is not {local_rank}, {rank}, {host}, {world_size}, {master_addr} or \
-                 {master_port}\n  fix: write {{ and }}",
+                "A: {gpu} is not {local_rank}, {rank}, {host}, {num_hosts}, {world_size}, ",
             ),
             ("--server-env", b"A={\"a\":1}", "is not {local_rank}"),
             ("--server-env", b"A=a}b", "a } stands alone"),
@@ -215,7 +220,7 @@ mod tests {
             r#"{"id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer","rank":7}"#,
         )
         .unwrap();
-        env.add_to(&mut process, VALUES);
+        with_values(|values| env.add_to(&mut process, values));
         assert_eq!(
             (process.env["A"].as_str(), process.env["B"].as_str()),
             ("2", "5")

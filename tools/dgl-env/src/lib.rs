@@ -1,4 +1,4 @@
-//! Plans every process of a DGL job: its role, rank, environment and command. Everything maps
+//! Plans every process of a job: its role, rank, environment and command. Everything maps
 //! values to values, except `main`, which reads the partition config.
 
 pub mod args;
@@ -11,6 +11,7 @@ mod launchers;
 mod paths;
 pub mod placeholders;
 pub mod plan;
+mod programs;
 mod script;
 mod shell;
 
@@ -20,12 +21,12 @@ use environment::UserEnv;
 use partition::Outline;
 use partition::config::MAX_BYTES;
 use paths::StreamFacts;
+use programs::Earlier;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::term;
 use record::{Graph, Host, Process, Workspace};
-use std::borrow::Cow;
 use std::env::var_os;
 use std::fs::File;
 use std::io::Read;
@@ -39,16 +40,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let facts = StreamFacts {
         graph: stream.one::<Graph>()?,
         workspace: stream.one::<Workspace>()?,
+        earlier: Earlier::of(&stream.all::<Process>()?),
     };
-    if !stream.all::<Process>()?.is_empty() {
-        let fault = Fault::data("stdin", "there are process records in the stream already");
-        return Err(fault
-            .fix(
-                "put dgl-env into the pipeline once; jq 'select(.type != \"process\")' takes \
-                out those of another run",
-            )
-            .report());
-    }
     let set_here = |name: &str| var_os(name).filter(|value| !value.is_empty());
     let launch_machine = plan::LaunchMachine {
         cpus: std::thread::available_parallelism()
@@ -61,11 +54,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     for warning in plan.warnings(graph_name.as_deref()) {
         record::tell!("dgl-env: warning: {}", term::plain(&warning));
     }
-    jsonl::print(
-        Some(&stream),
-        plan.processes()
-            .map(|process| Cow::Owned(jsonl::line(&process))),
-    )?;
+    let own = plan.processes().map(|process| jsonl::line(&process));
+    jsonl::print_more::<Process>(&stream, plan.of(), own)?;
     Ok(Exit::Done)
 }
 

@@ -2,8 +2,9 @@
 //! record may both give.
 
 use crate::args::Args;
+use crate::programs::Earlier;
 use record::error::{Fault, Report};
-use record::{Graph, Host, Role, Workspace, at_home};
+use record::{Graph, Host, Workspace, at_home};
 use std::path::{Component, Path, PathBuf};
 
 /// The facts about the job in the stream, apart from its hosts.
@@ -13,6 +14,8 @@ pub struct StreamFacts {
     pub graph: Option<Graph>,
     /// The workspace record, if there is no graph.
     pub workspace: Option<Workspace>,
+    /// The programs that were planned before.
+    pub earlier: Earlier,
 }
 
 /// The folder of the job and the files that DGL reads there, as flags and records agree on them.
@@ -57,7 +60,7 @@ impl JobPaths {
         let is_known = report.0.is_empty();
         let needed = [("--workspace", &workspace), ("--part-config", &part_config)];
         for (option, path) in needed {
-            if is_known && path.is_none() && !args.plans(Role::Worker) {
+            if is_known && path.is_none() && !args.plans_plain() {
                 let fault = Fault::usage(option, "is missing, and the stream has no graph record");
                 report.push(fault.fix(format!(
                     "give {option}, or put part-map --part-config … before dgl-env"

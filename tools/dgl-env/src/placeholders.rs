@@ -1,47 +1,151 @@
 //! Texts with placeholders that differ from process to process, such as `{rank}`.
 
+use record::Role;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt::{self, Display, Formatter};
 use std::net::Ipv4Addr;
 use std::os::unix::ffi::OsStringExt;
 
+/// What all processes of a program have in common, for placeholders of its own and of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramFacts {
+    /// The number of hosts.
+    pub num_hosts: u32,
+    /// The number of processes that torch counts: trainers, or workers.
+    pub world_size: u32,
+    /// The address of the host of the first process, on which torch's rendezvous listens.
+    pub master_addr: Ipv4Addr,
+    /// The port of torch's rendezvous; `None` if it is not known yet.
+    pub master_port: Option<u16>,
+    /// Free ports of that host, by the names that placeholders give them.
+    pub ports: BTreeMap<String, u16>,
+}
+
+/// The facts of the other programs of a job.
+pub type Programs = BTreeMap<Role, ProgramFacts>;
+
 /// The values of the placeholders for one process.
 #[derive(Clone, Copy)]
-pub struct PlaceholderValues {
+pub struct PlaceholderValues<'a> {
     /// The number of the process among those of its role on its host.
     pub local_rank: u32,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
     /// The number of its host.
     pub host: u32,
-    /// The number of trainers, or workers.
-    pub world_size: u32,
-    /// The address of torch's rendezvous.
-    pub master_addr: Ipv4Addr,
-    /// The port of torch's rendezvous.
-    pub master_port: u16,
+    /// The facts of its own program.
+    pub own: &'a ProgramFacts,
+    /// The facts of the programs before it in the stream.
+    pub others: &'a Programs,
 }
 
-impl PlaceholderValues {
-    fn of(&self, placeholder: &str) -> String {
-        match placeholder {
-            "local_rank" => self.local_rank.to_string(),
-            "rank" => self.rank.to_string(),
-            "host" => self.host.to_string(),
-            "world_size" => self.world_size.to_string(),
-            "master_addr" => self.master_addr.to_string(),
-            _ => self.master_port.to_string(),
+/// A placeholder, without its braces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placeholder {
+    /// `{local_rank}`
+    LocalRank,
+    /// `{rank}`
+    Rank,
+    /// `{host}`
+    Host,
+    /// `{attempt}`, how often the job was started again before; dgl-spawn replaces it.
+    Attempt,
+    /// `{world_size}`, of the process's own program.
+    Own(Fact),
+    /// `{store.world_size}`, of another program.
+    Of(Role, Fact),
+}
+
+/// A fact of a whole program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    /// `num_hosts`
+    NumHosts,
+    /// `world_size`
+    WorldSize,
+    /// `master_addr`
+    MasterAddr,
+    /// `master_port`
+    MasterPort,
+    /// `port:NAME`
+    Port(String),
+}
+
+/// The placeholders, for messages.
+const KNOWN: &str = "{local_rank}, {rank}, {host}, {num_hosts}, {world_size}, {master_addr}, \
+     {master_port}, {port:NAME}, {attempt}, or PROGRAM and a dot before one from {num_hosts} to \
+     {port:NAME}";
+
+impl Display for Fact {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Fact::NumHosts => f.write_str("num_hosts"),
+            Fact::WorldSize => f.write_str("world_size"),
+            Fact::MasterAddr => f.write_str("master_addr"),
+            Fact::MasterPort => f.write_str("master_port"),
+            Fact::Port(name) => write!(f, "port:{name}"),
         }
     }
 }
 
-const NAMES: [&str; 6] = [
-    "local_rank",
-    "rank",
-    "host",
-    "world_size",
-    "master_addr",
-    "master_port",
-];
+impl Fact {
+    fn parse(text: &str) -> Option<Fact> {
+        Some(match text {
+            "num_hosts" => Fact::NumHosts,
+            "world_size" => Fact::WorldSize,
+            "master_addr" => Fact::MasterAddr,
+            "master_port" => Fact::MasterPort,
+            port => {
+                let name = port.strip_prefix("port:")?;
+                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+                let is_name = !name.is_empty() && name.bytes().all(is_plain);
+                Fact::Port(is_name.then(|| name.to_owned())?)
+            }
+        })
+    }
+
+    /// The fact of this program; `None` if it is not known.
+    pub fn of(&self, program: &ProgramFacts) -> Option<String> {
+        Some(match self {
+            Fact::NumHosts => program.num_hosts.to_string(),
+            Fact::WorldSize => program.world_size.to_string(),
+            Fact::MasterAddr => program.master_addr.to_string(),
+            Fact::MasterPort => program.master_port?.to_string(),
+            Fact::Port(name) => program.ports.get(name)?.to_string(),
+        })
+    }
+}
+
+impl Placeholder {
+    fn parse(text: &str) -> Option<Placeholder> {
+        Some(match text {
+            "local_rank" => Placeholder::LocalRank,
+            "rank" => Placeholder::Rank,
+            "host" => Placeholder::Host,
+            "attempt" => Placeholder::Attempt,
+            text => match text.split_once('.') {
+                Some((program, fact)) => Placeholder::Of(program.parse().ok()?, Fact::parse(fact)?),
+                None => Placeholder::Own(Fact::parse(text)?),
+            },
+        })
+    }
+
+    /// Its value for one process; empty if the plan has none, which is checked before.
+    fn value(&self, values: PlaceholderValues<'_>) -> String {
+        match self {
+            Placeholder::LocalRank => values.local_rank.to_string(),
+            Placeholder::Rank => values.rank.to_string(),
+            Placeholder::Host => values.host.to_string(),
+            Placeholder::Attempt => record::ATTEMPT.to_owned(),
+            Placeholder::Own(fact) => fact.of(values.own).unwrap_or_default(),
+            Placeholder::Of(role, fact) => {
+                let other = values.others.get(role);
+                other.and_then(|other| fact.of(other)).unwrap_or_default()
+            }
+        }
+    }
+}
 
 /// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,15 +154,15 @@ pub struct Template(Vec<Piece>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(Vec<u8>),
-    Placeholder(&'static str),
+    Placeholder(Placeholder),
 }
 
-/// The placeholder at the beginning of a text, and what follows it.
-fn placeholder(text: &[u8]) -> Option<(&'static str, &[u8])> {
-    NAMES.iter().find_map(|name| {
-        let rest = text.strip_prefix(b"{")?.strip_prefix(name.as_bytes())?;
-        Some((*name, rest.strip_prefix(b"}")?))
-    })
+/// The placeholder at the beginning of a text, as it is written there, and what follows it.
+fn placeholder(text: &[u8]) -> Option<(Placeholder, &str, &[u8])> {
+    let inner = text.strip_prefix(b"{")?;
+    let end = inner.iter().position(|byte| *byte == b'}')?;
+    let written = std::str::from_utf8(&inner[..end]).ok()?;
+    Some((Placeholder::parse(written)?, written, &inner[end + 1..]))
 }
 
 impl Template {
@@ -77,17 +181,13 @@ impl Template {
             if is_brace && behind.first() == Some(byte) {
                 template.push(*byte);
                 rest = &behind[1..];
-            } else if let Some((name, behind)) = placeholder(rest) {
-                template.0.push(Piece::Placeholder(name));
+            } else if let Some((placeholder, _, behind)) = placeholder(rest) {
+                template.0.push(Piece::Placeholder(placeholder));
                 rest = behind;
             } else if *byte == b'{' {
                 let end = rest.iter().position(|byte| *byte == b'}');
                 let shown = &rest[..end.map_or(rest.len(), |end| end + 1)];
-                return Err(format!(
-                    "{} is not {{local_rank}}, {{rank}}, {{host}}, {{world_size}}, \
-                     {{master_addr}} or {{master_port}}",
-                    String::from_utf8_lossy(shown)
-                ));
+                return Err(format!("{} is not {KNOWN}", String::from_utf8_lossy(shown)));
             } else if is_brace {
                 return Err("a } stands alone".to_owned());
             } else {
@@ -107,13 +207,13 @@ impl Template {
         while let Some((byte, behind)) = rest.split_first() {
             let is_of_shell = template.ends_with(b'$');
             match (placeholder(rest), placeholder(behind)) {
-                (_, Some((name, [b'}', behind @ ..]))) if *byte == b'{' => {
-                    let text = format!("{{{name}}}");
+                (_, Some((_, written, [b'}', behind @ ..]))) if *byte == b'{' => {
+                    let text = format!("{{{written}}}");
                     text.bytes().for_each(|byte| template.push(byte));
                     rest = behind;
                 }
-                (Some((name, behind)), _) if !is_of_shell => {
-                    template.0.push(Piece::Placeholder(name));
+                (Some((placeholder, _, behind)), _) if !is_of_shell => {
+                    template.0.push(Piece::Placeholder(placeholder));
                     rest = behind;
                 }
                 _ => {
@@ -136,29 +236,56 @@ impl Template {
         matches!(self.0.last(), Some(Piece::Text(text)) if text.last() == Some(&byte))
     }
 
-    fn has(&self, name: &str) -> bool {
-        let is_it = |piece: &Piece| matches!(piece, Piece::Placeholder(other) if *other == name);
-        self.0.iter().any(is_it)
+    /// The placeholders in the text, in their order.
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Placeholder(placeholder) => Some(placeholder),
+        })
+    }
+
+    /// The same of a text that is not needed any more.
+    pub fn into_placeholders(self) -> impl Iterator<Item = Placeholder> {
+        self.0.into_iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Placeholder(placeholder) => Some(placeholder),
+        })
     }
 
     /// Whether the processes of a host would get different texts.
     pub fn differs_on_a_host(&self) -> bool {
-        self.has("local_rank") || self.has("rank")
-    }
-
-    /// Whether the port of torch's rendezvous is among the placeholders.
-    pub fn has_master_port(&self) -> bool {
-        self.has("master_port")
+        let differs = |one: &Placeholder| matches!(one, Placeholder::LocalRank | Placeholder::Rank);
+        self.placeholders().any(differs)
     }
 
     /// The text for one process.
-    pub fn fill(&self, values: PlaceholderValues) -> OsString {
+    pub fn fill(&self, values: PlaceholderValues<'_>) -> OsString {
         let bytes = self.0.iter().flat_map(|piece| match piece {
             Piece::Text(text) => text.clone(),
-            Piece::Placeholder(name) => values.of(name).into_bytes(),
+            Piece::Placeholder(placeholder) => placeholder.value(values).into_bytes(),
         });
         OsString::from_vec(bytes.collect())
     }
+}
+
+/// Values for tests: process 5 of 8, the second of host 2.
+#[cfg(test)]
+pub fn with_values<T>(check: impl FnOnce(PlaceholderValues<'_>) -> T) -> T {
+    let own = ProgramFacts {
+        num_hosts: 4,
+        world_size: 8,
+        master_addr: Ipv4Addr::new(10, 0, 0, 1),
+        master_port: Some(29500),
+        ports: BTreeMap::from([("rpc".to_owned(), 29501)]),
+    };
+    let others = "store".parse().map(|store| (store, own.clone()));
+    check(PlaceholderValues {
+        local_rank: 1,
+        rank: 5,
+        host: 2,
+        own: &own,
+        others: &others.into_iter().collect(),
+    })
 }
 
 #[cfg(test)]
@@ -167,18 +294,18 @@ mod tests {
 
     #[test]
     fn in_a_word_all_but_placeholders_stays_as_it_is() {
-        let values = PlaceholderValues {
-            local_rank: 1,
-            rank: 5,
-            host: 2,
-            world_size: 8,
-            master_addr: Ipv4Addr::new(10, 0, 0, 1),
-            master_port: 29500,
-        };
         let table = [
             ("--rank={rank}", "--rank=5"),
             ("{local_rank}{host}{world_size}", "128"),
             ("tcp://{master_addr}:{master_port}", "tcp://10.0.0.1:29500"),
+            ("{num_hosts}x{port:rpc}", "4x29501"),
+            ("{store.master_addr}:{store.port:rpc}", "10.0.0.1:29501"),
+            ("epoch-{attempt}", "epoch-{attempt}"),
+            (
+                "{port:}{port:a b}{.rank}{store.rank}",
+                "{port:}{port:a b}{.rank}{store.rank}",
+            ),
+            ("{{port:rpc}}", "{port:rpc}"),
             ("{\"rank\": 1}", "{\"rank\": 1}"),
             ("{print $1}", "{print $1}"),
             ("{", "{"),
@@ -194,7 +321,7 @@ mod tests {
             ("${rank}", "${rank}"),
         ];
         for (word, wanted) in table {
-            let filled = Template::of_word(word.as_bytes()).fill(values);
+            let filled = with_values(|values| Template::of_word(word.as_bytes()).fill(values));
             assert_eq!(filled.to_str(), Some(wanted), "{word}");
         }
     }

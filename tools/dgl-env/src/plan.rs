@@ -18,19 +18,18 @@ use crate::command::UserCommand;
 use crate::environment::UserEnv;
 use crate::graphstorm;
 use crate::paths::{JobPaths, StreamFacts};
-use crate::placeholders::PlaceholderValues;
+use crate::placeholders::{Placeholder, PlaceholderValues, ProgramFacts, Template};
+use crate::programs::{self, Earlier};
 use crate::script;
 use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
 use record::{Host, Process, Role};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// The port of torch's rendezvous if nothing names another one; torchrun's own default.
-const MASTER_PORT: u16 = 29500;
 
 /// The value of PATH if host-probe did not find it.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -46,22 +45,27 @@ pub struct LaunchMachine {
     pub pythonpath: Option<OsString>,
 }
 
-/// The plan of a job.
+/// The plan of a program, or of DGL's servers and trainers.
 pub struct Plan<'a> {
     args: &'a Args,
+    /// Those on which it runs.
     hosts: Vec<Host>,
+    /// What was planned before.
+    earlier: Earlier,
+    /// What placeholders of this program stand for.
+    own: ProgramFacts,
+    /// Whether dgl-spawn replaces a placeholder of this program.
+    has_attempt: bool,
     graph_name: Option<String>,
     /// The number of trainers, or workers, on each host.
     counts: Vec<u32>,
     /// Where the processes of each host run, if they are bound.
     bindings: Vec<HostBindings>,
-    /// The number of trainers, or workers, on all hosts.
-    world_size: u32,
     num_clients: u64,
     num_servers: u32,
     paths: JobPaths,
-    master_port: u16,
     command: UserCommand,
+    setup: Option<Template>,
     env: UserEnv,
     launch_machine: LaunchMachine,
 }
@@ -77,8 +81,25 @@ impl<'a> Plan<'a> {
         launch_machine: LaunchMachine,
     ) -> Result<Plan<'a>, Report> {
         let num_servers = u32::from(args.num_servers);
-        let mut report = Report(check::flags(args, &command, &env));
+        let setup = args.setup.as_ref();
+        let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
+        let texts = command
+            .templates()
+            .chain(env.templates().cloned())
+            .chain(setup.clone());
+        let placeholders: BTreeSet<Placeholder> =
+            texts.flat_map(Template::into_placeholders).collect();
+        let mut report = Report(check::flags(args, &command, &env, &placeholders));
         report.0.extend(check::hosts(&hosts, num_servers));
+        report.0.extend(programs::faults(
+            args,
+            &hosts,
+            &stream.earlier,
+            &placeholders,
+        ));
+        let hosts = report
+            .keep(programs::chosen(&args.on, hosts))
+            .unwrap_or_default();
         report.0.extend(check::software(args, &hosts, &command));
         let graph = stream.graph.as_ref();
         report
@@ -86,52 +107,57 @@ impl<'a> Plan<'a> {
             .extend(check::parts_of_graph(args, graph, hosts.len()));
         let paths = report.keep(JobPaths::new(args, &stream, &hosts));
 
-        let option = match args.plans(Role::Worker) {
+        let counts = report.keep(Plan::counts(args, &hosts)).unwrap_or_default();
+        let world_size = counts.iter().sum();
+        let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
+        report.0.extend(check::clients(num_clients));
+        let ports = programs::ports(args, &hosts, &stream.earlier, &placeholders);
+        let own = ProgramFacts::new(&hosts, world_size, report.keep(ports).unwrap_or_default());
+        let mut plan = Plan {
+            args,
+            hosts,
+            earlier: stream.earlier,
+            own,
+            has_attempt: placeholders.contains(&Placeholder::Attempt),
+            graph_name: stream.graph.map(|graph| graph.graph_name),
+            counts,
+            bindings: Vec::new(),
+            num_clients,
+            num_servers,
+            paths: paths.unwrap_or_default(),
+            command,
+            setup,
+            env,
+            launch_machine,
+        };
+        plan.bindings = report.keep(plan.bound()).unwrap_or_default();
+        report.0.extend(plan.too_many());
+        report.check()?;
+        Ok(plan)
+    }
+
+    /// The fault of more processes than a job may have.
+    fn too_many(&self) -> Option<Fault> {
+        let all = u64::from(self.earlier.num_processes) + self.num_processes();
+        let problem = format!("{all} processes are more than a stream can hold ({MAX_SET})");
+        (all > u64::from(MAX_SET))
+            .then(|| Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"))
+    }
+
+    /// The number of trainers, or workers, on each host.
+    fn counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
+        let option = match args.plans_plain() {
             true => "--num-workers",
             false => "--num-trainers",
         };
         let counts = match &args.num_trainers {
             None => vec![1; hosts.len()],
-            Some(count) => report
-                .keep(count.counts(option, &hosts))
-                .unwrap_or_default(),
+            Some(count) => count.counts(option, hosts)?,
         };
-        report
-            .0
-            .extend(check::unequal_for_torch(option, &counts, args.launcher));
-        let world_size = counts.iter().sum();
-        let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
-        report.0.extend(check::clients(num_clients));
-        // the flag's, else one that host-probe found, else torch's own
-        let probed = || hosts.first()?.facts.master_port;
-        let master_port = args.master_port.or_else(probed).unwrap_or(MASTER_PORT);
-        report
-            .0
-            .extend(check::master_port(args, &hosts, master_port));
-        let mut plan = Plan {
-            args,
-            hosts,
-            graph_name: stream.graph.map(|graph| graph.graph_name),
-            counts,
-            bindings: Vec::new(),
-            world_size,
-            num_clients,
-            num_servers,
-            paths: paths.unwrap_or_default(),
-            master_port,
-            command,
-            env,
-            launch_machine,
-        };
-        plan.bindings = report.keep(plan.bound()).unwrap_or_default();
-        let num_processes = plan.num_processes();
-        if num_processes > u64::from(MAX_SET) {
-            let problem =
-                format!("{num_processes} processes are more than a stream can hold ({MAX_SET})");
-            report.push(Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"));
+        match check::unequal_for_torch(option, &counts, args.launcher) {
+            Some(fault) => Err(fault.report()),
+            None => Ok(counts),
         }
-        report.check()?;
-        Ok(plan)
     }
 
     /// Where the processes of each host run, if they are to be bound.
@@ -186,7 +212,7 @@ impl<'a> Plan<'a> {
             self.iface_warning(),
             self.one_word_warning(),
         ];
-        if !args.plans(Role::Worker) {
+        if !args.plans_plain() {
             warnings.push(check::unequal(&self.counts));
             warnings.push(check::samplers(hosts, args.num_samplers));
             let name = self.graph_name.as_deref().or(graph_name);
@@ -275,6 +301,13 @@ impl<'a> Plan<'a> {
         self.num_servers * u32::from(self.args.plans(Role::Server))
     }
 
+    /// The number of processes of the job, with those that were planned before.
+    pub fn of(&self) -> u32 {
+        // checked when the plan was made
+        let own = u32::try_from(self.num_processes()).unwrap_or(MAX_SET);
+        self.earlier.num_processes.saturating_add(own)
+    }
+
     fn num_processes(&self) -> u64 {
         let of_host = |count: &u32| u64::from(self.started_servers() + self.started(*count));
         self.counts.iter().map(of_host).sum()
@@ -283,48 +316,51 @@ impl<'a> Plan<'a> {
     /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
     /// records.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
-        let servers = self.hosts.iter().flat_map(move |host| {
-            let first = host.id * self.num_servers;
+        let servers = (0..).zip(&self.hosts).flat_map(move |(node, _)| {
+            let first = node * self.num_servers;
             (0..self.started_servers())
-                .map(move |index| self.process(host, Role::Server, first + index, index))
+                .map(move |index| self.process(node, Role::Server, first + index, index))
         });
         let role = self.args.client_role().unwrap_or(Role::Worker);
-        let with_count = self.hosts.iter().zip(&self.counts);
-        let clients = with_count.scan(0, move |next_rank, (host, count)| {
+        let with_count = (0..).zip(&self.counts);
+        let clients = with_count.scan(0, move |next_rank, (node, count)| {
             let first = match self.args.launcher.module() {
                 None => *next_rank,
-                Some(_) => host.id,
+                Some(_) => node,
             };
             *next_rank += count;
-            let of_host = move |index| self.process(host, role, first + index, index);
+            let of_host = move |index| self.process(node, role, first + index, index);
             Some((0..self.started(*count)).map(of_host))
         });
-        // checked when the plan was made
-        let of = u32::try_from(self.num_processes()).unwrap_or(MAX_SET);
+        let of = self.of();
         servers
             .chain(clients.flatten())
-            .zip(0..)
+            .zip(self.earlier.num_processes..)
             .map(move |(process, id)| Process { id, of, ..process })
     }
 
-    /// A process, the `index`-th of its role on the host: a graph server; or a trainer or worker,
-    /// with what torch's launcher would give it; or the launcher, which starts those of a host.
-    fn process(&self, host: &Host, role: Role, rank: u32, index: u32) -> Process {
+    /// A process, the `index`-th of its role on the host that is the `node`-th of the program: a
+    /// graph server; or a trainer or worker, with what torch's launcher would give it; or the
+    /// launcher, which starts those of a host.
+    fn process(&self, node: u32, role: Role, rank: u32, index: u32) -> Process {
         let args = self.args;
-        let own = usize::try_from(host.id).unwrap_or(usize::MAX);
+        let own = usize::try_from(node).unwrap_or(usize::MAX);
+        let host = &self.hosts[own];
         let count = self.counts.get(own).copied().unwrap_or(1);
         let module = args.launcher.module().filter(|_| role != Role::Server);
         let binding = self.bindings.get(own).and_then(|bindings| {
             let of_role = match role {
                 Role::Server => &bindings.servers,
-                Role::Trainer | Role::Worker => &bindings.clients,
+                _ => &bindings.clients,
             };
             of_role.get(usize::try_from(index).ok()?)
         });
         let mut process = Process {
             nproc: module.map(|_| count),
             cwd: self.paths.workspace.clone(),
-            setup: args.setup.clone(),
+            service: args.service,
+            ports: self.own.ports.clone().into_iter().collect(),
+            attempt: self.has_attempt,
             server_name: args.server_name.clone(),
             cpus: binding.map(|binding| cpus::list(binding.cpus.iter().copied())),
             ..Process::new(0, host.id, host.ip, role, rank)
@@ -333,10 +369,13 @@ impl<'a> Plan<'a> {
             local_rank: index,
             rank,
             host: host.id,
-            world_size: self.world_size,
-            master_addr: self.hosts[0].ip.0,
-            master_port: self.master_port,
+            own: &self.own,
+            others: &self.earlier.programs,
         };
+        process.setup = self.setup.as_ref().map(|setup| {
+            let filled = setup.fill(values);
+            filled.into_string().unwrap_or_default()
+        });
         self.set_dgl_env(&mut process);
         if let Some(threads) = self.omp_num_threads(host, role, count, binding) {
             process.set_env("OMP_NUM_THREADS", &threads);
@@ -345,8 +384,8 @@ impl<'a> Plan<'a> {
             (Role::Server, _) => {
                 process.port = u16::try_from(u32::from(host.port) + index).ok();
             }
-            (_, Some(_)) => process.master_port = Some(self.master_port),
-            (_, None) => self.set_torch_env(&mut process, index, count),
+            (_, Some(_)) => process.master_port = self.own.master_port,
+            (_, None) => self.set_torch_env(&mut process, node, index, count),
         }
         self.set_advice(&mut process, host);
         self.env.add_to(&mut process, values);
@@ -354,14 +393,14 @@ impl<'a> Plan<'a> {
             let port = process.env.get("MASTER_PORT");
             process.master_port = port.and_then(|port| port.parse().ok());
         }
-        self.set_command(&mut process, host, values, module);
+        self.set_command(&mut process, (node, host), values, module);
         process
     }
 
     /// Sets what DGL's servers and trainers read.
     fn set_dgl_env(&self, process: &mut Process) {
         let args = self.args;
-        if process.role == Role::Worker {
+        if !process.role.is_dgl() {
             return;
         }
         set(process, "DGL_NUM_CLIENT", self.num_clients);
@@ -386,16 +425,20 @@ impl<'a> Plan<'a> {
     }
 
     /// Sets what torch's launcher would give a trainer or worker.
-    fn set_torch_env(&self, process: &mut Process, local_rank: u32, count: u32) {
+    fn set_torch_env(&self, process: &mut Process, node: u32, local_rank: u32, count: u32) {
         set(process, "RANK", process.rank);
         set(process, "LOCAL_RANK", local_rank);
-        set(process, "WORLD_SIZE", self.world_size);
+        set(process, "WORLD_SIZE", self.own.world_size);
         set(process, "LOCAL_WORLD_SIZE", count);
-        set(process, "GROUP_RANK", process.host);
+        set(process, "GROUP_RANK", node);
         set(process, "MASTER_ADDR", self.hosts[0].ip);
         // groups that start at the same moment would meet at one port: dgl-spawn gives each another
         if self.args.server_name.is_none() || self.args.master_port.is_some() {
-            set(process, "MASTER_PORT", self.master_port);
+            set(
+                process,
+                "MASTER_PORT",
+                self.own.master_port.unwrap_or_default(),
+            );
         }
     }
 
@@ -434,11 +477,10 @@ impl<'a> Plan<'a> {
     fn set_command(
         &self,
         process: &mut Process,
-        host: &Host,
-        values: PlaceholderValues,
+        (node, host): (u32, &Host),
+        values: PlaceholderValues<'_>,
         module: Option<&str>,
     ) {
-        let args = self.args;
         let python = host.facts.python_path.as_ref();
         let mut command = self.command.filled(values);
         if let Some(python) = python.filter(|_| host.facts.prefix.is_some()) {
@@ -446,12 +488,12 @@ impl<'a> Plan<'a> {
         }
         process.python = command.interpreter();
         // a setup that changes the folder leaves open where the script is
-        let setup = args.setup.clone().map(UserCommand::Shell);
+        let setup = process.setup.clone().map(UserCommand::Shell);
         if setup.is_none_or(|setup| setup.stays()) {
             process.script = command.script_file();
         }
         let inserted = match (module, self.local_rank_option(host)) {
-            (Some(module), _) => command.under_torch(&self.torch_words(module, process)),
+            (Some(module), _) => command.under_torch(&self.torch_words(module, node, process)),
             (None, Some(name)) if process.role != Role::Server => {
                 command.with_local_rank(name, values.local_rank)
             }
@@ -465,15 +507,15 @@ impl<'a> Plan<'a> {
     }
 
     /// The words of torch's launcher for one host, as DGL's launch.py passes them.
-    fn torch_words(&self, module: &str, process: &Process) -> Vec<OsString> {
+    fn torch_words(&self, module: &str, node: u32, process: &Process) -> Vec<OsString> {
         let words = [
             "-m".to_owned(),
             module.to_owned(),
             format!("--nproc_per_node={}", process.nproc.unwrap_or(1)),
             format!("--nnodes={}", self.hosts.len()),
-            format!("--node_rank={}", process.host),
+            format!("--node_rank={node}"),
             format!("--master_addr={}", self.hosts[0].ip),
-            format!("--master_port={}", self.master_port),
+            format!("--master_port={}", self.own.master_port.unwrap_or_default()),
         ];
         let words = words.into_iter().map(OsString::from);
         words
@@ -508,7 +550,7 @@ impl<'a> Plan<'a> {
         let own = self.launch_machine.omp_num_threads.as_ref();
         let threads = match (role, args.num_omp_threads, own, binding) {
             (Role::Server, ..) => self.server_threads(host),
-            (Role::Worker, ..) if !is_counted => return None,
+            (role, ..) if !role.is_dgl() && !is_counted => return None,
             (_, Some(threads), ..) => threads,
             (_, None, Some(own), _) => return Some(own.clone()),
             // the cores that are not left to its samplers
@@ -578,7 +620,7 @@ mod tests {
         let env = UserEnv::new(&args, &|_| Some("from here".into())).map_err(faults)?;
         let stream = StreamFacts {
             graph,
-            workspace: None,
+            ..StreamFacts::default()
         };
         let plan = Plan::new(&args, command, hosts, stream, env, launch_machine).map_err(faults)?;
         Ok(plan.processes().collect())
@@ -661,6 +703,168 @@ mod tests {
         );
         assert_eq!(trainer.cwd.as_deref(), Some("/ws"));
         assert_eq!(words(server), "python3 t.py");
+    }
+
+    /// The process records of a pipeline with these dgl-env, one behind another.
+    fn programs(lines: &[&str], hosts: &[Host]) -> Result<Vec<Process>, String> {
+        let mut all: Vec<Process> = Vec::new();
+        for line in lines {
+            let args = Args::try_parse_from(["dgl-env"].into_iter().chain(line.split(' ')));
+            let args = args.map_err(|error| error.to_string())?;
+            let stream = StreamFacts {
+                graph: args.plans(Role::Trainer).then(|| graph(3)),
+                earlier: Earlier::of(&all),
+                ..StreamFacts::default()
+            };
+            let told = |report: Report| {
+                let faults: Vec<String> = report.0.iter().map(ToString::to_string).collect();
+                faults.join("\n")
+            };
+            let command = args.command().map_err(told)?;
+            let env = UserEnv::new(&args, &|_| None).map_err(told)?;
+            let machine = LaunchMachine::default();
+            let plan = Plan::new(&args, command, hosts.to_vec(), stream, env, machine);
+            all.extend(plan.map_err(told)?.processes());
+        }
+        Ok(all)
+    }
+
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one job shows what several programs need"
+    )]
+    #[test]
+    fn each_program_counts_its_own_processes_and_has_its_own_ports() {
+        let mut three = hosts(3);
+        three[1].facts.master_port = Some(29510);
+        three[1].facts.free_ports = vec![29511, 29520, 29521];
+        let all = programs(
+            &[
+                "--program store --on 1-2 --service -- ./store --port {port:rpc} \
+                 {rank}/{num_hosts}",
+                "--program train --on 1,2 --num-workers 2 --env PEERS={store.world_size} \
+                 --setup x={store.port:rpc} -- python3 t.py {store.master_addr}:{store.port:rpc}",
+                "--program watch --on 0 --launcher torchrun -- python3 w.py {train.master_port}",
+            ],
+            &three,
+        );
+        let all = all.unwrap();
+        let shown: Vec<_> = all
+            .iter()
+            .map(|process| {
+                let role = (process.id, process.role.name(), process.rank, process.host);
+                let torch = (env(process, "WORLD_SIZE"), env(process, "GROUP_RANK"));
+                let port = (
+                    env(process, "MASTER_ADDR"),
+                    process.master_port,
+                    process.service,
+                );
+                (role, torch, port, words(process))
+            })
+            .collect();
+        let rpc = |rank: u32| format!("./store --port 29511 {rank}/2");
+        let script = || "python3 t.py 10.0.0.2:29511".to_owned();
+        let store = ("10.0.0.2", Some(29510), true);
+        let train = ("10.0.0.2", Some(29520), false);
+        let torchrun = "python3 -m torch.distributed.run --nproc_per_node=1 --nnodes=1 \
+                        --node_rank=0 --master_addr=10.0.0.1 --master_port=29500 w.py 29520";
+        assert_eq!(
+            shown,
+            [
+                ((0, "store", 0, 1), ("2", "0"), store, rpc(0)),
+                ((1, "store", 1, 2), ("2", "1"), store, rpc(1)),
+                ((2, "train", 0, 1), ("4", "0"), train, script()),
+                ((3, "train", 1, 1), ("4", "0"), train, script()),
+                ((4, "train", 2, 2), ("4", "1"), train, script()),
+                ((5, "train", 3, 2), ("4", "1"), train, script()),
+                (
+                    (6, "watch", 0, 0),
+                    ("-", "-"),
+                    ("-", Some(29500), false),
+                    torchrun.to_owned()
+                ),
+            ]
+        );
+        assert_eq!((all[0].ports["rpc"], env(&all[5], "PEERS")), (29511, "2"));
+        assert_eq!(all[4].setup.as_deref(), Some("x=29511"));
+        let beside_dgl = programs(
+            &[
+                "--num-trainers 1 -- python3 t.py",
+                "--program board --on 0 --service -- tb",
+            ],
+            &hosts(3),
+        );
+        let board = beside_dgl.unwrap().pop().unwrap();
+        assert_eq!((board.id, board.of, board.master_port), (6, 7, Some(29501)));
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn programs_that_do_not_fit_the_stream_are_refused() {
+        let mut three = hosts(3);
+        three[0].facts.master_port = Some(29500);
+        three[0].facts.free_ports = vec![29501];
+        let table: [(&[&str], &str); 12] = [
+            (
+                &["--program a -- x", "--program a -- x"],
+                "process records of a in the stream",
+            ),
+            (
+                &["--num-trainers 1 -- x", "--num-trainers 2 -- x"],
+                "process records of server in",
+            ),
+            (
+                &["--role worker -- x", "--role worker -- x"],
+                "process records of worker in",
+            ),
+            (
+                &["--program trainer -- x"],
+                "trainer is a role of its own: say --role trainer",
+            ),
+            (&["--program A -- x"], "is not a program's name"),
+            (
+                &["--program a --on 3 -- x"],
+                "--on: there is no host 3: the stream has 3",
+            ),
+            (
+                &["--num-trainers 1 --on 0 -- x"],
+                "--on: is for programs; DGL's servers",
+            ),
+            (
+                &["--num-trainers 1 --service -- x"],
+                "--service: is for programs; graph servers",
+            ),
+            (
+                &[
+                    "--program a -- x",
+                    "--program b -- x {c.master_addr} {a.port:p}",
+                ],
+                "{a.port:p}: program a has no port:p\n  fix: have a use {port:p} itself, or write \
+                 {{a.port:p}} for the text\n{c.master_addr}: there is no program c before this",
+            ),
+            (
+                &["--program a -- x {port:p} {port:q}"],
+                "no free port is known for q",
+            ),
+            (
+                &[
+                    "--program a --master-port 30050 -- x",
+                    "--num-trainers 1 -- x",
+                ],
+                "30050 is a port of its servers and of another program",
+            ),
+            (
+                &[
+                    "--program a --master-port 400 -- x",
+                    "--program b --master-port 400 -- x",
+                ],
+                "--master-port: 400 is another program's on host 0",
+            ),
+        ];
+        for (lines, problem) in table {
+            let refused = programs(lines, &three).expect_err(problem);
+            assert!(refused.contains(problem), "{lines:?}: {refused}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use crate::plan::What;
 use clap::{ArgGroup, Parser};
-use cli::{Connect, RoleArg, duration};
+use cli::{Connect, duration};
+use record::Role;
 use std::time::Duration;
 
 /// Lists, signals or ends what jobs have on their hosts.
@@ -49,15 +50,9 @@ pub struct Args {
         value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<i32>,
 
-    /// Signal processes of this role only
-    #[arg(
-        long,
-        requires = "signal",
-        value_enum,
-        value_name = "server|trainer|worker",
-        hide_possible_values = true
-    )]
-    pub role: Option<RoleArg>,
+    /// Signal processes of this role only: server, trainer, worker or a program's name
+    #[arg(long, requires = "signal", value_name = "NAME")]
+    pub role: Option<Role>,
 
     /// Signal the process of this rank only, with its samplers
     #[arg(long, requires = "role", value_name = "N")]
@@ -80,7 +75,7 @@ impl Args {
         match (self.wanted_job(), self.signal) {
             (Some(job), Some(signal)) => What::Signal {
                 job,
-                role: self.role.map(RoleArg::role),
+                role: self.role,
                 rank: self.rank,
                 signal,
             },

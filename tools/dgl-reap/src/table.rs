@@ -34,11 +34,8 @@ fn totals(all: &[&Found]) -> String {
     let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
     let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
     let mut totals = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
-    totals.extend(
-        [Role::Server, Role::Trainer, Role::Worker]
-            .into_iter()
-            .filter_map(|role| count_of(role, all)),
-    );
+    let roles: BTreeSet<Role> = all.iter().filter_map(|one| one.role).collect();
+    totals.extend(roles.into_iter().map(|role| count_of(role, all)));
     let cpu_s: f64 = all.iter().map(|one| one.cpu_s).sum();
     if cpu_s >= 1.0 {
         let cpu = Duration::try_from_secs_f64(cpu_s).unwrap_or_default();
@@ -60,13 +57,13 @@ fn totals(all: &[&Found]) -> String {
 
 /// How many processes of a role a job has, in words; samplers have the rank of their trainer and
 /// count with it. `None` if there is none.
-fn count_of(role: Role, all: &[&Found]) -> Option<String> {
+fn count_of(role: Role, all: &[&Found]) -> String {
     let ranks: BTreeSet<_> = all
         .iter()
         .filter(|one| one.role == Some(role))
         .map(|one| (one.rank, one.rank.map_or(one.host, |_| 0)))
         .collect();
-    (!ranks.is_empty()).then(|| term::count(ranks.len() as u64, role.name()))
+    role.count(ranks.len())
 }
 
 /// The memory of a job in bytes. Shared memory exists once on each host, where several processes
@@ -84,7 +81,8 @@ fn memory(hosts: &BTreeSet<u32>, all: &[&Found]) -> u64 {
 
 fn process_line(one: &Found) -> String {
     let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-    let role = format!("{}{rank}", one.role.map_or("-", Role::name));
+    let role = one.role.as_ref().map_or("-", Role::name);
+    let role = format!("{role}{rank}");
     let time = |seconds: f64| {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         term::seconds(Duration::from_secs(time.as_secs()))

@@ -8,6 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::stacks::Comparison;
 use record::term;
 use record::{FirstFailure, Role, Summary};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -234,15 +235,12 @@ fn more(count: usize, noun: &str) -> Markup {
 fn timeline(run: &Run) -> Markup {
     let step = step(run.length_ms);
     let bars = || run.hosts.iter().flat_map(|host| &host.processes);
+    let roles: BTreeSet<Role> = bars().map(|bar| bar.history.process.role).collect();
     html! {
         section {
             h2 { "Processes" }
             p.legend {
-                @for role in [Role::Server, Role::Trainer, Role::Worker] {
-                    @if bars().any(|bar| bar.history.process.role == role) {
-                        span.(role.name()) { (role.name()) }
-                    }
-                }
+                @for role in roles { span.(bar_class(role)) { (role.name()) } }
                 @if bars().any(|bar| bar.culprit) {
                     span.culprit { "failed first, or the others wait for it" }
                 }
@@ -310,6 +308,15 @@ fn marks(run: &Run) -> Markup {
     }
 }
 
+/// How the bars of a role are drawn.
+fn bar_class(role: Role) -> &'static str {
+    match role {
+        Role::Server => "server",
+        Role::Trainer => "trainer",
+        Role::Worker | Role::Program(_) => "worker",
+    }
+}
+
 fn row(bar: &Bar, run: &Run) -> Markup {
     let length_ms = run.length_ms;
     let end = bar.why.as_deref().or(bar.end.as_deref());
@@ -318,8 +325,10 @@ fn row(bar: &Bar, run: &Run) -> Markup {
         None if has(run, EventKind::Restart) => "not started in the last try",
         None => "never started",
     });
-    let role = bar.history.process.role.name();
-    let class = if bar.culprit { "culprit" } else { role };
+    let class = match bar.culprit {
+        true => "culprit",
+        false => bar_class(bar.history.process.role),
+    };
     let (name, id) = (bar.name(), bar.id());
     let started = bar.history.life.started.as_ref();
     let mut lines = bar.last_lines(run.lines).peekable();

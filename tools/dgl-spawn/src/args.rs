@@ -150,10 +150,7 @@ impl std::fmt::Display for ShownProcesses {
 fn shown(text: &str) -> Result<ShownProcesses, String> {
     let wrong = || "a role and a rank, as trainer:0, or all of a role, as server:*".to_owned();
     let (name, rank) = text.split_once(':').ok_or_else(wrong)?;
-    let role = [Role::Server, Role::Trainer, Role::Worker]
-        .into_iter()
-        .find(|role| role.name() == name)
-        .ok_or_else(wrong)?;
+    let role = name.parse().map_err(|_| wrong())?;
     let rank = match rank {
         "*" => None,
         number => Some(number.parse().map_err(|_| wrong())?),

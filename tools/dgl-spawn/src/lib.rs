@@ -57,6 +57,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         host_timeout: args.host_timeout,
         preflight: !args.no_preflight,
         detach: args.detach,
+        attempt: 0,
         sample: args.sample,
         rules: rules(&args),
     };
@@ -125,7 +126,11 @@ fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Res
     let options = connect.options();
     for process in processes {
         if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
-            out.write(&plan::pasted(&options, host, process)?);
+            out.write(&plan::pasted(
+                &options,
+                host,
+                &process.clone().in_attempt(0)?,
+            )?);
         }
     }
     Ok(Exit::Done)

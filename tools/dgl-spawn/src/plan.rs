@@ -26,6 +26,8 @@ pub struct Job {
     pub rules: Rules,
     /// Whether the job outlives this launcher.
     pub detach: bool,
+    /// How often it was started before, and failed.
+    pub attempt: u32,
     /// How often the resources that are used are written as records; `None` for never.
     pub sample: Option<Duration>,
 }
@@ -43,6 +45,7 @@ impl Job {
                 ..Rules::default()
             },
             detach: true,
+            attempt: 0,
             sample: None,
         }
     }
@@ -148,6 +151,14 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
                 );
             }
         }
+    }
+    let serves = |process: &Process| process.service;
+    if processes.iter().any(serves) && processes.iter().all(Process::serves) {
+        let fault = Fault::data(
+            "stdin",
+            "all programs are services, so nothing would end the job",
+        );
+        report.push(fault.fix("plan the program that they serve too, with another dgl-env"));
     }
     report.check()
 }

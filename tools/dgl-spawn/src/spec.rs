@@ -44,6 +44,7 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
         cpus: process.cpus.clone(),
         env,
         port: process.port,
+        service: process.service,
     })
 }
 

@@ -3,7 +3,6 @@
 use crate::args::Args;
 use crate::groups;
 use crate::plan::{self, Answer};
-use cli::RoleArg;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
@@ -34,7 +33,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         reached.into_iter().map(HostAnswers::new).collect();
     let pick = Pick {
         job: Some(args.job.clone()),
-        role: args.role.map(RoleArg::role),
+        role: args.role,
         rank: args.rank,
     };
     let native = args.native;

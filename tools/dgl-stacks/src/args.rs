@@ -1,7 +1,8 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{Connect, RoleArg, job_name};
+use cli::{Connect, job_name};
+use record::Role;
 
 /// Shows the stacks of a job's Python processes, on all hosts, while they go on.
 ///
@@ -21,14 +22,9 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: String,
 
-    /// Processes of this role only
-    #[arg(
-        long,
-        value_enum,
-        value_name = "server|trainer|worker",
-        hide_possible_values = true
-    )]
-    pub role: Option<RoleArg>,
+    /// Processes of this role only: server, trainer, worker or a program's name
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<Role>,
 
     /// The process of this rank only, with its samplers
     #[arg(long, requires = "role", value_name = "N")]

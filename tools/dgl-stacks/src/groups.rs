@@ -58,8 +58,8 @@ impl Kind {
     /// The order on the screen: a job is about its trainers, and servers mostly wait for them.
     fn order(self) -> (usize, bool) {
         let order = match self.role {
-            Some(Role::Trainer | Role::Worker) => 0,
             Some(Role::Server) => 1,
+            Some(_) => 0,
             None => 2,
         };
         (order, self.is_child)

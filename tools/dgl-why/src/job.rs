@@ -235,18 +235,18 @@ impl Job {
 
     fn add_stacks(&mut self, stacks: Vec<Stack>, histories: &mut BTreeMap<u32, ProcessHistory>) {
         let began_ms = self.began_ms();
-        let mut of_members: HashMap<(u32, &str, u32), &mut BTreeMap<u32, Stack>> = HashMap::new();
+        let mut of_members: HashMap<(u32, Role, u32), &mut BTreeMap<u32, Stack>> = HashMap::new();
         for history in histories.values_mut() {
             let Process {
                 host, role, rank, ..
             } = history.process;
-            of_members.insert((host, role.name(), rank), &mut history.stacks);
+            of_members.insert((host, role, rank), &mut history.stacks);
         }
         for stack in stacks {
             self.latest_ms = self.latest_ms.max(stack.time_ms);
             let member = stack.role.zip(stack.rank);
-            let of_member = member
-                .and_then(|(role, rank)| of_members.get_mut(&(stack.host, role.name(), rank)));
+            let of_member =
+                member.and_then(|(role, rank)| of_members.get_mut(&(stack.host, role, rank)));
             if began_ms.is_none_or(|began_ms| stack.time_ms >= began_ms)
                 && stack.main_frames().is_some()
                 && let Some(of_member) = of_member
@@ -273,7 +273,7 @@ impl Job {
 
     /// All processes but servers.
     pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory> {
-        let is_client = |one: &&ProcessHistory| one.process.role != Role::Server;
+        let is_client = |one: &&ProcessHistory| !one.process.serves();
         self.processes.iter().filter(is_client)
     }
 

@@ -24,8 +24,10 @@ use wire::{Failure, Text};
 const PYTHON_LIMIT: Duration = Duration::from_secs(50);
 /// How much output of a setup and a Python is kept.
 const MAX_OUTPUT: usize = 256 << 10;
-/// The ports on which torch's rendezvous may listen; its own default is 29500.
-const MASTER_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
+/// The ports on which programs may listen; the default of torch's rendezvous is the first.
+const PROGRAM_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
+/// How many free ports are told besides that of the rendezvous: each program of a job takes some.
+const MORE_PORTS: usize = 16;
 
 /// Answers the question about this host.
 pub fn probe(request: &Probe) -> Probed {
@@ -43,9 +45,10 @@ pub fn probe(request: &Probe) -> Probed {
         };
         // only a listener prevents torch's rendezvous; the graph servers will listen later
         let taken = procfs::listening_ports();
-        let mut ports = MASTER_PORTS;
-        probed.facts.master_port =
-            ports.find(|port| !is_server_port(port) && !taken.contains(port));
+        let is_free = |port: &u16| !is_server_port(port) && !taken.contains(port);
+        let mut free = PROGRAM_PORTS.filter(is_free);
+        probed.facts.master_port = free.next();
+        probed.facts.free_ports = free.take(MORE_PORTS).collect();
         find_python(request, &mut probed);
         if request.occupancy {
             probed.occupancy = occupancy(is_server_port);

@@ -66,6 +66,12 @@ pub fn names() -> BTreeSet<String> {
 /// Reads the role and rank from the variables of DGL and torch.
 fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();
+    let program = environment
+        .text(wire::job::PROGRAM)
+        .and_then(|name| name.parse().ok());
+    if let Some(program) = program {
+        return (Some(Role::Program(program)), number("RANK"));
+    }
     match environment.text("DGL_ROLE").as_deref() {
         Some("server") => (Some(Role::Server), number("DGL_SERVER_ID")),
         Some("client") => (Some(Role::Trainer), number("RANK")),

@@ -154,6 +154,7 @@ mod tests {
         let mut process = Process {
             index: 0,
             role: job::Role::Worker,
+            service: false,
             rank: 0,
             command: Command::Words(vec!["python3".into(), "it's".into(), "a b".into()]),
             setup: None,

@@ -226,6 +226,7 @@ impl Launcher {
         let process = Process {
             index: 0,
             role: job::Role::Worker,
+            service: false,
             rank: host,
             command,
             setup: None,
@@ -343,6 +344,7 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 
 const WORKER: Member = Member {
     role: job::Role::Worker,
+    service: false,
     awaited: false,
 };
 

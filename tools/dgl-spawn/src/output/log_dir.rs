@@ -133,10 +133,8 @@ fn set_earlier_run_aside(folder: &Path) -> io::Result<()> {
 fn is_of_a_run(name: &str) -> bool {
     let log = name
         .strip_suffix(".log")
-        .and_then(|log| log.split_once('-'));
-    let is_log = log.is_some_and(|(role, rank)| {
-        let roles = [Role::Server, Role::Trainer, Role::Worker];
-        roles.iter().any(|known| known.name() == role) && rank.parse::<u32>().is_ok()
-    });
+        .and_then(|log| log.rsplit_once('-'));
+    let is_log =
+        log.is_some_and(|(role, rank)| role.parse::<Role>().is_ok() && rank.parse::<u32>().is_ok());
     is_log || name == RECORDS
 }

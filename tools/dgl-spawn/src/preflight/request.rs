@@ -30,7 +30,7 @@ impl HostRequests {
         private_shm: bool,
         examines: bool,
     ) -> Result<HostRequests, Fault> {
-        let is_plain = |process: &&Process| process.role == Role::Worker;
+        let is_plain = |process: &&Process| !process.role.is_dgl();
         Ok(HostRequests {
             claim: claim(host, processes, private_shm),
             checks: match examines {
@@ -63,7 +63,7 @@ fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
 /// Whether the process is one of DGL's, or may use torch. Many workers are not Python at all
 /// (`nvidia-smi` on all hosts, say).
 fn meets_others(process: &Process) -> bool {
-    process.role != Role::Worker || process.nproc.is_some() || process.python.is_some()
+    process.role.is_dgl() || process.nproc.is_some() || process.python.is_some()
 }
 
 /// The checks of the host, each once.
@@ -145,23 +145,30 @@ fn files(process: &Process, part: Option<u32>, private_shm: bool) -> Vec<Check> 
     checks
 }
 
-/// The ports to be bound on a host: the graph servers' on its own address, torch's rendezvous on
-/// any. Every worker gets a port for it, but other jobs must not wait for one that is not used.
+/// The ports to be bound on a host: the graph servers' on its own address, those of programs,
+/// torch's rendezvous among them, on any. Every worker gets a port for it, but other jobs must not
+/// wait for one that is not used.
 fn ports(host: &Host, processes: &[&Process]) -> Vec<Port> {
     let servers = processes.iter().filter_map(|process| process.port);
     let servers = servers.map(|port| Port {
         port,
         address: Some(host.ip.0),
     });
-    let mut clients = processes
-        .iter()
-        .filter(|process| host.id == 0 && process.role != Role::Server && meets_others(process));
-    let rendezvous = clients.next().and_then(|process| process.master_port);
-    let rendezvous = rendezvous.map(|port| Port {
+    // each program's first process listens for the others
+    let leads = |process: &&&Process| process.role != Role::Server && process.rank == 0;
+    let of_program = |process: &&Process| {
+        let rendezvous = process.master_port.filter(|_| meets_others(process));
+        rendezvous
+            .into_iter()
+            .chain(process.ports.values().copied())
+            .collect::<Vec<_>>()
+    };
+    let of_programs = processes.iter().filter(leads).flat_map(of_program);
+    let of_programs = of_programs.map(|port| Port {
         port,
         address: None,
     });
-    servers.chain(rendezvous).collect()
+    servers.chain(of_programs).collect()
 }
 
 /// The checks of the commands, each once.
@@ -196,10 +203,10 @@ fn question(process: &Process, command: &Command) -> Option<PythonQuestion> {
         Command::Words(words) => words.first()? == interpreter,
         Command::Shell(_) => true,
     };
-    let modules: &[&str] = match (process.role, process.nproc) {
-        (Role::Worker, None) => &[],
-        (Role::Worker, Some(_)) => &["torch"],
-        _ => &["dgl", "torch"],
+    let modules: &[&str] = match (process.role.is_dgl(), process.nproc) {
+        (false, None) => &[],
+        (false, Some(_)) => &["torch"],
+        (true, _) => &["dgl", "torch"],
     };
     (begins && names(command, interpreter)).then(|| PythonQuestion {
         interpreter: interpreter.into(),

@@ -912,7 +912,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     fn silent(&self) -> Option<Duration> {
         let clients = self.processes.iter().zip(&self.states);
         let clients = clients.filter(|(process, state)| {
-            process.role != Role::Server && state.started.is_some() && !state.exited
+            !process.serves() && state.started.is_some() && !state.exited
         });
         let last = clients
             .filter_map(|(_, state)| state.wrote.max(state.started))

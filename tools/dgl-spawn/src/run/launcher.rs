@@ -163,6 +163,7 @@ impl<'a> Launcher<'a> {
                 });
             }
             plan.token = remote::random_token()?;
+            plan.attempt = tries;
         }
     }
 
@@ -385,7 +386,8 @@ impl<'a> Launcher<'a> {
             }
             session.send(&Request::Job(spec::job(plan, host, busy.len())));
             for (index, at) in (0..).zip(&own) {
-                let process = spec::process(index, &processes[*at])
+                let process = (processes[*at].clone().in_attempt(plan.attempt))
+                    .and_then(|process| spec::process(index, &process))
                     .map_err(|fault| Stopped::Preflight(fault.report()))?;
                 session.send(&Request::Process(process));
             }

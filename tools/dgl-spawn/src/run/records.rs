@@ -9,6 +9,7 @@ use record::{self, FirstFailure, Process};
 pub fn member(process: &Process) -> Member {
     Member {
         role: process.role,
+        service: process.service,
         awaited: process.port.is_some(),
     }
 }
@@ -39,6 +40,10 @@ pub fn first_failure(failure: &Failure, process: Option<(&Process, &LastLines)>)
         }
         Reason::NotListening(time) => {
             first.error = Some(format!("does not listen after {} s", time.as_secs_f32()));
+        }
+        Reason::EndedEarly => {
+            first.code = Some(0);
+            first.error = Some("is a service, and ended before the other programs".to_owned());
         }
         Reason::Raised(exception) => {
             first.error = Some(format!("raised {exception} and did not end"));
@@ -101,7 +106,11 @@ mod tests {
         let expected = [(job::Role::Server, true), (job::Role::Trainer, false)];
         assert_eq!(
             members,
-            expected.map(|(role, awaited)| Member { role, awaited })
+            expected.map(|(role, awaited)| Member {
+                role,
+                service: false,
+                awaited
+            })
         );
     }
 

@@ -142,6 +142,7 @@ mod tests {
         Process {
             index: 0,
             role: job::Role::Trainer,
+            service: false,
             rank: 0,
             command,
             setup: setup.map(str::to_owned),

@@ -11,7 +11,7 @@ use super::members::{Running, families, own_pid};
 use crate::netlink;
 use crate::processes;
 use crate::procfs::{self, IoCounts, Stat};
-use job::{Role, SHORTEST_STALL};
+use job::SHORTEST_STALL;
 use record::Sign;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -210,11 +210,11 @@ impl ActivityWatch {
             // our own questions about the host
             strays.retain(|pid| *pid != own_pid() && !processes::is_outside(*pid));
         }
-        // a graph server that listens works only for its clients, which would move too; one of DGL
+        // what serves others works only for its clients, which would move too; a graph server
         // whose client has died spins for ever
         let computes = |index: u32| {
             let process = running.iter().find(|one| one.index == index);
-            process.is_none_or(|one| one.role != Role::Server || !one.listens)
+            process.is_none_or(|one| !one.serves)
         };
         let mut counted = Vec::new();
         for (index, family) in &families {
@@ -287,6 +287,7 @@ fn is_above(amount: u64, rate: u64, window: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use job::Role;
     use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
 
@@ -313,7 +314,7 @@ mod tests {
                 pid: self.0.id().cast_signed(),
                 role: Role::Server,
                 rank: 0,
-                listens: !computes,
+                serves: !computes,
             }
         }
 

@@ -17,8 +17,9 @@ pub struct Running {
     pub pid: i32,
     pub role: Role,
     pub rank: u32,
-    /// Whether it is a server that listens.
-    pub listens: bool,
+    /// Whether it works only for other processes now: a graph server that listens, or one of a
+    /// service.
+    pub serves: bool,
 }
 
 /// All processes of the job that are alive; never this process itself.

@@ -9,14 +9,14 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid, setsid};
-use record::cpus;
+use record::{Role, cpus};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, PipeReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
-use wire::job::{Job, Process};
+use wire::job::{Job, PROGRAM, Process};
 use wire::supervise::Stream;
 
 /// Stands in place of a list of processors.
@@ -36,11 +36,13 @@ pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
         .arg(process.cpus.as_deref().unwrap_or(EVERYWHERE))
         .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
     let invocation = shell::invocation(process);
+    let program = matches!(process.role, Role::Program(_)).then(|| process.role.name());
     command
         .args(invocation.words)
         .env(JOB, &job.name)
         .env(TOKEN, &job.token)
         .envs(invocation.env)
+        .envs(program.map(|name| (PROGRAM, name)))
         .stdin(Stdio::null())
         .stdout(stdout_writer)
         .stderr(stderr_writer);

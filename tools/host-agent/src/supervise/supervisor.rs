@@ -736,7 +736,7 @@ fn running(processes: &[Supervised]) -> Vec<Running> {
         pid: one.pid.cast_signed(),
         role: one.process.role,
         rank: one.process.rank,
-        listens: one.process.port.is_some() && one.awaited.is_none(),
+        serves: one.process.service || (one.process.port.is_some() && one.awaited.is_none()),
     };
     let alive = processes.iter().filter(|one| one.child.is_some());
     alive.map(running).collect()

@@ -106,7 +106,7 @@ mod tests {
             pid: std::process::id().cast_signed(),
             role: job::Role::Worker,
             rank: 0,
-            listens: false,
+            serves: false,
         };
         watch.sample(&[own]);
         let begun = Instant::now();

@@ -107,6 +107,7 @@ impl Keeper {
         let leader = wanted.leads.map(|rules| -> io::Result<Leader> {
             let member = |process: &Process| Member {
                 role: process.role,
+                service: process.service,
                 awaited: process.port.is_some(),
             };
             let own = (job.host, self.processes.iter().map(member).collect());

@@ -1,0 +1,167 @@
+//! Several programs in one job: a service and those that it serves.
+
+use serde_json::Value;
+use std::path::Path;
+use support::{Cluster, Ran, ip_config, scratch, sh, takes_seconds};
+
+const STORE: &str = r#"
+import socket, sys
+listener = socket.create_server(("", int(sys.argv[1])))
+print("serves", sys.argv[2:], flush=True)
+while True:
+    conversation, _ = listener.accept()
+    conversation.sendall(b"data of the store")
+    conversation.close()
+"#;
+const TRAIN: &str = r#"
+import os, socket, sys, time
+for _ in range(100):
+    try:
+        with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as conversation:
+            data = conversation.recv(100).decode()
+            print(os.environ["RANK"], os.environ["WORLD_SIZE"], data, flush=True)
+        sys.exit(int(sys.argv[3]))
+    except OSError:
+        time.sleep(0.1)
+sys.exit(9)
+"#;
+
+fn scripts(folder: &Path) {
+    let folder = folder.join("code");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("store.py"), STORE).unwrap();
+    std::fs::write(folder.join("train.py"), TRAIN).unwrap();
+}
+
+/// A job on this machine whose store runs `store` and whose two trainers run `train`.
+fn job(folder: &Path, store: &str, train: &str, options: &str) -> Ran {
+    scripts(folder);
+    ip_config(folder, 1);
+    let name = folder.file_name().unwrap().display();
+    let script = format!(
+        "echo 127.0.0.1 > ip.txt
+         ipconf-check ip.txt | host-probe --connect local |
+           dgl-env --program store --service --workspace \"$PWD\" -- {store} |
+           dgl-env --program train --workspace \"$PWD\" --num-workers 2 -- {train} |
+           dgl-spawn --connect local --job {name} --grace 2s {options} >run.jsonl 2>run.txt
+         echo \"status $?\"; cat run.txt >&2; cat run.jsonl"
+    );
+    sh(folder, &script)
+}
+
+fn records<'a>(ran: &'a Ran, kind: &'a str) -> impl Iterator<Item = Value> + 'a {
+    let all = ran
+        .out
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    all.filter(move |record| record["type"] == kind)
+}
+
+const STORE_LINE: &str = "python3 code/store.py {port:rpc} {rank}";
+const TRAIN_LINE: &str = "python3 code/train.py {store.master_addr} {store.port:rpc}";
+
+#[test]
+fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
+    if takes_seconds() {
+        return;
+    }
+    let ran = job(&scratch(), STORE_LINE, &format!("{TRAIN_LINE} 0"), "");
+    ran.ends(0).out_has("status 0\n");
+    let lines: Vec<String> = records(&ran, "output")
+        .map(|output| format!("{}: {}", output["id"], output["line"]))
+        .collect();
+    for line in [
+        r#"0: "serves ['0']""#,
+        r#"1: "0 2 data of the store""#,
+        r#"2: "1 2 data of the store""#,
+    ] {
+        assert!(lines.iter().any(|other| other == line), "{lines:?}");
+    }
+    let ended: Vec<Value> = records(&ran, "exited")
+        .filter(|exited| exited["role"] == "store")
+        .collect();
+    assert!(
+        ended.len() == 1 && ended[0]["signal"] == "TERM" && ended[0]["while_ending"] == true,
+        "{ended:?}"
+    );
+
+    // here, because both would take the same ports
+    let table = [
+        (STORE_LINE, format!("{TRAIN_LINE} 7"), 7, "train "),
+        (
+            "sh -c 'exit 5' {port:rpc}",
+            format!("{TRAIN_LINE} 0"),
+            5,
+            "store 0 exited with status 5",
+        ),
+        (
+            "true",
+            "sleep 60".to_owned(),
+            1,
+            "store 0 is a service, and ended before the other programs",
+        ),
+    ];
+    for (store, train, status, problem) in table {
+        let ran = job(&scratch(), store, &train, "");
+        ran.out_has(&format!("status {status}\n")).err_has(problem);
+        assert_eq!(records(&ran, "exited").count(), 3, "{}", ran.err);
+    }
+}
+
+#[test]
+fn services_alone_are_refused() {
+    let ran = sh(
+        &scratch(),
+        "echo 127.0.0.1 > ip.txt; ipconf-check ip.txt | dgl-env --program a --service -- true |
+           dgl-spawn --connect local",
+    );
+    ran.ends(65)
+        .err_has("all programs are services, so nothing would end the job");
+}
+
+#[test]
+fn a_job_that_is_started_again_knows_it() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let train = "--setup 'from={attempt}' 'echo from $from count $TORCHELASTIC_RESTART_COUNT; test \
+                 $from = 1'";
+    let script = format!(
+        "echo 127.0.0.1 > ip.txt
+         ipconf-check ip.txt | dgl-env --role worker {train} |
+           dgl-spawn --connect local --no-preflight --job again --restart 2 2>run.txt |
+           jq -r 'select(.type==\"output\").line'",
+    );
+    sh(&folder, &script).gives(0, "from 0 count 0\nfrom 1 count 1\n");
+    let text = std::fs::read_to_string(folder.join("run.txt")).unwrap();
+    assert!(
+        text.contains("starts again") && text.contains("(1 of 2)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn real_hosts_run_the_programs_that_are_theirs() {
+    let cluster = Cluster::up(4);
+    let folder = scratch();
+    scripts(&folder);
+    ip_config(&folder, 4);
+    let script = format!(
+        "ipconf-check ip.txt | host-probe |
+           part-map --workspace /tmp/programs --script-folder code | part-push >copied.jsonl || exit
+         dgl-env --program store --on 0-1 --service <copied.jsonl -- {store} |
+           dgl-env --program train --on 2,3 --num-workers 2 -- {train} 0 >job.jsonl || exit
+         dgl-spawn --job programs --grace 2s <job.jsonl >run.jsonl; echo \"status $?\"
+         jq -r 'select(.type==\"exited\") | [.host, .role, .rank, .code] | @tsv' run.jsonl | sort
+         dgl-why <run.jsonl; dgl-report <run.jsonl >page.html && grep -c 'train 3' page.html",
+        store = STORE_LINE,
+        train = TRAIN_LINE,
+    );
+    let ran = cluster.sh(&folder, &script);
+    ran.out_has(
+        "status 0\n0\tstore\t0\t\n1\tstore\t1\t\n2\ttrain\t0\t0\n2\ttrain\t1\t0\n\
+         3\ttrain\t2\t0\n3\ttrain\t3\t0\n",
+    );
+    cluster.assert_clean();
+}

@@ -1,0 +1,250 @@
+//! Several programs in one job: what those before in the stream have taken, and what is left for
+//! the one that is planned.
+
+use crate::args::Args;
+use crate::placeholders::{Fact, Placeholder, ProgramFacts, Programs};
+use record::error::{Fault, Report};
+use record::{Host, Process, Role};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+/// The ports of a program where host-probe has not looked which are free. torchrun's own default is
+/// the first.
+const USUAL_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
+
+/// What the stream has of the programs that were planned before.
+#[derive(Default)]
+pub struct Earlier {
+    /// The number of their processes.
+    pub num_processes: u32,
+    /// What placeholders may stand for.
+    pub programs: Programs,
+    /// The ports on which they will listen, by host.
+    pub ports: BTreeMap<u32, BTreeSet<u16>>,
+    /// The name of persistent servers among them.
+    pub server_name: Option<String>,
+}
+
+impl Earlier {
+    /// Reads what the records of these processes say.
+    pub fn of(processes: &[Process]) -> Earlier {
+        let mut earlier = Earlier {
+            num_processes: u32::try_from(processes.len()).unwrap_or(u32::MAX),
+            ..Earlier::default()
+        };
+        let mut hosts: BTreeMap<Role, BTreeSet<u32>> = BTreeMap::new();
+        for process in processes {
+            hosts.entry(process.role).or_default().insert(process.host);
+            let program = earlier
+                .programs
+                .entry(process.role)
+                .or_insert(ProgramFacts {
+                    num_hosts: 0,
+                    world_size: 0,
+                    master_addr: process.ip.0,
+                    master_port: process.master_port,
+                    ports: process.ports.clone().into_iter().collect(),
+                });
+            program.world_size += process.nproc.unwrap_or(1);
+            if process.rank == 0 {
+                program.master_addr = process.ip.0;
+            }
+            let of_first = process
+                .master_port
+                .into_iter()
+                .chain(process.ports.values().copied());
+            let ports = of_first.filter(|_| process.rank == 0).chain(process.port);
+            earlier.ports.entry(process.host).or_default().extend(ports);
+            earlier.server_name = earlier.server_name.or_else(|| process.server_name.clone());
+        }
+        for (role, hosts) in hosts {
+            if let Some(program) = earlier.programs.get_mut(&role) {
+                program.num_hosts = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+            }
+        }
+        earlier
+    }
+}
+
+/// The hosts on which the program runs: all, or those that --on names.
+pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
+    let mut report = Report::default();
+    for range in on {
+        let missing = range
+            .clone()
+            .find(|id| hosts.iter().all(|host| host.id != *id));
+        if let Some(id) = missing {
+            let problem = format!("there is no host {id}: the stream has {}", hosts.len());
+            report.push(Fault::usage("--on", problem).fix("count from 0, as ipconf-check does"));
+        }
+    }
+    report.check()?;
+    let is_chosen = |host: &Host| on.is_empty() || on.iter().any(|range| range.contains(&host.id));
+    Ok(hosts.into_iter().filter(is_chosen).collect())
+}
+
+/// The port of torch's rendezvous, and one for each name in `{port:NAME}`.
+pub type Ports = (u16, BTreeMap<String, u16>);
+
+impl ProgramFacts {
+    /// The facts of a program that is being planned.
+    pub fn new(hosts: &[Host], world_size: u32, (master_port, ports): Ports) -> ProgramFacts {
+        let first = hosts.first().map(|host| host.ip.0);
+        ProgramFacts {
+            num_hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
+            world_size,
+            master_addr: first.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            master_port: Some(master_port),
+            ports,
+        }
+    }
+}
+
+/// Chooses the ports of a program: free ones of its first host that no program before has.
+pub fn ports(
+    args: &Args,
+    hosts: &[Host],
+    earlier: &Earlier,
+    placeholders: &BTreeSet<Placeholder>,
+) -> Result<Ports, Report> {
+    let Some(host) = hosts.first() else {
+        return Ok(Ports::default());
+    };
+    let taken = earlier.ports.get(&host.id);
+    let is_taken = |port: &u16| taken.is_some_and(|taken| taken.contains(port));
+    let servers = u32::from(host.port)..u32::from(host.port) + u32::from(args.num_servers);
+    let is_server = |port: &u16| args.plans(Role::Trainer) && servers.contains(&(*port).into());
+    let mut free = free_ports(host).into_iter().filter(|port| !is_taken(port));
+    let master_port = args.master_port.or_else(|| free.next());
+    let mut free = free.filter(|port| !is_server(port) && Some(*port) != master_port);
+    let names = placeholders
+        .iter()
+        .filter_map(|placeholder| match placeholder {
+            Placeholder::Own(Fact::Port(name)) => Some(name.clone()),
+            _ => None,
+        });
+    let named: BTreeMap<String, Option<u16>> = names.map(|name| (name, free.next())).collect();
+    let (without, rendezvous) = (
+        named.iter().filter(|(_, port)| port.is_none()),
+        "torch's rendezvous",
+    );
+    let without = without.map(|(name, _)| name.as_str());
+    let without: Vec<&str> = without
+        .chain(master_port.is_none().then_some(rendezvous))
+        .collect();
+    let mut report = Report::default();
+    match master_port {
+        Some(port) if is_server(&port) => {
+            report.push(port_of_servers(host, port, args.num_servers));
+        }
+        Some(port) if is_taken(&port) => {
+            let problem = format!("{port} is another program's on {}", host.location());
+            report.push(
+                Fault::usage("--master-port", problem).fix("take another one, or leave it out"),
+            );
+        }
+        _ => {}
+    }
+    if !without.is_empty() {
+        let problem = format!("no free port is known for {}", without.join(", "));
+        report.push(Fault::data(host.location(), problem).fix(
+            "put host-probe before dgl-env, have the program begin on another host, or take fewer \
+             names of ports",
+        ));
+    }
+    report.check()?;
+    let named = named
+        .into_iter()
+        .filter_map(|(name, port)| Some((name, port?)));
+    Ok((master_port.unwrap_or_default(), named.collect()))
+}
+
+/// The ports of a host on which nothing listens, as far as that is known; dgl-spawn looks again.
+fn free_ports(host: &Host) -> Vec<u16> {
+    let probed = host.facts.master_port;
+    let more = match host.facts.free_ports.as_slice() {
+        [] => USUAL_PORTS.filter(|port| Some(*port) != probed).collect(),
+        free => free.to_vec(),
+    };
+    probed.into_iter().chain(more).collect()
+}
+
+/// The fault of a rendezvous port that is also one of the servers of the first host.
+fn port_of_servers(host: &Host, port: u16, num_servers: u16) -> Fault {
+    let last = u32::from(host.port) + u32::from(num_servers) - 1;
+    let problem = format!(
+        "the master port {port} is one of its servers' ({} to {last})",
+        host.port
+    );
+    Fault::data(host.location(), problem).fix("say --master-port PORT, another one")
+}
+
+/// Faults of what the program has to do with those that were planned before: a role twice, ports
+/// twice, and placeholders of programs that are not there.
+pub fn faults(
+    args: &Args,
+    hosts: &[Host],
+    earlier: &Earlier,
+    placeholders: &BTreeSet<Placeholder>,
+) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let servers = Some(Role::Server).filter(|role| args.plans(*role));
+    for role in servers.into_iter().chain(args.client_role()) {
+        if earlier.programs.contains_key(&role) {
+            let name = role.name();
+            let problem = format!("there are process records of {name} in the stream already");
+            faults.push(Fault::data("stdin", problem).fix(
+                "plan each program once, each further one with --program NAME; jq \
+                 'select(.type != \"process\")' takes out those of another run",
+            ));
+        }
+    }
+    if !earlier.programs.is_empty() && (args.server_name.is_some() || earlier.server_name.is_some())
+    {
+        let problem = "persistent servers and their trainers are jobs without further programs";
+        faults.push(
+            Fault::usage("--server-name", problem)
+                .fix("start the other program as a job of its own"),
+        );
+    }
+    for host in hosts.iter().filter(|_| servers.is_some()) {
+        let last = u32::from(host.port) + u32::from(args.num_servers);
+        let ports = earlier.ports.get(&host.id).into_iter().flatten();
+        let is_servers = |port: &&u16| (u32::from(host.port)..last).contains(&u32::from(**port));
+        faults.extend(ports.copied().find(|port| is_servers(&port)).map(|port| {
+            let problem = format!("{port} is a port of its servers and of another program");
+            Fault::data(host.location(), problem).fix("take another port in ip_config")
+        }));
+    }
+    let of_placeholder = |placeholder| fault_of(placeholder, earlier);
+    faults.extend(placeholders.iter().filter_map(of_placeholder));
+    faults
+}
+
+/// The fault of a placeholder for a fact of another program that is not there.
+fn fault_of(placeholder: &Placeholder, earlier: &Earlier) -> Option<Fault> {
+    let Placeholder::Of(role, fact) = placeholder else {
+        return None;
+    };
+    let name = role.name();
+    let before = format!("put the dgl-env that plans {name} before this one");
+    let known: Vec<&str> = earlier.programs.keys().map(Role::name).collect();
+    let (problem, fix) = match earlier.programs.get(role) {
+        Some(program) if fact.of(program).is_some() => return None,
+        Some(_) => (
+            format!("program {name} has no {fact}"),
+            format!(
+                "have {name} use {{{fact}}} itself, or write {{{{{name}.{fact}}}}} for the text"
+            ),
+        ),
+        None => (
+            format!("there is no program {name} before this one in the stream"),
+            match known.is_empty() {
+                true => before,
+                false => format!("{before}, or name one of {}", known.join(", ")),
+            },
+        ),
+    };
+    Some(Fault::usage(format!("{{{name}.{fact}}}"), problem).fix(fix))
+}
