@@ -285,6 +285,9 @@ fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> 
 
 /// The table for people, a line for each host.
 fn table(chosen: &[Chosen<'_>]) -> String {
+    // who works without DGL does not miss it
+    let answers = || chosen.iter().filter_map(|one| one.outcome.as_ref().ok());
+    let has_dgl = answers().any(|answer| answer.facts.dgl.is_some());
     let row = |cells: [&str; 12]| {
         let [
             id,
@@ -300,10 +303,12 @@ fn table(chosen: &[Chosen<'_>]) -> String {
             torch,
             dgl,
         ] = cells.map(term::plain);
-        format!(
+        let line = format!(
             "{id:>4}  {ip:<15}  {card:<10}  {cpus:>4}  {gpus:>4}  {gpu_free:>8}  {memory:>7}  \
-             {shm:>7}  {free:>7}  {python:<8}  {torch:<12}  {dgl}\n"
-        )
+             {shm:>7}  {free:>7}  {python:<8}  {torch:<12}  {}",
+            if has_dgl { &*dgl } else { "" }
+        );
+        format!("{}\n", line.trim_end())
     };
     let mut text = row([
         "host", "ip", "iface", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python",

@@ -57,10 +57,20 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     probed.facts.iface = interfaces
         .find(|interface| interface.address == host.ip.0)
         .map(|interface| interface.name.clone());
+    let has_no_dgl = probed.facts.python.is_some() && probed.facts.dgl.is_none();
     if probed.interfaces.is_empty() {
-        let problem = "its network interfaces could not be listed, so nobody knows whether DGL \
-            finds its address";
+        let problem = "its network interfaces could not be listed, so nobody knows which has its \
+            address";
         warn(problem.to_owned(), "look what `ip addr` says there");
+    } else if probed.facts.iface.is_none() && has_no_dgl {
+        let problem = format!(
+            "{}, so gloo may choose another",
+            not_of_an_interface(host, &probed)
+        );
+        warn(
+            problem,
+            "write that in ip_config, or dgl-env --env GLOO_SOCKET_IFNAME=NAME",
+        );
     } else if probed.facts.iface.is_none() {
         return Err(no_interface(host, &probed));
     }
@@ -104,7 +114,8 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     Fault::unreachable(host.location(), failure.problem).fix(fix)
 }
 
-fn no_interface(host: &Host, probed: &Probed) -> Fault {
+/// How the address of a host is none of those that its interfaces have.
+fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
     let real = probed.interfaces.iter().filter(|one| one.name != "lo");
     let real: Vec<String> = real
         .map(|interface| format!("{} {}", interface.name, interface.address))
@@ -113,11 +124,15 @@ fn no_interface(host: &Host, probed: &Probed) -> Fault {
         true => "there is only lo".to_owned(),
         false => real.join(", "),
     };
-    let problem = format!(
-        "{} is not the first address of an interface there ({shown}); DGL would take the host for \
-         machine 0",
+    format!(
+        "{} is not the first address of an interface there ({shown})",
         host.ip
-    );
+    )
+}
+
+fn no_interface(host: &Host, probed: &Probed) -> Fault {
+    let shown = not_of_an_interface(host, probed);
+    let problem = format!("{shown}; DGL would take the host for machine 0");
     let fix = "write the address of its interface in ip_config (DGL compares only the first \
         address of each interface)";
     Fault::unreachable(host.location(), problem).fix(fix)
@@ -204,7 +219,18 @@ mod tests {
             python_failure: Some(Failure::new("python3 does not run there: sh: not found")),
             ..probed(&interfaces)
         };
-        let table: [(&str, Probed, Result<(Option<&str>, &str), &str>); 5] = [
+        let mut no_dgl = probed(&interfaces);
+        no_dgl.facts.python = Some("3.11.2".to_owned());
+        let table: [(&str, Probed, Result<(Option<&str>, &str), &str>); 6] = [
+            (
+                "10.0.0.5",
+                no_dgl,
+                Ok((
+                    None,
+                    "host 0 (10.0.0.5): 10.0.0.5 is not the first address of an interface there \
+                     (eth0 10.77.0.2), so gloo",
+                )),
+            ),
             ("10.77.0.2", probed(&interfaces), Ok((Some("eth0"), ""))),
             (
                 "10.0.0.5",
