@@ -220,3 +220,90 @@ fn more_trainers_than_gpus_are_told() {
         "{told}"
     );
 }
+
+/// Trains five steps, saves after each, and goes on from the last that was saved. In the first
+/// start of the job the second rank dies in its third step.
+const CHECKPOINT: &str = "import os, sys
+import torch
+import torch.distributed as dist
+dist.init_process_group('gloo')
+attempt, saved = sys.argv[1:]
+assert attempt == os.environ['TORCHELASTIC_RESTART_COUNT']
+weight, begin = torch.zeros(1), 0
+if os.path.exists(saved):
+    weight, begin = torch.load(saved)
+for step in range(begin, 5):
+    if attempt == '0' and step == 2 and dist.get_rank() == 1:
+        os.kill(os.getpid(), 9)
+    gradient = torch.ones(1)
+    dist.all_reduce(gradient)
+    weight += gradient
+    torch.save((weight, step + 1), saved + '.new')
+    os.replace(saved + '.new', saved)
+print('attempt', attempt, 'began at', begin, 'weight', int(weight))
+";
+
+#[test]
+fn torch_workers_on_real_hosts_go_on_from_their_checkpoint() {
+    let Some((cluster, folder, python)) = two_hosts() else {
+        return;
+    };
+    fs::write(folder.join("train.py"), CHECKPOINT).unwrap();
+    let script = format!(
+        "ipconf-check ip.txt | host-probe --python {python} |
+           part-map --workspace /srv/job --extra train.py | part-push >job.jsonl || exit
+         dgl-env --role worker <job.jsonl -- {python} train.py {{attempt}} saved.pt |
+           dgl-spawn --restart 2 --grace 2s --format human --timeout 5m"
+    );
+    let ran = cluster.sh(&folder, &script);
+    ran.ends(0).err_has("(1 of 2)");
+    let line = "attempt 1 began at 2 weight 10";
+    assert_eq!(ran.out.matches(line).count(), 2, "{}", ran.out);
+    cluster.assert_clean();
+}
+
+/// A store and those that compute in one group of torch, whose first ranks compute. The compute
+/// program, which is planned first, leads the group.
+const STORE_AND_COMPUTE: &str = "import datetime, os, sys
+import torch
+import torch.distributed as dist
+kind, address, compute, store = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+rank = int(os.environ['RANK']) + (compute if kind == 'store' else 0)
+limit = datetime.timedelta(minutes=2)
+dist.init_process_group('gloo', 'tcp://' + address, limit, compute + store, rank)
+if kind == 'store':
+    while True:
+        wanted = torch.zeros(2, dtype=torch.long)
+        dist.recv(wanted)
+        dist.send(wanted[1:] * 10 + rank, int(wanted[0]))
+for node in range(3):
+    for server in range(compute, compute + store):
+        dist.send(torch.tensor([rank, node]), server)
+        value = torch.zeros(1, dtype=torch.long)
+        dist.recv(value, server)
+        assert int(value) == node * 10 + server
+print(kind, rank, 'of', compute + store, 'has all')
+";
+
+#[test]
+fn a_graph_store_and_torch_workers_on_real_hosts_are_one_group() {
+    let Some((cluster, folder, python)) = two_hosts() else {
+        return;
+    };
+    fs::write(folder.join("both.py"), STORE_AND_COMPUTE).unwrap();
+    let script = format!(
+        "ipconf-check ip.txt | host-probe --python {python} |
+           part-map --workspace /srv/job --extra both.py | part-push |
+           dgl-env --program compute --on 0 --num-workers 2 \
+             -- {python} both.py compute {{master_addr}}:{{port:group}} {{world_size}} 1 |
+           dgl-env --program store --on 1 --service \
+             -- {python} both.py store {{compute.master_addr}}:{{compute.port:group}} \
+                {{compute.world_size}} {{world_size}} |
+           dgl-spawn --grace 2s --format human --timeout 5m"
+    );
+    let ran = cluster.sh(&folder, &script);
+    ran.ends(0)
+        .out_has("compute 0 of 3 has all")
+        .out_has("compute 1 of 3 has all");
+    cluster.assert_clean();
+}
