@@ -55,6 +55,8 @@ if [ "${1:-}" = test ]; then
   need cmark-gfm cmark-gfm
   need tmux tmux
   need zstd zstd
+  need curl curl
+  need rclone rclone
   need chromium chromium
   need zsh zsh
   need fish fish

@@ -8,6 +8,7 @@
 mod chains;
 mod direct;
 mod faults;
+mod fetch;
 mod lab;
 mod pull;
 mod push;

@@ -52,6 +52,8 @@ pub fn prepared() -> PathBuf {
         real.display()
     );
     stand_in("dgl-spawn", &spawn);
+    stand_in("aws", "cp out/g.json .");
+    stand_in("rclone", "cd out && find . -type f -printf '%s %P\\n'");
     stand_in("scontrol", "printf '10.0.0.1\\n10.0.0.2\\n'");
     stand_in(
         "mpirun",
@@ -67,6 +69,7 @@ pub fn prepared() -> PathBuf {
         echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
         printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt; cp -r code distpartitioning
         mkdir -p nfs/job/chunks data/job; cp -r out nfs/job/data; cp -r out data/job/out
+        cp -r out products; (cd out; find . -type f) >files.txt
         cp -r out/. data; for folder in data data/job/out; do cp out/g.json $folder/metadata.json
         done";
     sh(&folder, script).ends(0);

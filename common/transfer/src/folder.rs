@@ -117,7 +117,7 @@ impl Folder {
     }
 
     /// The path of the folder without links.
-    fn real_path(&self) -> io::Result<PathBuf> {
+    pub fn real_path(&self) -> io::Result<PathBuf> {
         fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
@@ -177,6 +177,11 @@ impl Folder {
     /// Removes an empty folder.
     pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
+    }
+
+    /// Removes a folder with all that is in it.
+    pub fn remove_all(&self, name: &str) -> io::Result<()> {
+        fs::remove_dir_all(self.real_path()?.join(name))
     }
 
     /// Makes a symbolic link.

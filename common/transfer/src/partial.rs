@@ -465,6 +465,18 @@ pub fn write_small(
     })
 }
 
+/// Gives a file that something else has written its mode, its time and its name.
+pub fn place(
+    (written, name): (&Folder, &OsStr),
+    (folder, dst): (&Folder, &OsStr),
+    finish: Finish,
+) -> Result<(), Fault> {
+    let file = written.open_file(name, OFlag::O_RDONLY);
+    file.and_then(|file| stamp(&file, finish))
+        .and_then(|()| written.rename(name, folder, dst))
+        .map_err(|error| Fault::system(&error))
+}
+
 fn stamp(file: &File, finish: Finish) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(finish.mode & 0o7777))?;
     if let Some((seconds, nanos)) = finish.mtime {

@@ -12,6 +12,7 @@
 use crate::Text;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -63,6 +64,9 @@ pub enum FileRequest {
         /// The path of the folder on the host.
         dst: Text,
     },
+    /// Gets a file by a command; answered by [`FileEvent::Fetched`] as it grows, and then by
+    /// [`FileEvent::Landed`].
+    Fetch(Fetch),
     /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
     /// Begins a file whose content comes in blocks.
@@ -245,6 +249,21 @@ pub struct Small {
     pub mtime: Option<(i64, u32)>,
 }
 
+/// A file that the host gets by a command of the user's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetch {
+    /// The attributes of the finished file; its size is 0 if it is not known.
+    #[serde(flatten)]
+    pub file: Small,
+    /// The name of the partial file, as in [`Begin`].
+    pub key: String,
+    /// The command, for sh; `{dst}` stands for the file that it writes.
+    pub command: String,
+    /// Variables for the command.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+}
+
 /// Small files, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
@@ -384,6 +403,14 @@ pub enum FileEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         earlier: bool,
     },
+    /// How much a command has written of a file.
+    Fetched {
+        /// The number of the delivery.
+        id: u32,
+        /// Its size by now, in bytes.
+        #[serde(rename = "size")]
+        bytes: u64,
+    },
     /// The parts that have come of a file that hosts hand on; if there are very many, the first of
     /// them.
     Arrived {
@@ -470,6 +497,18 @@ pub enum FileEvent {
         /// The number that the caller chose.
         id: u32,
     },
+}
+
+impl FileEvent {
+    /// The result of one delivery.
+    pub fn landed(id: u32, result: Result<(), Fault>) -> FileEvent {
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        match result {
+            Ok(()) => done.push(id),
+            Err(fault) => failed.push((id, fault)),
+        }
+        FileEvent::Landed { done, failed }
+    }
 }
 
 /// The attributes of a file on a host.
@@ -566,6 +605,8 @@ pub enum Fault {
     LeadsOut(Text),
     /// A symbolic link on the way to this folder was made by another user.
     LinkOfOther(Text),
+    /// The command that was to fetch it failed, or wrote something else.
+    Command(String),
     /// Bytes are missing.
     NotWhole,
     /// The checksum of what came differs from that of what was sent.
@@ -603,6 +644,10 @@ impl fmt::Display for Fault {
                 "{} is reached by a symbolic link that belongs to another user",
                 shown(folder)
             ),
+            Fault::Command(problem) => {
+                let problem: String = problem.chars().take(MAX_SHOWN).collect();
+                f.write_str(&problem)
+            }
             Fault::NotWhole => f.write_str("it did not arrive whole"),
             Fault::OtherSum => {
                 f.write_str("its content arrived with another sum than it was sent with")

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
 
-    /// A folder with part0, part1 … or part_0 …, as GLT and PyG write it; without a config
+    /// Without a config: a folder with part0, part1 … or part_0 … (GLT, PyG)
     #[arg(long, value_name = "DIR", conflicts_with = "part_config")]
     pub partitions: Option<PathBuf>,
 
@@ -51,6 +51,15 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared",
         hide_possible_values = true)]
     pub parts: Parts,
+
+    /// How hosts get the parts, such as 'aws s3 cp s3://bucket/{path} {dst}'
+    #[arg(long, value_name = "COMMAND")]
+    pub fetch: Option<String>,
+
+    /// What --fetch can get, where it is not here: lines of PATH, SIZE PATH, or as `aws s3 ls
+    /// --recursive` prints them
+    #[arg(long, hide_short_help = true, requires = "fetch", value_name = "FILE")]
+    pub listing: Option<PathBuf>,
 
     /// Which form of a part's graph to copy; auto is what is there
     #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,

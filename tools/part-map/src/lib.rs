@@ -1,9 +1,10 @@
 //! From host records and a partition config to the files that go to each host. `versions`,
-//! `layout`, `numbered` and `plan` map values to values; `disk` and `scripts` read files, and write
-//! none.
+//! `layout`, `numbered`, `fetch` and `plan` map values to values; `disk` and `scripts` read files,
+//! and write none.
 
 pub mod args;
 pub mod disk;
+pub mod fetch;
 pub mod layout;
 pub mod numbered;
 pub mod plan;
@@ -13,13 +14,14 @@ pub mod versions;
 pub use args::Args;
 
 use args::Parts;
+use fetch::Listing;
 use layout::Layout;
 use numbered::{Numbered, PARTS};
 use partition::PartConfig;
 use partition::files::{self, Item, Source, path_on_hosts};
 use plan::Plan;
 use record::Host;
-use record::error::Report;
+use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use scripts::Choice;
@@ -47,6 +49,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 /// Plans the files that go to the hosts, and the graph as it will be there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let layout = Layout::new(args, hosts, &data_folder(args))?;
+    let listing = check_fetch(args)?;
     let config = args
         .part_config
         .as_deref()
@@ -59,10 +62,10 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
         dropped,
         mut warnings,
     } = match &config {
-        Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
+        Some(config) => graph_files(args, hosts, &layout, config, listing.as_ref(), &mut report)?,
         None => GraphFiles::default(),
     };
-    let own = of_own_folder(args, hosts, &layout, config.as_ref());
+    let own = of_own_folder(args, hosts, &layout, config.as_ref(), listing.as_ref());
     items.extend(report.keep(own).unwrap_or_default());
     let workspace = Some(layout.workspace.as_path());
     let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
@@ -73,6 +76,11 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let found = found.and_then(|choice| scripts::find(args, &resolve, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
+    let copies = match layout.parts {
+        Parts::Shared => 1,
+        _ => hosts.len(),
+    };
+    items = fetch::for_hosts(items, copies)?;
     if layout.parts == Parts::Shared {
         let real = layout
             .workspace
@@ -83,6 +91,21 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;
     warnings.extend(plan.warnings);
     Ok(Plan { warnings, ..plan })
+}
+
+/// Checks `--fetch`, and reads what it can get.
+fn check_fetch(args: &Args) -> Result<Option<Listing>, Report> {
+    if let Some(command) = &args.fetch {
+        fetch::check(command)?;
+        if args.parts == Parts::Remote {
+            return Err(
+                Fault::usage("--fetch", "has nothing to do with --parts remote")
+                    .fix("leave out one of them")
+                    .report(),
+            );
+        }
+    }
+    disk::listing(args)
 }
 
 /// Where the partitions go below the workspace, unless `--rel-data-path` says it.
@@ -108,16 +131,30 @@ fn of_own_folder(
     hosts: &[Host],
     layout: &Layout,
     config: Option<&PartConfig>,
+    listing: Option<&Listing>,
 ) -> Result<Vec<Item>, Report> {
-    let mut sets = numbered::from_user(&args.per_host)?;
+    let is_remote = layout.parts == Parts::Remote;
+    let unlisted = args.fetch.is_some() && listing.is_none();
+    let mut sets = numbered::from_user(&args.per_host, is_remote || unlisted)?;
     let choice = Choice::new(args, HashSet::new())?;
+    let command = args.fetch.as_deref();
+    let listed = command
+        .zip(listing)
+        .map(|(command, listing)| disk::listed(command, listing, &choice));
     let items = if let Some(folder) = &args.partitions {
         sets.push(Numbered {
             location: folder.display().to_string(),
             forms: PARTS.map(str::to_owned).to_vec(),
             per_host: args.parts_per_host,
+            may_be_absent: is_remote,
         });
-        disk::below_folder(folder, args, &choice)?
+        match listed {
+            Some(items) => items,
+            None => disk::below_folder(folder, args, &choice)?,
+        }
+    } else if let Some(mut items) = listed {
+        items.retain(|item| sets.iter().any(|set| set.find(&item.dst).is_some()));
+        items
     } else {
         let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
         let mut report = Report::default();
@@ -129,8 +166,17 @@ fn of_own_folder(
         report.check()?;
         found
     };
-    let mut items = numbered::assign(&sets, items, hosts.len(), layout.parts == Parts::Remote)?;
+    let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {
+        let is_of_host = item.host.is_some();
+        item.source = match (&item.source, command) {
+            (_, _) if is_of_host && is_remote => Source::OnHost,
+            (Source::OnHost, Some(command)) => fetch::source(command, &item.dst, None),
+            (Source::Copied(here), Some(command)) if is_of_host => {
+                fetch::source(command, &item.dst, Some(here.bytes))
+            }
+            (source, _) => source.clone(),
+        };
         item.dst = layout.data.join(&item.dst);
     }
     Ok(items)
@@ -152,6 +198,7 @@ fn graph_files(
     hosts: &[Host],
     layout: &Layout,
     config: &PartConfig,
+    listing: Option<&Listing>,
     report: &mut Report,
 ) -> Result<GraphFiles, Report> {
     // a wrong number makes everything else pointless
@@ -161,16 +208,24 @@ fn graph_files(
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
     let mut wanted = plan::wanted(config, layout, args.parts_per_host);
-    let beside = disk::of_graphstorm(&config.folders[0]);
+    let beside = disk::of_graphstorm(&config.folders[0], listing);
     wanted.extend(plan::beside_config(config, layout, beside));
     let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
         true => HashSet::new(),
         false => disk::identities(&config.file, &wanted),
     };
     wanted.retain(|wanted| plan::is_copied(wanted, layout.parts, dropped));
+    let fetched = args.fetch.as_ref();
+    let fetched =
+        fetched.map(|command| disk::fetched(command, &mut wanted, &config.folders[0], listing));
     let fix = "run partition_graph again, or correct the path; it is relative to the folder of the \
         config";
     let mut items = report.keep(files::find(wanted, fix)).unwrap_or_default();
+    items.extend(
+        fetched
+            .and_then(|items| report.keep(items))
+            .unwrap_or_default(),
+    );
     if layout.parts == Parts::Remote {
         let there = report.keep(plan::on_their_hosts(
             config,

@@ -22,22 +22,26 @@ pub struct Numbered {
     pub forms: Vec<String>,
     /// How many numbers each host gets: number k goes to host k div `per_host`.
     pub per_host: u32,
+    /// Whether there need not be any of them here.
+    pub may_be_absent: bool,
 }
 
 /// The names that were found for each number.
 type Names = BTreeMap<u64, BTreeSet<String>>;
 
 /// What the user gave by `--per-host`.
-pub fn from_user(forms: &[String]) -> Result<Vec<Numbered>, Report> {
+pub fn from_user(forms: &[String], may_be_absent: bool) -> Result<Vec<Numbered>, Report> {
     let mut report = Report::default();
-    let sets = forms.iter().map(|form| Numbered::from_user(form));
+    let sets = forms
+        .iter()
+        .map(|form| Numbered::from_user(form, may_be_absent));
     let sets = sets.filter_map(|set| report.keep(set.map_err(Report::from)));
     let sets = sets.collect();
     report.check().map(|()| sets)
 }
 
 impl Numbered {
-    fn from_user(form: &str) -> Result<Numbered, Fault> {
+    fn from_user(form: &str, may_be_absent: bool) -> Result<Numbered, Fault> {
         let wrong = |problem: &str, fix: &str| {
             Err(Fault::usage("--per-host", format!("{form} {problem}")).fix(fix))
         };
@@ -64,11 +68,12 @@ impl Numbered {
             location: form.to_owned(),
             forms: vec![names.collect::<PathBuf>().display().to_string()],
             per_host: 1,
+            may_be_absent,
         })
     }
 
     /// The number and name that a path is, or lies below.
-    fn find(&self, path: &Path) -> Option<(u64, String)> {
+    pub fn find(&self, path: &Path) -> Option<(u64, String)> {
         self.forms.iter().find_map(|form| {
             let length = Path::new(form).components().count();
             let name: PathBuf = path.components().take(length).collect();
@@ -94,11 +99,11 @@ impl Numbered {
             );
             return vec![fault(problem).fix(all)];
         };
-        let form = self.forms.iter().find(|form| {
-            let names = found.values().next();
-            names.is_some_and(|names| names.iter().any(|name| number(form, name).is_some()))
-        });
-        let form = form.unwrap_or(&self.forms[0]);
+        let is_there = |form: &&String| {
+            let mut names = found.values().flatten();
+            names.any(|name| number(form, name).is_some())
+        };
+        let form = self.forms.iter().find(is_there).unwrap_or(&self.forms[0]);
         let missing = (0..count).filter(|number| !found.contains_key(number));
         let missing = list(missing.map(|number| fill(form, number)));
         let surplus = list(found.range(count..).flat_map(|(_, names)| names).cloned());
@@ -155,24 +160,15 @@ fn list(names: impl Iterator<Item = String>) -> Option<String> {
 }
 
 /// Gives each numbered file to its host; what has no number stays for all. `dst` of the items is
-/// relative to the folder of the numbered names. With `on_hosts` the hosts have them already: what
-/// is here says which files these are, and where nothing is here, each name must be there.
-pub fn assign(
-    sets: &[Numbered],
-    items: Vec<Item>,
-    num_hosts: usize,
-    on_hosts: bool,
-) -> Result<Vec<Item>, Report> {
+/// relative to the folder of the numbered names. Where a set may be absent here and is, its names
+/// are what the hosts must have.
+pub fn assign(sets: &[Numbered], items: Vec<Item>, num_hosts: usize) -> Result<Vec<Item>, Report> {
     let num_hosts = num_hosts as u64;
     let mut report = Report::default();
     let mut found = vec![Names::new(); sets.len()];
     let own = |set: &Numbered, number: u64, item: Item| Item {
         host: u32::try_from(number / u64::from(set.per_host)).ok(),
         kind: "partition",
-        source: match on_hosts {
-            true => Source::OnHost,
-            false => item.source,
-        },
         ..item
     };
     let mut assigned = Vec::with_capacity(items.len());
@@ -188,7 +184,7 @@ pub fn assign(
         });
     }
     for (set, names) in sets.iter().zip(found) {
-        if names.is_empty() && on_hosts {
+        if names.is_empty() && set.may_be_absent {
             assigned.extend((0..num_hosts * u64::from(set.per_host)).map(|number| {
                 let dst = fill(&set.forms[0], number).into();
                 own(set, number, Item::new("partition", dst, Source::OnHost))

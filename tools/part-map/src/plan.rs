@@ -173,7 +173,7 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
 pub fn beside_config(
     config: &PartConfig,
     layout: &Layout,
-    names: Vec<PathBuf>,
+    names: impl IntoIterator<Item = PathBuf>,
 ) -> impl Iterator<Item = WantedFile> {
     let there = layout.config(&config.graph_name);
     names.into_iter().map(move |name| {

@@ -40,7 +40,7 @@ impl Choice {
     }
 
     /// Whether a file is taken, by its path below the folder or by its name.
-    fn takes(&self, path: &Path, folder: &Path) -> bool {
+    pub fn takes(&self, path: &Path, folder: &Path) -> bool {
         let below = path.strip_prefix(folder).unwrap_or(path);
         let matches = |globs: &GlobSet| {
             globs.is_match(below) || below.file_name().is_some_and(|name| globs.is_match(name))

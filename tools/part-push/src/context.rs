@@ -6,6 +6,7 @@ use remote::Remote;
 use remote::direct::{DirectEndpoint, WireOptions};
 use remote::host_client::HostClient;
 use remote::limit::Limit;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,6 +20,8 @@ const SIGNAL_CHECKED: Duration = Duration::from_millis(50);
 pub struct PushContext<'a> {
     /// The command line.
     pub args: &'a Args,
+    /// Variables for commands that fetch files.
+    pub env: Arc<BTreeMap<String, String>>,
     /// The way to hosts.
     pub remote: Remote,
     /// How content travels.

@@ -119,8 +119,9 @@ impl<'a> Task<'a> {
         }
         let lacking = self.lacking();
         self.on_target(|target| {
-            let unclaimed =
-                |delivery: &&Delivery| !plan::is_small(delivery) && !target.is_claimed(delivery);
+            let unclaimed = |delivery: &&Delivery| {
+                plan::comes_in_parts(delivery) && !target.is_claimed(delivery)
+            };
             let alone: Vec<&Delivery> = lacking.into_iter().filter(unclaimed).collect();
             target.claim(&alone)
         });
@@ -133,6 +134,7 @@ impl<'a> Task<'a> {
         let listens = self.on_target(|target| {
             let bytes = lacking
                 .iter()
+                .filter(|delivery| delivery.has_bytes())
                 .map(|delivery| delivery.bytes - target.partial_bytes(delivery))
                 .sum();
             let own = target.ready.key.clone();
@@ -246,7 +248,7 @@ impl<'a> Task<'a> {
         let missing: Vec<&Delivery> = missing.into_iter().map(|(delivery, _)| delivery).collect();
         let alone: Vec<&Delivery> = missing
             .iter()
-            .filter(|delivery| !plan::is_small(delivery))
+            .filter(|delivery| plan::comes_in_parts(delivery))
             .copied()
             .collect();
         target.claim(&alone)?;

@@ -5,9 +5,11 @@
 //! in its environment, by which it can be found. Bytes that this process has already read are
 //! passed on in the environment.
 
+use super::fetch::GRACE;
 use super::serve::OVER_LOST;
 use super::stage::Stage;
 use crate::output::SharedOutput;
+use crate::processes::{end_processes, find_below};
 use crate::requests::{REST, Requests};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -28,6 +30,7 @@ pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> Exi
     match start(receive, requests) {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => {
+                end_processes(GRACE, || find_below(nix::unistd::getpid().as_raw()));
                 let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
                 stage.iter().for_each(Stage::leave);
                 let name = nix::sys::signal::Signal::try_from(signal)
@@ -50,6 +53,8 @@ pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> Exi
 }
 
 fn start(receive: &Receive, requests: &Requests) -> io::Result<ExitStatus> {
+    // what its commands have started becomes ours if it is killed
+    nix::sys::prctl::set_child_subreaper(true)?;
     let first = codec::encode(&Request::File(FileRequest::Receive(receive.clone())), &[]);
     let mut command = Command::new("/proc/self/exe");
     command

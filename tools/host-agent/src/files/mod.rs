@@ -9,6 +9,7 @@
 
 mod begin;
 mod direct_listener;
+mod fetch;
 mod forward;
 mod guard;
 mod incoming_file;

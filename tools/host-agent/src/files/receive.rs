@@ -1,5 +1,6 @@
 //! Receives files: each arrives whole or not at all.
 
+use super::fetch::{Destination, Fetches};
 use super::incoming_file::{Caller, IncomingFile, IncomingFiles};
 use super::serve::Serve;
 use super::stage::{self, Stage};
@@ -20,7 +21,7 @@ use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{content, room, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, Fault, FileEvent, FileRequest, HandOn, Receive, Small};
+use wire::files::{Batch, Begin, Fault, Fetch, FileEvent, FileRequest, HandOn, Receive, Small};
 
 /// A push to this host, over one connection.
 pub struct Receiver {
@@ -41,6 +42,8 @@ pub struct Receiver {
     compared: BTreeMap<String, Version>,
     /// The files that come over all connections.
     incoming: Arc<IncomingFiles>,
+    /// The files that commands get.
+    fetches: Fetches,
 }
 
 impl Receiver {
@@ -89,6 +92,7 @@ impl Receiver {
             files: BTreeMap::new(),
             compared: BTreeMap::new(),
             incoming: Arc::clone(files),
+            fetches: Fetches::new(Arc::clone(&files.events)),
         };
         receiver.enter(output)?;
         Ok(receiver)
@@ -189,6 +193,22 @@ impl Receiver {
         Ok(folder)
     }
 
+    /// Starts the command that gets a file.
+    fn fetch(&mut self, fetch: Fetch) -> Result<(), Fault> {
+        let stage = self.folder.clone().filter(|_| is_key(&fetch.key));
+        let stage = stage.ok_or(Fault::OutOfOrder)?;
+        self.forget_folders();
+        let (folder, name) = self.make_folder(fetch.file.dst.path())?;
+        let (name, finish) = (name.to_owned(), self.finish_of(&fetch.file));
+        let to = Destination {
+            stage,
+            folder,
+            name,
+            finish,
+        };
+        self.fetches.begin(fetch, to)
+    }
+
     fn start(&mut self, begin: Begin) -> Result<Arc<IncomingFile>, Fault> {
         let writes = self.stage.is_some() || self._lane.is_some();
         let folder = self.folder.clone().filter(|_| writes && is_key(&begin.key));
@@ -249,7 +269,7 @@ impl Receiver {
         if let Some(file) = self.files.remove(&id) {
             self.leave(&file);
         }
-        output.send(landed_event(id, Err(fault)));
+        output.send(FileEvent::landed(id, Err(fault)));
     }
 
     /// Ends a file that the login's conversation has begun: nothing more comes.
@@ -288,7 +308,7 @@ impl Receiver {
             }
             Err(_) => file.partial.discard(),
         }
-        output.send(landed_event(id, landed));
+        output.send(FileEvent::landed(id, landed));
     }
 
     /// Starts to hand a file on to another host.
@@ -316,7 +336,7 @@ impl Receiver {
     fn folder(&mut self, id: u32, dst: &Path, output: &SharedOutput) {
         self.forget_folders();
         let made = self.make(dst).map(drop);
-        output.send(landed_event(id, made));
+        output.send(FileEvent::landed(id, made));
     }
 
     /// The file that has its name already, to be read.
@@ -361,16 +381,6 @@ impl Receiver {
     }
 }
 
-/// The result of one delivery.
-fn landed_event(id: u32, result: Result<(), Fault>) -> FileEvent {
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
-    match result {
-        Ok(()) => done.push(id),
-        Err(fault) => failed.push((id, fault)),
-    }
-    FileEvent::Landed { done, failed }
-}
-
 /// Whether a key has its form: two words of hexadecimal digits.
 fn is_key(key: &str) -> bool {
     let is_number =
@@ -409,6 +419,12 @@ impl Serve for Receiver {
                 self.claim(key, bytes, dst.as_ref().map(wire::Text::path), output);
             }
             FileRequest::Folder { id, dst } => self.folder(id, dst.path(), output),
+            FileRequest::Fetch(fetch) => {
+                let id = fetch.file.id;
+                if let Err(fault) = self.fetch(fetch) {
+                    output.send(FileEvent::landed(id, Err(fault)));
+                }
+            }
             FileRequest::Batch(batch) => self.batch(&batch, body, output),
             FileRequest::Begin(begin) => {
                 let id = begin.file.id;
@@ -463,6 +479,7 @@ impl Serve for Receiver {
     }
 
     fn break_off(&mut self) {
+        self.fetches.end();
         self.leave_all();
     }
 
@@ -474,6 +491,7 @@ impl Serve for Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
+        self.fetches.end();
         self.leave_all();
         if let Some(stage) = &self.stage {
             stage.leave();
@@ -516,7 +534,7 @@ impl ForwardReceiver {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            output.send(landed_event(self.file.begin.file.id, Err(fault)));
+            output.send(FileEvent::landed(self.file.begin.file.id, Err(fault)));
         }
     }
 }
