@@ -15,13 +15,15 @@ fn begins(line: &str) -> bool {
     unmarked(line) == TRACEBACK
 }
 
-/// The line without the mark that torchrun puts before it: `[trainer0]:`.
+/// The line without the marks before it: `[trainer0]:` of torchrun, and `[rank0]: ` before each
+/// line of an exception that ends a process of torch.distributed, as torch 2.4 writes them.
 fn unmarked(line: &str) -> &str {
     match line
         .strip_prefix('[')
         .and_then(|rest| rest.split_once("]:"))
     {
-        Some((mark, rest)) if mark.chars().all(|c| c.is_ascii_alphanumeric()) => rest,
+        Some((mark, rest)) if mark.starts_with("rank") => rest.strip_prefix(' ').unwrap_or(rest),
+        Some((mark, rest)) if mark.chars().all(|c| c.is_ascii_alphanumeric()) => unmarked(rest),
         _ => line,
     }
 }
@@ -195,6 +197,9 @@ mod tests {
                 Some("dgl._ffi.base.DGLError: [12:00] x"),
             ),
             ("[trainer0]:RuntimeError: CUDA", Some("RuntimeError: CUDA")),
+            ("[rank1]: RuntimeError: CUDA", Some("RuntimeError: CUDA")),
+            ("[trainer0]:[rank10]: ValueError", Some("ValueError")),
+            ("[rank1]:   ValueError: within", None),
             ("  ValueError: within", None),
             ("An Error: words", None),
             ("Loss: 5", None),
@@ -244,6 +249,13 @@ mod tests {
             (
                 format!("[trainer0]:{}", TRACE.replace("\n  ", "\n[trainer0]:  ")),
                 vec![],
+            ),
+            (
+                format!(
+                    "[rank0]: {}[rank0]: E: 1",
+                    TRACE.replace("\n  ", "\n[rank0]:   ")
+                ),
+                vec![(Raiser::Main, "E: 1")],
             ),
             ("ValueError: no traceback".to_owned(), vec![]),
         ];
