@@ -1,4 +1,4 @@
-# make build | site | pictures | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | site | pictures | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -32,7 +32,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/agent.sh site/build.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/pip.sh tests/py-spy.sh tests/s3.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/pip.sh tests/py-spy.sh tests/s3.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 
 # What tests/docs/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
@@ -86,6 +86,11 @@ test-versions: need-test
 test-graphstorm: need-test
 	cargo build --workspace --locked
 	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
+
+# GLT 0.2 on real hosts, in worker mode and with servers.
+test-glt: need-test
+	cargo build --workspace --locked
+	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture glt::
 
 # DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4. Where
 # mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools-partition(7) says how that is built.
@@ -176,4 +181,4 @@ pictures: need-test
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel site pictures clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel site pictures clean

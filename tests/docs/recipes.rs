@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use support::{executable, partition, root, scratch, sh, takes_seconds};
 
 /// Sections that tests on real hosts run, or that run nothing.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("From the Makefile of a research repo", "dgl_mk.rs"),
     ("A jump host", "sets a variable"),
     ("A Slurm job", "slurm.rs"),
@@ -17,6 +17,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("Kubernetes", "containers.rs"),
     ("Containers", "containers.rs"),
     ("A rehearsal on this machine", "rehearsal.rs"),
+    ("GLT with servers", "glt.rs"),
     ("A trainer that fails and does not end", "is Python"),
     ("A job that hangs", "stall.rs, why.rs"),
 ];
@@ -67,6 +68,7 @@ pub fn prepared() -> PathBuf {
     fs::write(folder.join("chunked/metadata.json"), metadata).unwrap();
     let script = "printf '10.0.0.1\n10.0.0.2\n' >ip_config.txt; cp ip_config.txt all-hosts.txt
         echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
+        mkdir -p graph/part0 graph/part1; echo 1 | tee graph/META graph/part0/g >graph/part1/g
         printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt; cp -r code distpartitioning
         mkdir -p nfs/job/chunks data/job; cp -r out nfs/job/data; cp -r out data/job/out
         cp -r out products; (cd out; find . -type f) >files.txt
