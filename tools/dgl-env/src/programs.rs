@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 /// The ports of a program where host-probe has not looked which are free. torchrun's own default is
 /// the first.
-const USUAL_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
+const USUAL_PORTS: RangeInclusive<u16> = 29500..=29599;
 
 /// What the stream has of the programs that were planned before.
 #[derive(Default)]
@@ -69,12 +69,10 @@ impl Earlier {
 
 /// The hosts on which the program runs: all, or those that --on names.
 pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>, Report> {
+    let ids: BTreeSet<u32> = hosts.iter().map(|host| host.id).collect();
     let mut report = Report::default();
     for range in on {
-        let missing = range
-            .clone()
-            .find(|id| hosts.iter().all(|host| host.id != *id));
-        if let Some(id) = missing {
+        if let Some(id) = range.clone().find(|id| !ids.contains(id)) {
             let problem = format!("there is no host {id}: the stream has {}", hosts.len());
             report.push(Fault::usage("--on", problem).fix("count from 0, as ipconf-check does"));
         }
@@ -115,9 +113,10 @@ pub fn ports(
     let is_taken = |port: &u16| taken.is_some_and(|taken| taken.contains(port));
     let servers = u32::from(host.port)..u32::from(host.port) + u32::from(args.num_servers);
     let is_server = |port: &u16| args.plans(Role::Trainer) && servers.contains(&(*port).into());
-    let mut free = free_ports(host).into_iter().filter(|port| !is_taken(port));
+    let mut free = free_ports(host)
+        .into_iter()
+        .filter(|port| !is_taken(port) && !is_server(port) && Some(*port) != args.master_port);
     let master_port = args.master_port.or_else(|| free.next());
-    let mut free = free.filter(|port| !is_server(port) && Some(*port) != master_port);
     let names = placeholders
         .iter()
         .filter_map(|placeholder| match placeholder {
@@ -125,14 +124,6 @@ pub fn ports(
             _ => None,
         });
     let named: BTreeMap<String, Option<u16>> = names.map(|name| (name, free.next())).collect();
-    let (without, rendezvous) = (
-        named.iter().filter(|(_, port)| port.is_none()),
-        "torch's rendezvous",
-    );
-    let without = without.map(|(name, _)| name.as_str());
-    let without: Vec<&str> = without
-        .chain(master_port.is_none().then_some(rendezvous))
-        .collect();
     let mut report = Report::default();
     match master_port {
         Some(port) if is_server(&port) => {
@@ -146,8 +137,12 @@ pub fn ports(
         }
         _ => {}
     }
-    if !without.is_empty() {
-        let problem = format!("no free port is known for {}", without.join(", "));
+    let portless = named.iter().filter(|(_, port)| port.is_none());
+    let portless = portless.map(|(name, _)| name.as_str());
+    let rendezvous = master_port.is_none().then_some("torch's rendezvous");
+    let portless: Vec<&str> = portless.chain(rendezvous).collect();
+    if !portless.is_empty() {
+        let problem = format!("no free port is known for {}", portless.join(", "));
         report.push(Fault::data(host.location(), problem).fix(
             "put host-probe before dgl-env, have the program begin on another host, or take fewer \
              names of ports",
