@@ -109,6 +109,28 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
 }
 
 #[test]
+fn programs_are_listed_shown_and_signalled_by_their_names() {
+    if takes_seconds() {
+        return;
+    }
+    let script = "echo 127.0.0.1 > ip.txt
+        waits='import time; time.sleep(99)'
+        ipconf-check ip.txt | dgl-env --program store --service -- python3 -c \"$waits\" |
+          dgl-env --program train --num-workers 2 -- python3 -c \"$waits\" >job.jsonl
+        dgl-spawn --connect local --job named --no-preflight --grace 2s <job.jsonl >run.jsonl & p=$!
+        until [ \"$(grep -c '\"started\"' run.jsonl)\" = 3 ]; do sleep 0.1; done
+        hosts() { ipconf-check ip.txt; }
+        hosts | dgl-reap --connect local --list --format human | grep named
+        until hosts | dgl-stacks --connect local --job named --role train --format human |
+          grep 'train 0-1, waiting'; do sleep 0.2; done
+        hosts | dgl-reap --connect local --job named --role train --rank 1 --signal KILL >reaped
+        wait $p; echo \"status $?\"";
+    let ran = sh(&scratch(), script);
+    ran.out_has("1 host, 1 store process, 2 train processes, ");
+    ran.out_has("train 0-1, waiting").out_has("status 137\n");
+}
+
+#[test]
 fn services_alone_are_refused() {
     let ran = sh(
         &scratch(),

@@ -49,6 +49,14 @@ impl Role {
         }
     }
 
+    /// What stands before the ranks of several: `trainers`, but `store`.
+    pub fn names(&self) -> String {
+        match self {
+            Role::Program(name) => name.0.as_str().to_owned(),
+            role => format!("{}s", role.name()),
+        }
+    }
+
     /// Whether the process is one of DGL's own, which load a partitioned graph.
     pub fn is_dgl(self) -> bool {
         matches!(self, Role::Server | Role::Trainer)

@@ -410,17 +410,7 @@ pub fn names(members: &[(Role, u32)]) -> String {
         },
         ([first @ .., last], Some(role)) => {
             let ranks: Vec<String> = first.iter().map(|(_, rank)| rank.to_string()).collect();
-            let plural = if matches!(role, Role::Program(_)) {
-                ""
-            } else {
-                "s"
-            };
-            format!(
-                "{}{plural} {} and {}",
-                role.name(),
-                ranks.join(", "),
-                last.1
-            )
+            format!("{} {} and {}", role.names(), ranks.join(", "), last.1)
         }
         (many, None) => many.iter().map(name).collect::<Vec<_>>().join(", "),
     }

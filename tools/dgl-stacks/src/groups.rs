@@ -191,9 +191,14 @@ fn who(kind: Kind, holders: &[Holder]) -> String {
             _ => format!("{} and {more} more", named.join(", ")),
         };
     };
-    let plural = if ranks.len() == 1 { "" } else { "s" };
+    let several = ranks.len() != 1;
     let spans = cpus::list(ranks).replace(',', ", ");
-    let role = format!("{}{plural} {spans}", role.name());
+    let name = if several {
+        role.names()
+    } else {
+        role.name().to_owned()
+    };
+    let role = format!("{name} {spans}");
     match (kind.is_child, holders.len()) {
         (false, _) => role,
         (true, 1) => format!("a child of {role}"),
