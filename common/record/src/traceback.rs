@@ -30,7 +30,7 @@ fn unmarked(line: &str) -> &str {
 
 /// The exception that a line names, as the last line of a traceback does: `ValueError: it is not
 /// one`. Such a line is not indented and begins with a class whose name says what it is.
-pub fn exception(line: &str) -> Option<&str> {
+fn exception(line: &str) -> Option<&str> {
     let line = unmarked(line);
     let class = line.split(':').next().unwrap_or_default();
     let name = class.rsplit('.').next().unwrap_or_default();
@@ -47,16 +47,29 @@ pub fn exception(line: &str) -> Option<&str> {
     (is_class && says_so).then_some(line)
 }
 
-/// The exceptions among the lines of one stream: the position of the traceback's first line, the
-/// position of the line that names the exception, and that exception.
+/// The last exception that the last lines of a process name. One that Python ignored, as that of a
+/// destructor, has not ended the process.
+pub fn last_exception(lines: &[String]) -> Option<&str> {
+    let mut exceptions = Exceptions::default();
+    let named = lines.iter().filter_map(|line| match exceptions.line(line) {
+        Some((Raiser::Nobody, _)) => None,
+        _ => exception(line),
+    });
+    named.last()
+}
+
+/// The exceptions among the lines of one stream, without those that Python ignored: the position of
+/// the traceback's first line, the position of the line that names the exception, and that
+/// exception.
 pub fn exceptions<'a>(lines: &[&'a str]) -> Vec<(usize, usize, &'a str)> {
     let (mut exceptions, mut from, mut found) = (Exceptions::default(), 0, Vec::new());
     for (at, line) in lines.iter().enumerate() {
         if begins(line) {
             from = at;
         }
-        if let Some((_, exception)) = exceptions.line(line) {
-            found.push((from, at, exception));
+        match exceptions.line(line) {
+            None | Some((Raiser::Nobody, _)) => {}
+            Some((_, exception)) => found.push((from, at, exception)),
         }
     }
     found
@@ -267,6 +280,18 @@ mod tests {
                 .collect();
             assert_eq!(found, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_python_ignores_is_not_what_ended_a_process() {
+        let text = "    raise ValueError(1)\n[rank0]: ValueError: 1\nException ignored in: \
+             <function A.__del__ at 0x7f>\nTraceback (most recent call last):\n  File \"a.py\", \
+             line 1, in f\nKeyError: 2";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        assert_eq!(last_exception(&lines), Some("ValueError: 1"));
+        assert_eq!(last_exception(&lines[2..]), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(exceptions(&lines), []);
     }
 
     #[test]

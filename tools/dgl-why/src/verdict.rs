@@ -259,8 +259,7 @@ fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> Finding {
             .since(raised.named.time_ms.min(end_ms))
             .shown_by([raised.named]);
     }
-    let mut lines = failure.last_lines.iter().rev();
-    let error = lines.find_map(|line| record::traceback::exception(line));
+    let error = record::traceback::last_exception(&failure.last_lines);
     let last_line = one.last_line().map(|line| &line.line);
     let wrote = match (error, last_line.or(failure.last_lines.last())) {
         (Some(error), _) => format!("it wrote: {error}"),

@@ -28,11 +28,7 @@ pub fn telling(lines: &[String]) -> (Vec<&str>, Option<&str>) {
     let shown = shown.filter(|line| !is_folded(line.as_bytes(), false, false));
     let mut shown: Vec<&str> = shown.skip_while(is_empty).collect();
     while shown.pop_if(|line| is_empty(&&**line)).is_some() {}
-    let mut last_first = lines.iter().rev();
-    (
-        shown,
-        last_first.find_map(|line| traceback::exception(line)),
-    )
+    (shown, traceback::last_exception(lines))
 }
 
 #[cfg(test)]
