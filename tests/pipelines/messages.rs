@@ -527,8 +527,8 @@ fn of_files_and_streams() {
             // the plan
             ("<files dgl-env --no-push-check --workspace /x --num-trainers 1 -- t", 65,
                 "--workspace", "/x here, but /w in"),
-            ("<job dgl-env --role worker -- t", 65, "stdin", "there are process records in the \
-                stream already"),
+            ("<job dgl-env --role worker -- t", 65, "stdin", "there are process \
+                records of worker in the stream already"),
             ("<hosts dgl-env --workspace '~/w' --role worker -- t", 65, "--workspace", "is not \
                 known"),
             ("<probed dgl-env --role worker -- python3.9 \
