@@ -698,6 +698,8 @@ impl Supervisor {
         }
         self.outbox
             .output(&Event::ShmRemoved(ShmRemoved { files }), &[]);
+        // an nvidia-smi that hangs is killed before anybody hears that all has ended
+        self.usage = None;
         let survivors = u32::try_from(members::of_job(&self.job.token).len()).unwrap_or(u32::MAX);
         self.outbox.output(&Event::Over(Over { survivors }), &[]);
         while !self.outbox.is_empty() {
