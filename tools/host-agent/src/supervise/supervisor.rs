@@ -698,9 +698,11 @@ impl Supervisor {
         }
         self.outbox
             .output(&Event::ShmRemoved(ShmRemoved { files }), &[]);
-        // an nvidia-smi that hangs is killed before anybody hears that all has ended
-        self.usage = None;
         let survivors = u32::try_from(members::of_job(&self.job.token).len()).unwrap_or(u32::MAX);
+        // an nvidia-smi that hangs is killed before anybody hears that all has ended, but not
+        // before those that are left are counted: what is dead cannot be told from a process of the
+        // job
+        self.usage = None;
         self.outbox.output(&Event::Over(Over { survivors }), &[]);
         while !self.outbox.is_empty() {
             self.turn(Instant::now() + PACE)?;
