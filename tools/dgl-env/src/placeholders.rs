@@ -237,14 +237,6 @@ impl Template {
     }
 
     /// The placeholders in the text, in their order.
-    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
-        self.0.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Placeholder(placeholder) => Some(placeholder),
-        })
-    }
-
-    /// The same of a text that is not needed any more.
     pub fn into_placeholders(self) -> impl Iterator<Item = Placeholder> {
         self.0.into_iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
@@ -254,8 +246,9 @@ impl Template {
 
     /// Whether the processes of a host would get different texts.
     pub fn differs_on_a_host(&self) -> bool {
-        let differs = |one: &Placeholder| matches!(one, Placeholder::LocalRank | Placeholder::Rank);
-        self.placeholders().any(differs)
+        use Placeholder::{LocalRank, Rank};
+        let differs = |piece: &Piece| matches!(piece, Piece::Placeholder(LocalRank | Rank));
+        self.0.iter().any(differs)
     }
 
     /// The text for one process.
