@@ -23,7 +23,7 @@ if [ ! -e "$venv/complete" ]; then
         sleep "$pause"
         ! "$venv/bin/python" -m pip install --quiet "${options[@]}" "$@" 9>&- || break
     done
-    "$venv/bin/$program" --help >/dev/null || die "pip cannot install $*"
+    "$venv/bin/$program" --version >/dev/null || die "pip cannot install $*"
     : >"$venv/complete"
 fi
 echo "$venv/bin" >&3

@@ -1,7 +1,7 @@
 //! What is wrong with hosts is found before anything starts: all of it, on all of them, in one
 //! report.
 
-use support::{Cluster, ip_config, partition, scratch, soon};
+use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, scratch, soon};
 
 #[test]
 fn a_second_address_of_a_card_on_real_hosts() {
@@ -14,8 +14,11 @@ fn a_second_address_of_a_card_on_real_hosts() {
             "ssh h2 'PATH=$PATH:/usr/sbin:/sbin; ip addr add 10.77.0.102/24 dev eth0'",
         )
         .ends(0);
-    let probe = "ipconf-check ip.txt | host-probe --host-key accept-new";
-    let probed = cluster.sh(&folder, probe);
+    cluster.stand_in_for_dgl(2, "2.1.0");
+    let probe = format!(
+        "ipconf-check ip.txt | host-probe --host-key accept-new --python {PYTHON_WITH_STAND_IN}"
+    );
+    let probed = cluster.sh(&folder, &probe);
     let said = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface there \
         (eth0 10.77.0.2); DGL would take the host for machine 0";
     probed.ends(74).err_has(said);

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use support::{Cluster, ip_config, partition, scratch, sh, takes_seconds};
+use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, scratch, sh, takes_seconds};
 
 /// Each fault has its cure below it, or shares that of the next; one that an earlier stage has told
 /// stands alone.
@@ -642,6 +642,7 @@ fn of_files_and_streams() {
 fn of_real_hosts() {
     let folder = scratch();
     let cluster = Cluster::up(2);
+    cluster.stand_in_for_dgl(1, "2.1.0");
     ip_config(&folder, 2);
     let script = "ipconf-check ip.txt >hosts; printf '10.77.0.1\\n10.77.0.9\\n' | ipconf-check - \
         >half; mkdir code; echo x >code/a
@@ -708,7 +709,7 @@ fn of_real_hosts() {
             ["its key is not the one that known_hosts has"; 2],
         ),
         (
-            "host-probe <other".into(),
+            format!("host-probe --python {PYTHON_WITH_STAND_IN} <other"),
             74,
             "host 0 (10.77.0.2)",
             ["10.77.0.2 is not the first address of an interface there (eth0 10.77.0.1)"; 2],

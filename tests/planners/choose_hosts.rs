@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::Path;
-use support::{Cluster, Ran, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
+use support::{
+    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, scratch, sh, soon,
+    takes_seconds,
+};
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
 fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
@@ -207,8 +210,10 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
 fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     let folder = scratch();
     let cluster = Cluster::up(1);
+    cluster.stand_in_for_dgl(1, "2.1.0"); // which would take such a host for machine 0
     let on_host = |script: &str| cluster.sh(&folder, script);
-    let probe = |options: &str| on_host(&format!("host-probe --connect local {options}"));
+    let host_probe = format!("host-probe --connect local --python {PYTHON_WITH_STAND_IN}");
+    let probe = |options: &str| on_host(&format!("{host_probe} {options}"));
     hosts(
         &folder,
         "hosts",
@@ -268,9 +273,8 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         (80_000, 0, ""),
     ] {
         executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(free_mib));
-        let script = "PATH=$PWD/bin:$PATH host-probe --connect local --need 1 --min gpu=50G \
-            <hosts";
-        on_host(script).ends(status).err_has(problem);
+        let script = format!("PATH=$PWD/bin:$PATH {host_probe} --need 1 --min gpu=50G <hosts");
+        on_host(&script).ends(status).err_has(problem);
     }
 
     // a port that is in use counts where it is kept

@@ -5,7 +5,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, ip_config, partition, scratch, sh, shells, takes_seconds};
+use support::{
+    Cluster, PYTHON_WITH_STAND_IN, Ran, ip_config, partition, scratch, sh, shells, takes_seconds,
+};
 
 /// This machine as a host, with a home of its own and nothing of its conda.
 fn host() -> (PathBuf, String) {
@@ -546,30 +548,16 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     cluster.assert_clean();
 }
 
-/// A folder of packages, as far as their versions are looked up, on a host.
-fn packages(cluster: &Cluster, host: u32, dgl: &str) {
-    let script = format!(
-        "mkdir -p /srv/lib/dgl /srv/lib/dgl-{dgl}.dist-info && touch /srv/lib/dgl/__init__.py && \
-         printf 'Metadata-Version: 2.1\\nName: dgl\\nVersion: {dgl}\\n' \
-           >/srv/lib/dgl-{dgl}.dist-info/METADATA && \
-         printf '#!/bin/sh\\nPYTHONPATH=/srv/lib exec python3 \"$@\"\\n' >/srv/python3 && \
-         chmod +x /srv/python3"
-    );
-    cluster
-        .call(&["exec", &host.to_string(), "sh", "-c", &script])
-        .ends(0);
-}
-
 #[test]
 fn real_hosts_with_other_versions_are_refused() {
     let folder = scratch();
     ip_config(&folder, 3);
     let cluster = Cluster::up(3);
     for (host, dgl) in [(1, "1.0.4"), (2, "2.1.0"), (3, "1.0.4")] {
-        packages(&cluster, host, dgl);
+        cluster.stand_in_for_dgl(host, dgl);
     }
-    let probe = "ipconf-check ip.txt | host-probe --python /srv/python3";
-    let refused = cluster.sh(&folder, probe);
+    let probe = format!("ipconf-check ip.txt | host-probe --python {PYTHON_WITH_STAND_IN}");
+    let refused = cluster.sh(&folder, &probe);
     let told = "host-probe: host 1 (10.77.0.2): has dgl 2.1.0, where host 0 (10.77.0.1) has 1.0.4";
     refused.ends(74).err_has(told);
     let later = format!("{probe} 2>/dev/null | dgl-env --role worker -- true");

@@ -368,6 +368,20 @@ impl Cluster {
         self.call(&["exec", &host.to_string(), "sh", "-c", script])
     }
 
+    /// A Python at [`PYTHON_WITH_STAND_IN`] of a host whose packages say that they are DGL of this
+    /// version, as far as host-probe looks.
+    pub fn stand_in_for_dgl(&self, host: u32, version: &str) {
+        let script = format!(
+            "mkdir -p /srv/lib/dgl /srv/lib/dgl-{version}.dist-info && touch \
+                /srv/lib/dgl/__init__.py && \
+             printf 'Metadata-Version: 2.1\\nName: dgl\\nVersion: {version}\\n' \
+               >/srv/lib/dgl-{version}.dist-info/METADATA && \
+             printf '#!/bin/sh\\nPYTHONPATH=/srv/lib exec python3 \"$@\"\\n' \
+               >{PYTHON_WITH_STAND_IN} && chmod +x {PYTHON_WITH_STAND_IN}"
+        );
+        self.on(host, &script).ends(0);
+    }
+
     /// On host 1, which must end well.
     pub fn run(&self, folder: &Path, script: &str) -> Ran {
         let ran = self.sh(folder, script);
@@ -393,6 +407,9 @@ impl Drop for Cluster {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// Where [`Cluster::stand_in_for_dgl`] puts its Python.
+pub const PYTHON_WITH_STAND_IN: &str = "/srv/python3";
 
 /// A Python with DGL and torch.
 pub fn python_with_dgl() -> Option<String> {
