@@ -283,8 +283,9 @@ fn real_hosts_fetch_a_graph_from_s3() {
     }
     let cluster = Cluster::up(2);
     let script = format!(
-        r#"ip=$(head -n 1 ip_config.txt | cut -d ' ' -f 1); export AWS_ACCESS_KEY_ID=me \
+        r#"ip=$(head -n 1 ip.txt | cut -d ' ' -f 1); export AWS_ACCESS_KEY_ID=me \
         AWS_SECRET_ACCESS_KEY=s3cret AWS_DEFAULT_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true
+        unset AWS_CA_BUNDLE # rclone fails where it is set
         {bin}/moto_server -H 0.0.0.0 -p 5123 >moto.log 2>&1 & server=$!
         trap 'kill $server' EXIT
         aws() {{ {bin}/aws --endpoint-url "http://$ip:5123" "$@"; }}
@@ -295,7 +296,7 @@ fn real_hosts_fetch_a_graph_from_s3() {
         mkdir here && cp store/g.json here/
         fetch() {{ # COMMAND FLAGS...
           command=$1; shift
-          ipconf-check ip_config.txt | part-map --part-config here/g.json --parts-per-host 2 \
+          ipconf-check ip.txt | part-map --part-config here/g.json --parts-per-host 2 \
             --per-host 'ranks/rank {{host}}.pt' --workspace $ws --fetch "$command" "$@" | \
             part-push --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY \
               --env AWS_DEFAULT_REGION="$AWS_DEFAULT_REGION" >pushed.jsonl
