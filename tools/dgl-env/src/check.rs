@@ -4,7 +4,7 @@
 use crate::args::{Args, Launcher, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use crate::placeholders::{Fact, Placeholder};
+use crate::placeholders::{Fact, Placeholder, Template};
 use cli::counts::PerHost;
 use record::error::Fault;
 use record::python::{Version, version};
@@ -41,6 +41,8 @@ pub fn flags(
     let no_graph = workers && !servers && !trainers;
     let is_named_port = |one: &Placeholder| matches!(one, Placeholder::Own(Fact::Port(_)));
     let chooses_port = args.server_name.is_some() && args.master_port.is_none();
+    let setup = args.setup.as_ref();
+    let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
     let table = [
         (
             workers && !no_graph,
@@ -138,6 +140,13 @@ pub fn flags(
             "COMMAND",
             "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
              command",
+            OWN_NUMBERS,
+        ),
+        (
+            !is_direct && setup.is_some_and(|setup| setup.differs_on_a_host()),
+            "--setup",
+            "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
+             setup",
             OWN_NUMBERS,
         ),
         (

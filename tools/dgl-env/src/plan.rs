@@ -1483,6 +1483,11 @@ mod tests {
                 "have the script read LOCAL_RANK",
             ),
             (
+                "--role worker --launcher torchrun --setup A={local_rank} -- python t",
+                Some(2),
+                "--setup: has {rank} or {local_rank}",
+            ),
+            (
                 "--role worker --server-env A=b -- t",
                 Some(2),
                 "--server-env: is not for workers\n  fix: say --trainer-env, or --env",
