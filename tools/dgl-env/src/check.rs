@@ -30,6 +30,7 @@ pub fn flags(
     args: &Args,
     command: &UserCommand,
     env: &UserEnv,
+    setup: Option<&Template>,
     placeholders: &BTreeSet<Placeholder>,
 ) -> Vec<Fault> {
     const NO_GRAPH: &str = "is not for workers";
@@ -41,8 +42,6 @@ pub fn flags(
     let no_graph = workers && !servers && !trainers;
     let is_named_port = |one: &Placeholder| matches!(one, Placeholder::Own(Fact::Port(_)));
     let chooses_port = args.server_name.is_some() && args.master_port.is_none();
-    let setup = args.setup.as_ref();
-    let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
     let table = [
         (
             workers && !no_graph,
@@ -143,7 +142,7 @@ pub fn flags(
             OWN_NUMBERS,
         ),
         (
-            !is_direct && setup.is_some_and(|setup| setup.differs_on_a_host()),
+            !is_direct && setup.is_some_and(Template::differs_on_a_host),
             "--setup",
             "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
              setup",
@@ -521,7 +520,7 @@ mod tests {
         let args = Args::parse_from(line.split_whitespace());
         let command = args.command().unwrap();
         let env = UserEnv::new(&args, &|_| None).unwrap();
-        let mut faults = flags(&args, &command, &env, &BTreeSet::new());
+        let mut faults = flags(&args, &command, &env, None, &BTreeSet::new());
         faults.extend(software(&args, std::slice::from_ref(host), &command));
         let problems = faults.into_iter().map(|fault| fault.problem);
         problems.collect::<Vec<_>>().join("; ")

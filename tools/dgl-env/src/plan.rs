@@ -89,7 +89,13 @@ impl<'a> Plan<'a> {
             .chain(setup.clone());
         let placeholders: BTreeSet<Placeholder> =
             texts.flat_map(Template::into_placeholders).collect();
-        let mut report = Report(check::flags(args, &command, &env, &placeholders));
+        let mut report = Report(check::flags(
+            args,
+            &command,
+            &env,
+            setup.as_ref(),
+            &placeholders,
+        ));
         report.0.extend(check::hosts(&hosts, num_servers));
         report.0.extend(programs::faults(
             args,
@@ -796,6 +802,21 @@ mod tests {
         );
         let board = beside_dgl.unwrap().pop().unwrap();
         assert_eq!((board.id, board.of, board.master_port), (6, 7, Some(29501)));
+    }
+
+    #[test]
+    fn a_free_port_that_a_server_will_have_is_not_torchs() {
+        let mut three = hosts(3);
+        three[0].facts.master_port = Some(30051);
+        three[0].facts.free_ports = vec![30050, 30052];
+        let flags = "--num-trainers 1 --num-servers 2 --workspace /ws -- x";
+        let all = programs(&[flags], &three).unwrap();
+        let ports: Vec<Option<u16>> = all
+            .iter()
+            .filter(|process| process.role == Role::Trainer)
+            .map(|process| process.master_port)
+            .collect();
+        assert_eq!(ports, [Some(30052); 3]);
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
