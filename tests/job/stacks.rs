@@ -1,5 +1,6 @@
 //! dgl-stacks: where the Pythons of a job stand, read while they go on.
 
+use serde_json::Value;
 use std::path::Path;
 use support::{Cluster, executable, ip_config, scratch, sh, takes_seconds, tools};
 
@@ -81,6 +82,10 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
          echo \"human $?\"
          {STACKS} --job stacks-all --role worker --rank 0 <job.jsonl >stacks.jsonl
          echo \"jsonl $?\"
+         {STACKS} --job stacks-all --record 1s --rate 40 <job.jsonl >profile.jsonl
+         echo \"profile $?\"
+         {STACKS} --job stacks-all --record 1s --format human <job.jsonl >profile.txt 2>notice.txt
+         {STACKS} --job stacks-all --role worker --rank 7 --record 1s <job.jsonl 2>&1 | grep Python
          {STACKS} --job stacks-all --role worker --rank 7 <job.jsonl >none.jsonl 2>none.txt
          echo \"none $?\"
          size=$(stat -c %s trainer0 sampler0 thread0 | tr '\\n' ' ')
@@ -88,7 +93,7 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     );
     let ran = beside_job(&folder, "stacks-all", &script);
     let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    for status in ["human 0", "jsonl 0", "none 1"] {
+    for status in ["human 0", "jsonl 0", "none 1", "profile 0"] {
         assert!(ran.out.contains(status), "{status}: {}{}", ran.out, ran.err);
     }
     assert!(text("none.txt").contains("no process of job stacks-all on any host"));
@@ -137,6 +142,17 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
         .find(|line| line.contains("sampler_waits"))
         .unwrap();
     assert!(sampler.contains("\"parent\":"), "{sampler}");
+    profiles_are_counted(&text("profile.jsonl"));
+    // where they were, of the trainer and of its sampler
+    let shown = text("profile.txt");
+    for kind in ["worker 0:", "a child of worker 0:"] {
+        let (_, lines) = shown.split_once(&format!("\n{kind}\n")).expect(&shown);
+        assert!(lines.contains("%  waits_for_go (job.py:7)"), "{shown}");
+    }
+    assert!(shown.starts_with("2 Pythons for "), "{shown}");
+    assert_eq!(text("notice.txt"), "dgl-stacks: recording for 1.0 s\n");
+    ran.out_has("no Python of job stacks-all on any host");
+
     assert!(stacks.ends_with("\n") && stacks.lines().last().unwrap().contains(r#""ok":true"#));
 
     let sizes: Vec<u64> = ran
@@ -150,6 +166,57 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     assert!((0..3).all(|k| sizes[k] < sizes[k + 3]), "{sizes:?}");
 }
 
+/// Of the trainer and its sampler, with the threads of each and the shares that a sleep of 50 ms
+/// has.
+fn profiles_are_counted(stream: &str) {
+    let records = stream
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let profiles: Vec<Value> = records.filter(|one| one["type"] == "profile").collect();
+    assert_eq!(profiles.len(), 2, "{stream}");
+    let (child, trainer) = match profiles[0].get("parent") {
+        Some(_) => (&profiles[0], &profiles[1]),
+        None => (&profiles[1], &profiles[0]),
+    };
+    assert_eq!(child["parent"], trainer["pid"]);
+    for one in &profiles {
+        assert_eq!(
+            (&one["id"], &one["role"], &one["rate"]),
+            (&0.into(), &"worker".into(), &40.into())
+        );
+        let [samples, missed] = ["samples", "missed"].map(|name| one[name].as_u64().unwrap());
+        assert!(
+            samples > 0 && (35..=41).contains(&(samples + missed)),
+            "{stream}"
+        );
+    }
+    let threads = trainer["threads"].as_array().unwrap();
+    let names: Vec<&Value> = threads.iter().map(|thread| &thread["name"]).collect();
+    assert_eq!(names, ["MainThread", "gate", "loader"]);
+    let sum = |thread: &Value, name: &str| -> u64 {
+        let stacks = thread["stacks"].as_array().unwrap().iter();
+        stacks.map(|stack| stack[name].as_u64().unwrap()).sum()
+    };
+    for thread in threads {
+        assert_eq!(sum(thread, "samples"), trainer["samples"].as_u64().unwrap());
+    }
+    // one that never moves was met again and again, and visited once
+    assert_eq!(
+        (sum(&threads[1], "visits"), sum(&threads[1], "active")),
+        (1, 0)
+    );
+    let frame = |at: &Value| trainer["frames"][at.as_u64().unwrap() as usize].clone();
+    let gate = threads[1]["stacks"][0]["frames"].as_array().unwrap().iter();
+    let gate: Vec<Value> = gate.map(frame).collect();
+    assert!(
+        gate[0]
+            .as_str()
+            .unwrap()
+            .starts_with("waits_for_word (job.py:"),
+        "{gate:?}"
+    );
+}
+
 #[test]
 fn a_thread_that_waits_is_shown_with_what_python_has_called() {
     if takes_seconds() {
@@ -160,6 +227,7 @@ fn a_thread_that_waits_is_shown_with_what_python_has_called() {
         "{STACKS} --job stacks-native --native --format human <job.jsonl >table.txt
          {STACKS} --job stacks-native --native <job.jsonl >native.jsonl
          {STACKS} --job stacks-native <job.jsonl >plain.jsonl
+         {STACKS} --job stacks-native --native --record 1s <job.jsonl >profile.jsonl
          size=$(stat -c %s trainer0 sampler0); sleep 1
          [ \"$size\" = \"$(stat -c %s trainer0 sampler0)\" ] || echo 'it goes on'"
     );
@@ -176,6 +244,7 @@ fn a_thread_that_waits_is_shown_with_what_python_has_called() {
     assert!(table.contains("    waits_for_word (job.py:"), "{table}");
     assert!(text("native.jsonl").contains(r#""system_call":"read""#));
     assert!(!text("plain.jsonl").contains("system_call"));
+    assert!(text("profile.jsonl").contains(r#""read (system call)""#));
 }
 
 /// A Python that waits, having made a file of the name that is given; anybody may read it.
@@ -231,6 +300,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     let script = format!(
         "echo 127.0.0.1 | ipconf-check >hosts.jsonl
          {stacks} --job stacks-desk --native --format human <hosts.jsonl; echo \"desk $?\"
+         {stacks} --job stacks-desk --record 1s --format human <hosts.jsonl
          env DGL_TOOLS_TOKEN={token} DGL_TOOLS_JOB=stacks-alone RANK=3 \
              python3 waits.py alone & alone=$!
          until [ -s alone ]; do sleep 0.1; done
@@ -243,7 +313,8 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     assert!(
         ran.out.contains("trainer_waits (job.py:11)")
             && ran.out.contains("sampler_waits (job.py:9)")
-            && ran.out.contains("in the system call read"),
+            && ran.out.contains("in the system call read")
+            && ran.out.contains("\n2 Pythons for "),
         "{all}"
     );
     let told = std::fs::read_to_string(folder.join("alone.txt")).unwrap();
@@ -315,6 +386,7 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
          done
          cat all.txt; echo \"all $status\"
          {stacks} --role worker --rank 1 | grep -c '\"type\":\"stack\"'
+         echo \"profiles $({stacks} --record 1s | grep -c '\"type\":\"profile\"')\"
          touch go
          ipconf-check ip.txt | dgl-spawn --connect-timeout 60s --attach left >/dev/null
          echo \"job $?\"
@@ -331,7 +403,7 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
         ran.out.contains("2 children of workers 0-1, waiting:\n"),
         "{all}"
     );
-    assert!(ran.out.contains("all 0\n2\njob 0"), "{all}");
+    assert!(ran.out.contains("all 0\n2\nprofiles 4\njob 0"), "{all}");
     cluster.assert_clean();
 }
 

@@ -18,6 +18,7 @@ pub mod jsonl;
 mod link;
 pub mod majority;
 mod process;
+pub mod profile;
 pub mod python;
 pub mod quote;
 mod reap;
@@ -37,6 +38,7 @@ pub use fit::Fit;
 pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
 pub use link::Link;
 pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name};
+pub use profile::Profile;
 pub use reap::{Found, Reaped};
 pub use sample::{Gpu, Sample};
 pub use stacks::{Stack, Thread};
@@ -62,6 +64,6 @@ records! {
     "fit" Fit, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
-    "stack" Stack, "sample" Sample, "stalled" Stalled, "resumed" Resumed,
+    "stack" Stack, "profile" Profile, "sample" Sample, "stalled" Stalled, "resumed" Resumed,
     "summary" Summary,
 }

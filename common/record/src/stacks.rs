@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
+/// The name that Python gives the thread that runs the script.
+pub const MAIN_THREAD: &str = "MainThread";
+
 /// The Python stacks of one process of a job.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,7 +45,7 @@ impl Stack {
     /// no names for them.
     pub fn main_frames(&self) -> Option<&[String]> {
         let mut threads = self.threads.iter();
-        let main = threads.find(|one| one.name.as_deref() == Some("MainThread"));
+        let main = threads.find(|one| one.name.as_deref() == Some(MAIN_THREAD));
         Some(&main.or(self.threads.first())?.frames)
     }
 
@@ -80,8 +83,14 @@ pub struct Thread {
     pub native: Vec<String>,
 }
 
+/// The name of a thread without its number, which would keep equal ones apart: `Thread-3 (run)`.
+pub fn name_without_number(name: &str) -> &str {
+    let end = name.find(|c: char| c.is_ascii_digit());
+    name[..end.unwrap_or(name.len())].trim_end_matches(['-', '_', ' '])
+}
+
 /// What a process waits for, as its frames tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
     /// DGL's barrier at the end of a client, where it waits for all others to end.
     ExitBarrier,
@@ -128,17 +137,17 @@ impl Wait {
         }
     }
 
-    /// The same for several processes: `wait for their samplers`.
-    fn words_of_several(self) -> String {
-        let words = self.words().replacen("waits", "wait", 1);
-        words.replace(" its ", " their ")
-    }
-
     /// Whether the process waits for other trainers or workers.
-    fn is_for_others(self) -> bool {
+    pub fn is_for_others(self) -> bool {
         use Wait::{Samplers, Servers, ServersStart, Threads};
         !matches!(self, Samplers | ServersStart | Servers | Threads)
     }
+}
+
+/// The words about one process for several: `wait for their samplers`.
+pub fn of_several(words: &str) -> String {
+    let words = words.replacen("waits", "wait", 1);
+    words.replace(" its ", " their ")
 }
 
 /// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4 and
@@ -292,7 +301,7 @@ impl Group {
         let (line, is_one) = (&self.line, self.members.len() == 1);
         match (self.wait, &self.inner) {
             (Some(wait), _) if is_one => format!("{} [{line}]", wait.words()),
-            (Some(wait), _) => format!("{} [{line}]", wait.words_of_several()),
+            (Some(wait), _) => format!("{} [{line}]", of_several(wait.words())),
             (None, inner) => {
                 let inner = inner.as_deref().filter(|inner| inner != line);
                 let verb = if is_one { "is" } else { "are" };

@@ -72,6 +72,9 @@ pub enum Request {
     ListJobs,
     /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
     TakeStacks(stacks::Take),
+    /// Asks where the Pythons of a job are, again and again: one [`Event::Profile`] each at the
+    /// end.
+    RecordStacks(stacks::Record),
     /// Picks and holds the processes that will get a signal.
     PickProcesses(reap::Pick),
     /// Sends the signal to the processes that were picked: [`Event::Reaped`] if there are any.
@@ -165,6 +168,8 @@ pub enum Event {
     Found(record::Found),
     /// The stacks of a process of a job.
     Stack(stacks::Stack),
+    /// The counted stacks of a process of a job.
+    Profile(Box<stacks::Profile>),
     /// A job was ended or signalled, or what it left was removed.
     Reaped(record::Reaped),
     /// A thing that a [`Request::Claim`] asked for and another job has.

@@ -1,7 +1,8 @@
 //! Messages about where the threads of a job's processes stand.
 
 use crate::reap::Pick;
-use record::{Process, Thread};
+use record::profile::{CountedStack, ThreadProfile};
+use record::{Process, Role, Thread};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -17,6 +18,28 @@ pub struct Take {
     /// What Python has called is wanted too.
     #[serde(default)]
     pub native: bool,
+}
+
+/// Whose stacks are to be read again and again, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    #[serde(flatten)]
+    pub take: Take,
+    /// For so long, in milliseconds.
+    pub time_ms: u64,
+    /// So many times a second.
+    pub rate: u32,
+}
+
+/// The counted stacks of one process of a job. In the record, only the tool knows `host`, `id` and
+/// `time_ms`.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    #[serde(flatten)]
+    pub record: record::Profile,
+    /// Why there are no threads.
+    pub why: Option<Why>,
 }
 
 /// The Python stacks of one process of a job. In the record, only the tool knows `host`, `id` and
@@ -48,6 +71,13 @@ pub const MAX_TEXT: usize = 160;
 pub const MAX_NATIVE_FRAMES: usize = 16;
 /// The name of such a function has at most this many bytes.
 pub const MAX_NATIVE_TEXT: usize = 256;
+/// How many different stacks of a process a host counts; all others are counted as one.
+pub const MAX_COUNTED_STACKS: usize = 1000;
+/// How many different frames of a process a host names: some kilobytes where a job does what it
+/// does again and again.
+pub const MAX_COUNTED_FRAMES: usize = 4000;
+/// How many frames of a counted stack a host sends.
+pub const MAX_COUNTED_DEPTH: usize = 120;
 
 impl Stack {
     /// The record of this stack, for a process of this host; `processes` provides the id of the
@@ -55,15 +85,10 @@ impl Stack {
     /// send as much as a line holds.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
-        let is_its = |process: &&Process| {
-            process.host == host
-                && Some(process.role) == stack.role
-                && Some(process.rank) == stack.rank
-        };
         record::Stack {
             job: cut(&stack.job, NAME_CHARS),
             host,
-            id: processes.iter().find(is_its).map(|process| process.id),
+            id: id_of(processes, host, stack.role, stack.rank),
             command: cut(&stack.command, COMMAND_CHARS),
             threads: bounded(stack.threads, MAX_THREADS, in_bounds),
             error: stack.error.map(|error| cut(&error, NAME_CHARS)),
@@ -71,6 +96,45 @@ impl Stack {
             ..stack
         }
     }
+}
+
+impl Profile {
+    /// The record of this profile; see [`Stack::into_record`].
+    pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Profile {
+        let profile = self.record;
+        let text = |text: String| cut(&text, MAX_NATIVE_TEXT);
+        let frames = bounded(profile.frames, MAX_COUNTED_FRAMES, text);
+        let mut left = MAX_COUNTED_STACKS + 1;
+        let stack = |stack: CountedStack| CountedStack {
+            frames: bounded(stack.frames, MAX_COUNTED_DEPTH, |at| at),
+            ..stack
+        };
+        let thread = |thread: ThreadProfile| {
+            let stacks = bounded(thread.stacks, left, stack);
+            left -= stacks.len();
+            let name = thread.name.map(text);
+            ThreadProfile { name, stacks }
+        };
+        record::Profile {
+            job: cut(&profile.job, NAME_CHARS),
+            host,
+            id: id_of(processes, host, profile.role, profile.rank),
+            command: cut(&profile.command, COMMAND_CHARS),
+            threads: bounded(profile.threads, MAX_THREADS, thread),
+            error: profile.error.map(|error| cut(&error, NAME_CHARS)),
+            frames,
+            time_ms,
+            ..profile
+        }
+    }
+}
+
+/// The id of the process record of a process.
+fn id_of(processes: &[Process], host: u32, role: Option<Role>, rank: Option<u32>) -> Option<u32> {
+    let is_its = |process: &&Process| {
+        process.host == host && Some(process.role) == role && Some(process.rank) == rank
+    };
+    processes.iter().find(is_its).map(|process| process.id)
 }
 
 fn in_bounds(thread: Thread) -> Thread {
@@ -87,9 +151,9 @@ fn in_bounds(thread: Thread) -> Thread {
 }
 
 /// The first of these, in as little memory as they need.
-fn bounded<T>(all: Vec<T>, most: usize, bound: impl Fn(T) -> T) -> Vec<T> {
+fn bounded<T>(all: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<T> {
     let mut bounded = Vec::with_capacity(all.len().min(most));
-    bounded.extend(all.into_iter().take(most).map(bound));
+    bounded.extend(all.into_iter().take(most).map(&mut bound));
     bounded
 }
 

@@ -1,18 +1,18 @@
-//! Asks all hosts at once where the processes of the job stand.
+//! Asks all hosts at once where the processes of the job stand, or were over a time.
 
 use crate::args::Args;
-use crate::groups;
 use crate::plan::{self, Answer};
+use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
-use record::{Host, Stack, Summary, term};
+use record::{Host, Profile, Stack, Summary, stderr, term};
 use remote::conversation::{self, HostAnswers};
 use remote::{Connector, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
-use wire::stacks::Take;
+use wire::stacks::{Record, Take};
 
 /// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
 /// for several processes that hang in the kernel.
@@ -31,18 +31,16 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let (reached, mut report) = remote.open_reachable(hosts);
     let mut asked: Vec<HostAnswers<'_, Answer>> =
         reached.into_iter().map(HostAnswers::new).collect();
-    let pick = Pick {
-        job: Some(args.job.clone()),
-        role: args.role,
-        rank: args.rank,
-    };
-    let native = args.native;
-    let wanted = Take { pick, native };
+    let (request, time) = request(args);
+    if human && !time.is_zero() && !asked.is_empty() {
+        let time = term::seconds(time);
+        stderr::write_line(format_args!("dgl-stacks: recording for {time}"));
+    }
     conversation::ask(
         &mut asked,
-        |_| vec![Request::TakeStacks(wanted.clone())],
+        |_| vec![request.clone()],
         &|host, event| plan::answer(host, &processes, event, term::now_ms()),
-        |_| LIMIT,
+        |_| LIMIT + time,
     )?;
 
     report
@@ -51,24 +49,63 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let answers: Vec<Answer> = asked.into_iter().flat_map(|one| one.answers).collect();
     report.0.extend(plan::faults(hosts, &answers));
     if answers.is_empty() && report.0.is_empty() {
-        let fault = Fault::item(
-            "--job",
-            format!("no process of job {} on any host", args.job),
-        );
-        report.push(
-            fault.fix("it has ended, or has another name: dgl-reap --list shows which there are"),
-        );
+        report.push(nothing_found(args));
     }
-    let stacks: Vec<Stack> = answers.into_iter().map(|(stack, _)| stack).collect();
     let exit = report.exit();
-    if human {
-        out.write(groups::text(&stacks).as_bytes());
-    } else {
+    let (stacks, profiles) = apart(answers);
+    if !human {
         stacks.iter().for_each(|one| out.record(one));
+        profiles.iter().for_each(|one| out.record(one));
         let elapsed_ms = term::millis(begun.elapsed());
         let job = Some(args.job.clone());
         out.record(&Summary::of_questions("dgl-stacks", exit, elapsed_ms, job));
+    } else if args.record.is_some() {
+        out.write(profile::text(&profiles).as_bytes());
+    } else {
+        out.write(groups::text(&stacks).as_bytes());
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
+}
+
+/// What to ask the hosts, and how long they are to record.
+fn request(args: &Args) -> (Request, Duration) {
+    let pick = Pick {
+        job: Some(args.job.clone()),
+        role: args.role,
+        rank: args.rank,
+    };
+    let native = args.native;
+    let take = Take { pick, native };
+    let Some(time) = args.record else {
+        return (Request::TakeStacks(take), Duration::ZERO);
+    };
+    let wanted = Record {
+        take,
+        time_ms: term::millis(time),
+        rate: args.rate,
+    };
+    (Request::RecordStacks(wanted), time)
+}
+
+fn nothing_found(args: &Args) -> Fault {
+    let what = if args.record.is_some() {
+        "Python"
+    } else {
+        "process"
+    };
+    let job = &args.job;
+    Fault::item("--job", format!("no {what} of job {job} on any host"))
+        .fix("it has ended, or has another name: dgl-reap --list shows which there are")
+}
+
+fn apart(answers: Vec<Answer>) -> (Vec<Stack>, Vec<Profile>) {
+    let (mut stacks, mut profiles) = (Vec::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Answer::Stack(stack, _) => stacks.push(stack),
+            Answer::Profile(profile, _) => profiles.push(profile),
+        }
+    }
+    (stacks, profiles)
 }

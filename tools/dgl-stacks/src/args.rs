@@ -1,8 +1,9 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{Connect, job_name};
+use cli::{Connect, duration, job_name};
 use record::Role;
+use std::time::Duration;
 
 /// Shows the stacks of a job's Python processes, on all hosts, while they go on.
 ///
@@ -15,6 +16,7 @@ use record::Role;
     after_long_help = "Examples:
   ipconf-check ip_config.txt | dgl-stacks --job try7
   ipconf-check ip_config.txt | dgl-stacks --job try7 --role trainer --rank 3
+  ipconf-check ip_config.txt | dgl-stacks --job try7 --record 30s
   ipconf-check ip_config.txt | dgl-stacks --job try7 --format jsonl | grep '\"stack\"'"
 )]
 pub struct Args {
@@ -37,8 +39,33 @@ pub struct Args {
     #[arg(long)]
     pub native: bool,
 
+    /// Look again and again for so long, and show where the time went
+    ///
+    /// Stacks are counted on their host. The heaviest lines are shown for each role, with what
+    /// differs between processes, and who the others wait for if somebody stands out; elsewhere
+    /// than on a terminal, a profile record for each process, of which dgl-report draws flame
+    /// graphs.
+    #[arg(long, value_parser = record_time, value_name = "TIME")]
+    pub record: Option<Duration>,
+
+    /// Looks a second
+    #[arg(long, requires = "record", default_value_t = 10, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rate: u32,
+
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+/// A recording that is longer than this is no look at what a job does now.
+const LONGEST_RECORD: Duration = Duration::from_secs(3600);
+
+fn record_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    match (Duration::from_secs(1)..=LONGEST_RECORD).contains(&time) {
+        true => Ok(time),
+        false => Err("give it from 1s to 1h".to_owned()),
+    }
 }

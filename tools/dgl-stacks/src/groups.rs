@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use record::cpus;
 use record::stacks::{self, Comparison, Member};
 use record::term;
-use record::{Role, Stack, Thread};
+use record::{Profile, Role, Stack, Thread};
 use std::collections::BTreeSet;
 
 /// How many frames of a main thread are shown, and of any other thread.
@@ -26,6 +26,14 @@ struct Position<'a> {
     native: &'a [String],
 }
 
+/// The kind of a process that was recorded.
+pub fn kind_of_profile(profile: &Profile) -> Kind {
+    Kind {
+        role: profile.role,
+        is_child: profile.is_child(),
+    }
+}
+
 /// The threads that stand at one place.
 #[derive(Debug, Default)]
 struct Threads {
@@ -34,7 +42,7 @@ struct Threads {
 }
 
 /// A process: host, rank and process id.
-type Holder = (u32, Option<u32>, u32);
+pub type Holder = (u32, Option<u32>, u32);
 
 fn holder(stack: &Stack) -> Holder {
     (stack.host, stack.rank, stack.pid)
@@ -42,7 +50,7 @@ fn holder(stack: &Stack) -> Holder {
 
 /// Processes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Kind {
+pub struct Kind {
     role: Option<Role>,
     is_child: bool,
 }
@@ -56,7 +64,7 @@ impl Kind {
     }
 
     /// The order on the screen: a job is about its trainers, and servers mostly wait for them.
-    fn order(self) -> (usize, bool) {
+    pub fn order(self) -> (usize, bool) {
         let order = match self.role {
             Some(Role::Server) => 1,
             Some(_) => 0,
@@ -101,16 +109,10 @@ fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Position
     groups
 }
 
-/// The name of a thread without its number, which would keep equal ones apart: `Thread-3 (run)`.
+/// The name of a thread; `None` of a main thread.
 fn name(thread: &Thread) -> Option<&str> {
     let name = thread.name.as_deref().unwrap_or("?");
-    let end = name
-        .find(|c: char| c.is_ascii_digit())
-        .unwrap_or(name.len());
-    match name {
-        "MainThread" => None,
-        _ => Some(name[..end].trim_end_matches(['-', '_', ' '])),
-    }
+    (name != stacks::MAIN_THREAD).then(|| stacks::name_without_number(name))
 }
 
 /// Who stands elsewhere than the others, if anybody does, the groups for people, and below them the
@@ -177,7 +179,7 @@ fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> S
 }
 
 /// The processes of a group: `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
-fn who(kind: Kind, holders: &[Holder]) -> String {
+pub fn who(kind: Kind, holders: &[Holder]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
         let named: Vec<String> = holders

@@ -1,11 +1,12 @@
-//! Shows where the Python processes of a job stand, on all hosts. [`plan`], [`groups`] and
-//! [`native`] are values to values; `act` reaches the hosts.
+//! Shows where the Python processes of a job stand, on all hosts. [`plan`], [`groups`], [`profile`]
+//! and [`native`] are values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
 pub mod groups;
 pub mod native;
 pub mod plan;
+pub mod profile;
 
 pub use args::Args;
 

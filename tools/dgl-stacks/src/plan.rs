@@ -3,35 +3,51 @@
 use crate::native;
 use indexmap::IndexMap;
 use record::error::Fault;
-use record::{Host, Process, Stack};
+use record::{Host, Process, Profile, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
-/// Where a process stands, and if that is not known, why.
-pub type Answer = (Stack, Option<Why>);
+/// What a host says of a process.
+pub enum Answer {
+    Stack(Stack, Option<Why>),
+    Profile(Profile, Option<Why>),
+}
 
 /// Reads an event of a host; `None` if it was not asked for.
 pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<Answer> {
-    let Event::Stack(answer) = event else {
-        return None;
-    };
-    let why = answer.why;
-    let mut stack = answer.into_record(host, processes, time_ms);
-    for frame in stack.threads.iter_mut().flat_map(|one| &mut one.native) {
-        *frame = native::named(frame);
+    match event {
+        Event::Stack(answer) => {
+            let why = answer.why;
+            let mut stack = answer.into_record(host, processes, time_ms);
+            for frame in stack.threads.iter_mut().flat_map(|one| &mut one.native) {
+                *frame = native::named(frame);
+            }
+            Some(Answer::Stack(stack, why))
+        }
+        Event::Profile(answer) => {
+            let why = answer.why;
+            let mut profile = answer.into_record(host, processes, time_ms);
+            for frame in &mut profile.frames {
+                *frame = native::named(frame);
+            }
+            Some(Answer::Profile(profile, why))
+        }
+        _ => None,
     }
-    Some((stack, why))
 }
 
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not
 /// Python, or that have ended meanwhile, are not faults.
 pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
     let mut faults: IndexMap<(u32, Why, &str), Vec<String>> = IndexMap::new();
-    for (stack, why) in answers {
-        if let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) = (why, &stack.error)
-        {
-            let pids = faults.entry((stack.host, *why, problem)).or_default();
-            pids.push(stack.pid.to_string());
+    for answer in answers {
+        let (host, pid, why, error) = match answer {
+            Answer::Stack(stack, why) => (stack.host, stack.pid, why, &stack.error),
+            Answer::Profile(profile, why) => (profile.host, profile.pid, why, &profile.error),
+        };
+        if let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) = (why, error) {
+            let pids = faults.entry((host, *why, problem)).or_default();
+            pids.push(pid.to_string());
         }
     }
     let fault = |((host, why, problem), pids): ((u32, Why, &str), Vec<String>)| {
@@ -94,13 +110,11 @@ mod tests {
             ..Process::new(9, 1, ip, Role::Trainer, 3)
         };
         for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
-            let (one, _) = answer(
-                host,
-                std::slice::from_ref(&process),
-                stack_event(rank, None),
-                5,
-            )
-            .unwrap();
+            let processes = std::slice::from_ref(&process);
+            let answered = answer(host, processes, stack_event(rank, None), 5);
+            let Some(Answer::Stack(one, _)) = answered else {
+                panic!("a stack is a stack")
+            };
             assert_eq!((one.id, one.time_ms), (id, 5), "{host} {rank}");
             assert_eq!(one.command.len(), 200);
         }

@@ -14,6 +14,7 @@ mod files;
 mod hangup;
 mod install;
 mod job;
+mod job_processes;
 mod keep;
 mod link;
 mod netlink;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         ["private-shm"] => private_shm(),
         ["stack", pid, start_ticks] => stacks::print(pid, start_ticks, false),
         ["stack", pid, start_ticks, "native"] => stacks::print(pid, start_ticks, true),
+        ["record", wanted] => stacks::print_record(wanted),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),
         ["--help" | "-h"] => print_line(USAGE),
@@ -96,7 +98,7 @@ fn abort_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
-        if std::thread::current().name() != Some(stacks::server::THREAD) {
+        if std::thread::current().name() != Some(stacks::reader::THREAD) {
             std::process::abort();
         }
     }));
@@ -242,6 +244,7 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         Request::TellLink => output.event(&Event::LinkReceived(state.link.received()?)),
         Request::ListJobs => reap::list(output),
         Request::TakeStacks(wanted) => stacks::take(&wanted, output),
+        Request::RecordStacks(wanted) => stacks::record(&wanted, output)?,
         Request::PickProcesses(wanted) => state.picked.pick(&wanted),
         Request::SignalPicked(wanted) => state.picked.signal(wanted.signal, output)?,
         Request::EndJobs(wanted) => state.picked.end(&wanted, output),

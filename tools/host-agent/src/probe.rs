@@ -3,7 +3,7 @@
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
-use crate::{command, nvidia, procfs, reap};
+use crate::{command, job_processes, nvidia, procfs};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use record::{Facts, GpuCard};
@@ -187,7 +187,7 @@ fn variables(environment: &Environment, path: &str) -> Vec<(String, Text)> {
 
 /// The names of jobs, and the ports that a socket uses or a job has claimed.
 fn occupancy(is_server_port: impl Fn(&u16) -> bool) -> Occupancy {
-    let (mut jobs, mut ports) = (reap::names(), BTreeSet::new());
+    let (mut jobs, mut ports) = (job_processes::names(), BTreeSet::new());
     for claimed in claim::all_held() {
         match claimed {
             HeldName::Job(name) => drop(jobs.insert(name)),

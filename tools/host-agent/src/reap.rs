@@ -1,10 +1,11 @@
 //! Shows, signals and ends the jobs on this host, and removes what they leave. dgl-reap is run when
 //! whoever started a job is gone or does not answer, so nothing here needs more than /proc.
 
+use crate::job_processes::{JobProcess, job_processes, selected};
 use crate::keep::folder::{self, Folder};
 use crate::output::Output;
 use crate::processes::{self, Finder, Member, ProcessHandle};
-use crate::procfs::{self, Environment};
+use crate::procfs;
 use crate::shm::{self, ShmFile};
 use crate::stacks::server;
 use job::Role;
@@ -19,68 +20,6 @@ use std::path::Path;
 use std::time::Duration;
 use wire::reap::{End, Forget, Pick};
 use wire::{Event, Failure};
-
-/// A process of a job, with its role there by its own environment or that of its ancestor.
-pub struct JobProcess {
-    pub member: Member,
-    pub job: String,
-    pub role: Option<Role>,
-    /// The number of the process among those of its role, on all hosts.
-    pub rank: Option<u32>,
-}
-
-/// All processes of jobs. Those that only belong to the watch of a job have no job's name and are
-/// left out.
-fn job_processes() -> Vec<JobProcess> {
-    let job_process = |member: Member| {
-        let environment = procfs::environment(member.carrier)?;
-        let job = environment.text(processes::JOB)?;
-        let (role, rank) = role_of(&environment);
-        Some(JobProcess {
-            member,
-            job,
-            role,
-            rank,
-        })
-    };
-    let members = Finder::default().find(|_| true);
-    members.into_iter().filter_map(job_process).collect()
-}
-
-/// The processes that are selected. Samplers of a rank are among them, because one of them may be
-/// the one that hangs.
-pub fn selected(wanted: &Pick) -> Vec<JobProcess> {
-    let is_meant = |one: &JobProcess| {
-        wanted.job.as_ref().is_none_or(|job| *job == one.job)
-            && (wanted.role.is_none() || wanted.role == one.role)
-            && (wanted.rank.is_none() || wanted.rank == one.rank)
-    };
-    job_processes().into_iter().filter(is_meant).collect()
-}
-
-/// The names of all jobs that have processes here.
-pub fn names() -> BTreeSet<String> {
-    job_processes().into_iter().map(|one| one.job).collect()
-}
-
-/// Reads the role and rank from the variables of DGL and torch.
-fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
-    let number = |name: &str| environment.text(name)?.parse().ok();
-    let program = environment
-        .text(wire::job::PROGRAM)
-        .and_then(|name| name.parse().ok());
-    if let Some(program) = program {
-        return (Some(Role::Program(program)), number("RANK"));
-    }
-    match environment.text("DGL_ROLE").as_deref() {
-        Some("server") => (Some(Role::Server), number("DGL_SERVER_ID")),
-        Some("client") => (Some(Role::Trainer), number("RANK")),
-        _ => match number("RANK") {
-            Some(rank) => (Some(Role::Worker), Some(rank)),
-            None => (None, None),
-        },
-    }
-}
 
 /// Reports each process.
 pub fn list(output: &mut Output) {
@@ -284,37 +223,4 @@ fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
         return None;
     }
     folder.remove()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_process_is_in_its_job() {
-        let table: [(&str, Option<Role>, Option<u32>); 7] = [
-            (
-                "DGL_ROLE=server\0DGL_SERVER_ID=2\0RANK=9\0",
-                Some(Role::Server),
-                Some(2),
-            ),
-            (
-                "DGL_ROLE=client\0RANK=9\0DGL_SERVER_ID=2\0",
-                Some(Role::Trainer),
-                Some(9),
-            ),
-            ("DGL_ROLE=client\0", Some(Role::Trainer), None),
-            ("RANK=3\0", Some(Role::Worker), Some(3)),
-            ("RANK=x\0", None, None),
-            ("DGL_ROLE=sampler\0RANK=3\0", Some(Role::Worker), Some(3)),
-            ("", None, None),
-        ];
-        for (text, role, rank) in table {
-            assert_eq!(
-                role_of(&Environment::new(text.as_bytes().to_vec())),
-                (role, rank),
-                "{text:?}"
-            );
-        }
-    }
 }

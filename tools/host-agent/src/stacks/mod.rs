@@ -1,27 +1,30 @@
 //! Reads where the Pythons of a job stand, from outside: nothing in them is called, paused or
 //! changed.
 //!
-//! [`reader`] reads one process. It may fail in every way, so it runs in a process of its own
-//! (`host-agent stack`). Where the kernel lets only ancestors read a process (Yama's ptrace_scope
-//! 1, or a container's seccomp filter for logins), [`server`] does it: the supervisor of the job,
-//! which is the ancestor of all its processes, reads for others.
+//! [`reader`] reads one process, and [`recorder`] all of a job again and again. They may fail in
+//! every way, so they run in a process of their own (`host-agent stack`). Where the kernel lets
+//! only ancestors read a process (Yama's ptrace_scope 1, or a container's seccomp filter for
+//! logins), [`server`] does it: the supervisor of the job, which is the ancestor of all its
+//! processes, reads for others.
 
 mod native;
-mod reader;
+pub mod reader;
+mod recorder;
 pub mod server;
 
 use crate::command;
+use crate::job_processes::{self, JobProcess};
 use crate::output::Output;
 use crate::processes::ProcessHandle;
 use crate::procfs;
-use crate::reap::{self, JobProcess};
 use job::Role;
 use parking_lot::Mutex;
 use record::Thread;
+use recorder::{PROFILES_BYTES, RECORD_LIMIT, python_parent};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use wire::Event;
-use wire::stacks::{Reading, Stack, Take, Why};
+use wire::stacks::{Profile, Reading, Record, Stack, Take, Why};
+use wire::{Event, Failure};
 
 /// How many processes are read at once, so that the job does not feel it.
 const AT_ONCE: usize = 4;
@@ -33,7 +36,7 @@ const READING_BYTES: usize = 4 << 20;
 
 /// Reports where each selected process stands.
 pub fn take(wanted: &Take, output: &mut Output) {
-    let processes = reap::selected(&wanted.pick);
+    let processes = job_processes::selected(&wanted.pick);
     let mut stacks: Vec<Stack> = side_by_side(&processes, |one| {
         let known = Known {
             process: one.member.process,
@@ -46,6 +49,57 @@ pub fn take(wanted: &Take, output: &mut Output) {
     for stack in stacks {
         output.event(&Event::Stack(stack));
     }
+}
+
+/// Reports where each selected process has been over a time.
+pub fn record(wanted: &Record, output: &mut Output) -> Result<(), Failure> {
+    let mut profiles = record_apart(wanted)?;
+    let is_denied = |one: &Profile| matches!(one.why, Some(Why::Denied { .. }));
+    if !profiles.is_empty() && profiles.iter().all(is_denied) {
+        let processes = job_processes::selected(&wanted.take.pick);
+        let mut by_supervisors = processes.iter().filter_map(|one| {
+            let (token, process) = (&one.member.token, one.member.process);
+            server::record(token, process, wanted)
+        });
+        profiles = by_supervisors.next().unwrap_or(profiles);
+    }
+    for profile in profiles {
+        output.event(&Event::Profile(Box::new(profile)));
+    }
+    Ok(())
+}
+
+/// Records in a process of its own.
+fn record_apart(wanted: &Record) -> Result<Vec<Profile>, Failure> {
+    let failure = |problem: String| Failure::new(format!("stacks cannot be recorded: {problem}"));
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("record");
+    command.arg(serde_json::to_string(wanted).map_err(|error| failure(error.to_string()))?);
+    let limit = Duration::from_millis(wanted.time_ms) + RECORD_LIMIT;
+    let answer = command::ask(command, limit, PROFILES_BYTES);
+    let answer = answer.map_err(|error| failure(error.to_string()))?;
+    match answer.status {
+        Some(status) if status.success() => {}
+        Some(status) => return Err(failure(status.to_string())),
+        None => return Err(failure(format!("no answer within {} s", limit.as_secs()))),
+    }
+    // messages of a library may stand among the answers
+    let text = answer.text();
+    let profiles = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    Ok(profiles.collect())
+}
+
+/// `host-agent record WANTED`: prints a profile for each process, as JSON.
+pub fn print_record(wanted: &str) -> ExitCode {
+    let Ok(wanted) = serde_json::from_str(wanted) else {
+        return ExitCode::from(2);
+    };
+    for profile in recorder::record(&wanted, |_| true, || true) {
+        println!("{}", serde_json::to_string(&profile).unwrap_or_default());
+    }
+    ExitCode::SUCCESS
 }
 
 /// A process whose role in its job is known.
@@ -117,12 +171,8 @@ fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
         .map(|one| (one.pid, one.role, one.rank))
         .collect();
     for one in stacks.iter_mut().map(|one| &mut one.record) {
-        let parent = parent_of(one.pid.cast_signed()).map(i32::cast_unsigned);
-        one.parent = parent.filter(|parent| {
-            pythons
-                .iter()
-                .any(|(pid, role, rank)| (pid, role, rank) == (parent, &one.role, &one.rank))
-        });
+        let parent = parent_of(one.pid.cast_signed());
+        one.parent = python_parent(&pythons, parent, one.role, one.rank);
     }
 }
 

@@ -4,12 +4,13 @@
 //! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
 //! happens to the reader.
 
-use super::native;
+use super::native::{self, Images};
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
 use record::Thread;
+use record::stacks::MAIN_THREAD;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
@@ -17,6 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use wire::stacks::{MAX_FRAMES, MAX_TEXT, MAX_THREADS, NO_PYTHON, Reading, Why};
 
+/// The name of the threads in which a panic ends only the thread.
+pub const THREAD: &str = "stacks";
 /// How often a Python is tried that is just starting, or that changes what is being read.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
@@ -39,18 +42,14 @@ pub fn read(
         if attempt > 0 {
             std::thread::sleep(BETWEEN_TRIES);
         }
-        match traces(process.pid) {
-            Ok(mut traces) => {
-                // py-spy has the youngest first
-                traces.reverse();
-                main_first(&mut traces);
-                let mut threads: Vec<Thread> = traces
-                    .iter()
-                    .map(|trace| thread(process.pid, trace))
-                    .collect();
+        match Spy::new(process).traces() {
+            Ok(traces) => {
+                let mut threads = threads(process.pid, &traces, MAX_FRAMES);
                 if wants_native {
                     before_native(&threads);
-                    add_native(process.pid, &traces, &mut threads);
+                    native::with_images(process.pid, |images| {
+                        add_native(process.pid, &traces, &mut threads, images);
+                    });
                 }
                 return Reading {
                     threads,
@@ -69,41 +68,82 @@ pub fn read(
 
 /// Whether the program itself or one of its libraries is a Python interpreter. Other programs, such
 /// as a shell, need not be searched.
-fn has_python(pid: i32) -> bool {
+pub fn has_python(pid: i32) -> bool {
     let is_python = |name: &OsStr| name.as_bytes().windows(6).any(|part| part == b"python");
     procfs::mappings(pid, "/")
         .iter()
         .any(|mapping| mapping.path.file_name().is_some_and(is_python))
 }
 
-enum Problem {
+/// Why a process could not be read.
+pub enum Problem {
     /// The kernel does not allow it.
     Denied,
     Other(String),
 }
 
-fn traces(pid: i32) -> Result<Vec<StackTrace>, Problem> {
-    let config = Config {
-        blocking: LockingStrategy::NonBlocking,
-        collect_thread_names: true,
-        ..Config::default()
-    };
-    let read = PythonSpy::new(pid, &config).and_then(|mut spy| spy.get_stack_traces());
-    read.map_err(|error| {
-        let is_denied = |cause: &(dyn std::error::Error + 'static)| {
-            cause
-                .downcast_ref::<io::Error>()
-                .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
-        };
-        if error.chain().any(is_denied) {
-            Problem::Denied
-        } else {
-            Problem::Other(cut(&format!("{error:#}")))
-        }
-    })
+/// Reads a process again and again. What its interpreter is and where, which takes most of the
+/// time, is found out once.
+pub struct Spy {
+    pub process: ProcessHandle,
+    opened: Option<PythonSpy>,
+    /// How many looks in a row have failed.
+    pub failures: u32,
 }
 
-fn denied() -> Reading {
+impl Spy {
+    pub fn new(process: ProcessHandle) -> Spy {
+        Spy {
+            process,
+            opened: None,
+            failures: 0,
+        }
+    }
+
+    /// Where the threads are, and what Python has called if there are images for that.
+    pub fn look(
+        &mut self,
+        most_frames: usize,
+        images: Option<&Images<'_>>,
+    ) -> Result<Vec<Thread>, Problem> {
+        let traces = self.traces()?;
+        let mut threads = threads(self.process.pid, &traces, most_frames);
+        if let Some(images) = images {
+            add_native(self.process.pid, &traces, &mut threads, images);
+        }
+        Ok(threads)
+    }
+
+    fn traces(&mut self) -> Result<Vec<StackTrace>, Problem> {
+        let config = Config {
+            blocking: LockingStrategy::NonBlocking,
+            collect_thread_names: true,
+            ..Config::default()
+        };
+        let read = match &mut self.opened {
+            Some(spy) => spy.get_stack_traces(),
+            opened => PythonSpy::new(self.process.pid, &config)
+                .and_then(|spy| opened.insert(spy).get_stack_traces()),
+        };
+        self.failures = if read.is_ok() { 0 } else { self.failures + 1 };
+        let mut traces = read.map_err(|error| match error.chain().any(is_denied) {
+            true => Problem::Denied,
+            false => Problem::Other(cut(&format!("{error:#}"))),
+        })?;
+        // py-spy has the youngest first
+        traces.reverse();
+        main_first(&mut traces);
+        Ok(traces)
+    }
+}
+
+fn is_denied(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+pub fn denied() -> Reading {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     let ptrace_scope = scope.trim().parse().unwrap_or(0);
     let problem = match ptrace_scope {
@@ -116,7 +156,7 @@ fn denied() -> Reading {
 }
 
 fn is_main(trace: &StackTrace) -> bool {
-    trace.thread_name.as_deref() == Some("MainThread")
+    trace.thread_name.as_deref() == Some(MAIN_THREAD)
 }
 
 /// The main thread first, the others in the order in which they began, and not too many.
@@ -125,7 +165,12 @@ fn main_first(traces: &mut Vec<StackTrace>) {
     traces.truncate(MAX_THREADS);
 }
 
-fn thread(pid: i32, trace: &StackTrace) -> Thread {
+fn threads(pid: i32, traces: &[StackTrace], most_frames: usize) -> Vec<Thread> {
+    let all = traces.iter();
+    all.map(|trace| thread(pid, trace, most_frames)).collect()
+}
+
+fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
     let own_number = is_main(trace).then_some(pid.cast_unsigned());
     let tid = trace.os_thread_id.and_then(|tid| u32::try_from(tid).ok());
     let runs = || procfs::stat(pid).is_some_and(|stat| stat.state == 'R');
@@ -138,14 +183,14 @@ fn thread(pid: i32, trace: &StackTrace) -> Thread {
             (None, Some(_)) => runs(),
             (None, None) => trace.owns_gil,
         },
-        frames: trace.frames.iter().take(MAX_FRAMES).map(frame).collect(),
+        frames: trace.frames.iter().take(most_frames).map(frame).collect(),
         ..Thread::default()
     }
 }
 
 /// What holds the threads that wait. Those whose numbers Python does not tell are found by their
 /// stacks.
-fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
+fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread], images: &Images<'_>) {
     if threads.iter().any(|thread| thread.tid.is_none()) {
         let stacks = native::stack_pointers(pid);
         let all = procfs::mappings(pid, "").into_iter();
@@ -156,7 +201,7 @@ fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
         }
     }
     let numbers: Vec<Option<u32>> = threads.iter().map(|thread| thread.tid).collect();
-    for (thread, held) in threads.iter_mut().zip(native::read(pid, &numbers)) {
+    for (thread, held) in threads.iter_mut().zip(native::read(pid, &numbers, images)) {
         thread.system_call = held.system_call;
         thread.native = held.frames;
     }

@@ -7,9 +7,11 @@
 //! supervisor also tells there since when a process has written nothing, which only it knows.
 
 use super::reader;
+use super::recorder::{self, PROFILES_BYTES, RECORD_LIMIT};
 use crate::abstract_socket;
 use crate::processes::{self, ProcessHandle};
 use crate::procfs;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use parking_lot::Mutex;
@@ -24,7 +26,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::stacks::Reading;
+use wire::stacks::{Profile, Reading, Record};
 
 /// How long to wait for the question of a connection.
 const QUESTION_LIMIT: Duration = Duration::from_secs(2);
@@ -32,16 +34,19 @@ const QUESTION_LIMIT: Duration = Duration::from_secs(2);
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// The same for since when a process is silent, which the supervisor knows without reading.
 const SILENCE_LIMIT: Duration = Duration::from_millis(500);
-/// More bytes than a question or an answer has.
-const MAX_BYTES: usize = 4 << 20;
-/// How many readings run at once. Others wait in the queue of the socket.
-const AT_ONCE: usize = 2;
+/// More bytes than a question has.
+const MAX_BYTES: usize = 1 << 20;
+/// How many questions are answered at once; a recording takes as long as it was asked for. Others
+/// wait in the queue of the socket.
+const AT_ONCE: usize = 3;
 
 /// What somebody wants to know of a process.
 #[derive(Serialize, Deserialize)]
 enum Question {
     /// Its [`Reading`].
     Stacks { native: bool },
+    /// The [`Profile`]s of it and of all other Pythons of the job.
+    Record(Record),
     /// For how many milliseconds it has written nothing; nothing if the supervisor has not started
     /// that process itself.
     Silence,
@@ -93,7 +98,7 @@ impl StackServer {
         };
         let written = Arc::clone(&self.written);
         let thread = std::thread::Builder::new()
-            .name(THREAD.to_owned())
+            .name(reader::THREAD.to_owned())
             .spawn(move || {
                 // another thread handles signals
                 let _ = SigSet::all().thread_block();
@@ -102,9 +107,6 @@ impl StackServer {
         self.busy.extend(thread);
     }
 }
-
-/// The name of the threads in which a panic ends only the thread.
-pub const THREAD: &str = "stacks";
 
 fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     let peer = getsockopt(&stream, PeerCredentials)?;
@@ -118,17 +120,40 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     (&stream).take(MAX_BYTES as u64).read_to_end(&mut text)?;
     let (process, question): (ProcessHandle, Question) = serde_json::from_slice(&text)?;
     // nobody may read processes through us that are not ours
-    if !processes::find_below(std::process::id().cast_signed()).contains(&process) {
+    let is_ours =
+        |process| processes::find_below(std::process::id().cast_signed()).contains(&process);
+    if !is_ours(process) {
         return Ok(());
     }
     let answer = match question {
         Question::Stacks { native } => serde_json::to_vec(&reader::read(process, native, |_| ()))?,
+        Question::Record(wanted) => {
+            let goes_on = || !has_gone(&stream);
+            serde_json::to_vec(&recorder::record(&wanted, is_ours, goes_on))?
+        }
         Question::Silence => {
             let silence = written.lock().get(&process.pid).map(Instant::elapsed);
             serde_json::to_vec(&silence.map(millis))?
         }
     };
     stream.write_all(&answer)
+}
+
+/// Whether nobody waits for the answer any more.
+fn has_gone(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let hung_up = PollFlags::POLLHUP | PollFlags::POLLERR;
+    poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds[0]
+            .revents()
+            .is_some_and(|events| events.intersects(hung_up))
+}
+
+/// What the supervisor of this process records of the whole job; `None` if no supervisor does so
+/// for us.
+pub fn record(token: &str, process: ProcessHandle, wanted: &Record) -> Option<Vec<Profile>> {
+    let limit = Duration::from_millis(wanted.time_ms) + RECORD_LIMIT;
+    ask(token, process, &Question::Record(wanted.clone()), limit)
 }
 
 /// What the supervisor of this process reads of it; `None` if no supervisor reads for us.
@@ -154,7 +179,7 @@ fn ask<T: DeserializeOwned>(
     let stats = procfs::stats();
     let ask_one = |supervisor| {
         let name = name_of(token, supervisor);
-        let answer = abstract_socket::ask(&name, &question, limit, MAX_BYTES).ok()??;
+        let answer = abstract_socket::ask(&name, &question, limit, PROFILES_BYTES).ok()??;
         // a stranger who took the name beforehand is not believed
         let is_ours = answer.peer.uid() == nix::unistd::geteuid().as_raw();
         is_ours.then(|| serde_json::from_slice(&answer.bytes).ok())?

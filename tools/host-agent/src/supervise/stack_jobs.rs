@@ -5,7 +5,7 @@
 use super::members::{self, Running};
 use crate::processes;
 use crate::procfs;
-use crate::stacks::{self, Known, server};
+use crate::stacks::{self, Known, reader};
 use nix::sys::signal::SigSet;
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -121,7 +121,7 @@ fn spawn(
             let _ = stacks.send(stacks::read_known(&job.name, &known));
         }
     };
-    let name = server::THREAD.to_owned();
+    let name = reader::THREAD.to_owned();
     thread::Builder::new().name(name).spawn(work).ok()
 }
 

@@ -13,7 +13,8 @@ mod syscall;
 mod unwind;
 
 use crate::procfs;
-use images::{Files, Images};
+use images::Files;
+pub use images::Images;
 use syscall::Blocked;
 use wire::stacks::{MAX_NATIVE_FRAMES, MAX_NATIVE_TEXT as MAX_TEXT};
 
@@ -32,15 +33,20 @@ pub struct Native {
     pub frames: Vec<String>,
 }
 
-/// What holds each of these threads of a process, by their numbers in the kernel; nothing of one
-/// that computes. The frames end at the Python function that called them.
-pub fn read(pid: i32, threads: &[Option<u32>]) -> Vec<Native> {
+/// Has the programs and libraries at hand that a process has now. They are read as far as they are
+/// needed, once.
+pub fn with_images<T>(pid: i32, work: impl FnOnce(&Images<'_>) -> T) -> T {
     let maps = procfs::mappings(pid, "/");
     let files = Files::of(pid, &maps);
-    let images = Images::of(&files);
+    work(&Images::of(&files))
+}
+
+/// What holds each of these threads of a process, by their numbers in the kernel; nothing of one
+/// that computes. The frames end at the Python function that called them.
+pub fn read(pid: i32, threads: &[Option<u32>], images: &Images<'_>) -> Vec<Native> {
     let held = |(at, tid): (usize, &Option<u32>)| {
         let tid = tid.filter(|_| at < MAX_THREADS);
-        tid.and_then(|tid| hold(pid, tid, &images))
+        tid.and_then(|tid| hold(pid, tid, images))
             .unwrap_or_default()
     };
     threads.iter().enumerate().map(held).collect()
@@ -146,7 +152,8 @@ mod tests {
         let pid = sleep.0.id();
         let begun = std::time::Instant::now();
         loop {
-            let native = read(pid.cast_signed(), &[Some(pid)]).remove(0);
+            let look = |images: &Images<'_>| read(pid.cast_signed(), &[Some(pid)], images);
+            let native = with_images(pid.cast_signed(), look).remove(0);
             let has = |part: &str| native.frames.iter().any(|frame| frame.contains(part));
             let is_followed = has("nanosleep") && has("__libc_start_main");
             // it may have been loaded while it was read
@@ -167,7 +174,9 @@ mod tests {
         let pid = spin.0.id();
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(
-            read(pid.cast_signed(), &[Some(pid), None]),
+            with_images(pid.cast_signed(), |images| {
+                read(pid.cast_signed(), &[Some(pid), None], images)
+            }),
             [Native::default(), Native::default()]
         );
     }

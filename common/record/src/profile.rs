@@ -1,0 +1,493 @@
+//! Where the Pythons of a job spend their time: stacks that were read again and again, counted; and
+//! which process the others wait for, as these counts tell.
+
+use crate::Role;
+use crate::stacks::{self, Member, Wait};
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+use std::collections::BTreeMap;
+
+/// The stacks of one process of a job, read again and again over some time.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// The job's name.
+    pub job: String,
+    /// The `id` of the host.
+    pub host: u32,
+    /// The `id` of the process record, if that record came in.
+    pub id: Option<u32>,
+    /// The role of the process in its job.
+    pub role: Option<Role>,
+    /// The number of the process among those of its role, on all hosts.
+    pub rank: Option<u32>,
+    /// The process id on that host.
+    pub pid: u32,
+    /// The process of the same role and rank that started this one, such as the trainer of a
+    /// sampler.
+    pub parent: Option<u32>,
+    /// The command of the process, cut at 200 characters.
+    pub command: String,
+    /// How often a second the process was to be looked at.
+    pub rate: u32,
+    /// How many looks have read its stacks.
+    pub samples: u32,
+    /// How many looks have failed, or would have come too late.
+    pub missed: u32,
+    /// From the first look to the last, in milliseconds.
+    pub elapsed_ms: u64,
+    /// When the last look was, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// All frames that were seen, as `function (file.py:123)`; stacks name them by their position.
+    #[serde(default)]
+    pub frames: Vec<String>,
+    /// Its threads, those of one name together.
+    #[serde(default)]
+    pub threads: Vec<ThreadProfile>,
+    /// Why there are no threads.
+    pub error: Option<String>,
+}
+
+/// The threads of one name of a process.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadProfile {
+    /// The name that Python gives them, without a number.
+    pub name: Option<String>,
+    /// Each stack that was seen, the most frequent first.
+    pub stacks: Vec<CountedStack>,
+}
+
+/// A stack, and how often it was seen.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CountedStack {
+    /// Positions in `frames`, the innermost frame first.
+    pub frames: Vec<u32>,
+    /// In how many looks a thread was there.
+    pub samples: u32,
+    /// In how many of these the thread computed.
+    pub active: u32,
+    /// How often a thread came there from another stack. Looks at a thread that stays are no news.
+    pub visits: u32,
+}
+
+impl Profile {
+    /// The main thread.
+    pub fn main_thread(&self) -> Option<&ThreadProfile> {
+        let mut threads = self.threads.iter();
+        threads.find(|one| one.name.as_deref() == Some(stacks::MAIN_THREAD))
+    }
+
+    /// The frames of a stack, the innermost first.
+    pub fn frames_of(&self, stack: &CountedStack) -> Vec<String> {
+        let frame = |at: &u32| self.frames.get(*at as usize).cloned();
+        stack.frames.iter().filter_map(frame).collect()
+    }
+
+    /// Whether it is a child of another process of the job, such as a sampler.
+    pub fn is_child(&self) -> bool {
+        let first = || self.main_thread()?.stacks.first();
+        let frames = || Some(self.frames_of(first()?));
+        self.parent.is_some() || frames().is_some_and(|frames| stacks::child(&frames).is_some())
+    }
+
+    /// The process by its role and rank; `None` for a child, and where they are not known.
+    pub fn member(&self) -> Option<Member> {
+        (!self.is_child()).then_some((self.role?, self.rank?))
+    }
+
+    /// Where the main thread was, the most frequent first.
+    pub fn lines(&self) -> Vec<LineCount> {
+        self.lines_of(stacks::MAIN_THREAD)
+    }
+
+    /// Where the threads of this name were.
+    pub fn lines_of(&self, thread: &str) -> Vec<LineCount> {
+        let mut lines: BTreeMap<(String, Option<Wait>), LineCount> = BTreeMap::new();
+        let threads = self.threads.iter();
+        let named = threads.filter(|one| one.name.as_deref() == Some(thread));
+        for stack in named.flat_map(|one| &one.stacks) {
+            let frames = self.frames_of(stack);
+            let line = stacks::own_frame(&frames).unwrap_or("no frame").to_owned();
+            let wait = stacks::wait(&frames);
+            // in DDP's passes it computes, and waits for the others at their ends
+            let waiting = match wait {
+                Some(Wait::Forward | Wait::Backward) => stack.samples.saturating_sub(stack.active),
+                Some(_) => stack.samples,
+                None => 0,
+            };
+            let parts = [(wait, waiting), (None, stack.samples - waiting)];
+            for (wait, samples) in parts.into_iter().filter(|(_, samples)| *samples > 0) {
+                let count = lines
+                    .entry((line.clone(), wait))
+                    .or_insert_with(|| LineCount {
+                        line: line.clone(),
+                        wait,
+                        samples: 0,
+                        active: 0,
+                        visits: 0,
+                    });
+                count.samples += samples;
+                count.active += stack.active.min(samples);
+                count.visits += stack.visits;
+            }
+        }
+        let mut lines: Vec<LineCount> = lines.into_values().collect();
+        lines.sort_by_key(|one| std::cmp::Reverse(one.samples));
+        lines
+    }
+}
+
+/// How often the main thread of a process was at a line of the script, and what it waited for
+/// there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineCount {
+    /// The innermost frame in the user's own code.
+    pub line: String,
+    pub wait: Option<Wait>,
+    pub samples: u32,
+    pub active: u32,
+    pub visits: u32,
+}
+
+impl LineCount {
+    pub fn words(&self) -> String {
+        match self.wait {
+            Some(wait) => format!("{} [{}]", wait.words(), self.line),
+            None => self.line.clone(),
+        }
+    }
+}
+
+/// On what the main thread of a process has spent its time, as shares of 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TimeShares {
+    /// Waiting for other trainers or workers.
+    pub others: f64,
+    /// Waiting for graph servers or remote calls.
+    pub servers: f64,
+    /// Waiting for samplers or data loaders.
+    pub loading: f64,
+    /// All else.
+    pub computing: f64,
+}
+
+impl TimeShares {
+    pub fn of(profile: &Profile) -> TimeShares {
+        let mut shares = TimeShares::default();
+        for one in profile.lines() {
+            let share = f64::from(one.samples) / f64::from(profile.samples.max(1));
+            match one.wait {
+                Some(Wait::RemoteCall | Wait::Servers | Wait::ServersStart) => {
+                    shares.servers += share;
+                }
+                Some(Wait::Samplers) => shares.loading += share,
+                Some(_) => shares.others += share,
+                None => shares.computing += share,
+            }
+        }
+        shares
+    }
+}
+
+/// Processes for which the others of their role have waited again and again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slow {
+    pub members: Vec<Member>,
+    /// The host of them all, if it is one.
+    pub host: Option<u32>,
+    /// Where they were most, compared with the others.
+    pub line: String,
+    /// In which share of the looks they were there.
+    pub share: f64,
+    /// At how many looks at each of them.
+    pub samples: u32,
+    /// The others, what they wait for and where, and in which share of the looks.
+    pub others: Vec<Member>,
+    pub others_wait: String,
+    pub others_share: f64,
+}
+
+/// Fewer looks tell nothing.
+const FEWEST_LOOKS: u32 = 20;
+/// The least difference between the shares of time in which those who are slow and the others wait.
+const LEAST_DIFFERENCE: f64 = 0.05;
+/// Whoever is slow waits for at most this part of the time in which any other waits.
+const MOST_OF_OTHERS: f64 = 0.75;
+/// The difference must be so many times what chance makes of it.
+const DEVIATIONS: f64 = 3.0;
+
+/// What the counts say of one process.
+struct Vote<'p> {
+    profile: &'p Profile,
+    member: Member,
+    lines: Vec<LineCount>,
+    /// The share of looks at which it waited for others.
+    waiting: f64,
+    /// How often it began to wait.
+    waits: u32,
+}
+
+impl Vote<'_> {
+    fn of(profile: &Profile) -> Option<Vote<'_>> {
+        let member = profile.member()?;
+        let is_counted = profile.samples >= FEWEST_LOOKS && member.0 != Role::Server;
+        let lines = profile.lines();
+        let waiting = || lines.iter().filter(|one| one.waits_for_others());
+        let samples: u32 = waiting().map(|one| one.samples).sum();
+        let waits = waiting().map(|one| one.visits).sum();
+        is_counted.then(|| Vote {
+            profile,
+            member,
+            waiting: f64::from(samples) / f64::from(profile.samples),
+            waits,
+            lines,
+        })
+    }
+
+    /// What chance makes of the share, squared, if all have waited so often: looks at one wait are
+    /// one observation, and those between two waits are another.
+    fn variance(&self, waits: u32) -> f64 {
+        let observations = f64::from((2 * waits + 1).min(self.profile.samples));
+        let smoothed = (self.waiting * observations + 0.5) / (observations + 1.0);
+        smoothed * (1.0 - smoothed) / observations
+    }
+
+    fn share_of(&self, line: &str) -> f64 {
+        let at_line = self
+            .lines
+            .iter()
+            .filter(|one| one.line == line && !one.waits_for_others());
+        let samples: u32 = at_line.map(|one| one.samples).sum();
+        f64::from(samples) / f64::from(self.profile.samples)
+    }
+}
+
+impl LineCount {
+    fn waits_for_others(&self) -> bool {
+        self.wait.is_some_and(Wait::is_for_others)
+    }
+}
+
+/// The processes for which the others wait: those that hardly ever wait themselves. At most a third
+/// of a role, or one of two. `None` where nothing stands out of what chance makes.
+pub fn slow(profiles: &[Profile]) -> Option<Slow> {
+    let mut roles: BTreeMap<Role, BTreeMap<u32, Vote<'_>>> = BTreeMap::new();
+    for vote in profiles.iter().filter_map(Vote::of) {
+        let (role, rank) = vote.member;
+        // the latest of several records of a process counts
+        roles.entry(role).or_default().insert(rank, vote);
+    }
+    roles
+        .into_values()
+        .find_map(|votes| slow_of(votes.into_values().collect()))
+}
+
+fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
+    votes.sort_by(|a, b| a.waiting.total_cmp(&b.waiting));
+    let difference = |at: usize| votes[at].waiting - votes[at - 1].waiting;
+    let most = (votes.len() / 3).max(1);
+    let counts = 1..=most.min(votes.len().checked_sub(1)?);
+    let count = counts.max_by(|a, b| difference(*a).total_cmp(&difference(*b)))?;
+    let (last_slow, first_other) = (&votes[count - 1], &votes[count]);
+    // all wait once for each step of the job
+    let waits = votes.iter().map(|one| one.waits).max()?;
+    let chance = (last_slow.variance(waits) + first_other.variance(waits)).sqrt();
+    let stands_out = difference(count) >= LEAST_DIFFERENCE.max(DEVIATIONS * chance)
+        && last_slow.waiting <= MOST_OF_OTHERS * first_other.waiting;
+    if !stands_out {
+        return None;
+    }
+    let (slow, others) = votes.split_at(count);
+    let mean = |of: &[Vote<'_>], value: &dyn Fn(&Vote<'_>) -> f64| {
+        of.iter().map(value).sum::<f64>() / of.len() as f64
+    };
+    let excess = |line: &str| {
+        mean(slow, &|one| one.share_of(line)) - mean(others, &|one| one.share_of(line))
+    };
+    let lines = slow.iter().flat_map(|one| &one.lines);
+    let own = lines
+        .filter(|one| !one.waits_for_others())
+        .map(|one| one.line.as_str());
+    let line = own
+        .max_by(|a, b| excess(a).total_cmp(&excess(b)))?
+        .to_owned();
+    let waits = others.iter().flat_map(|one| &one.lines);
+    let wait = waits
+        .filter(|one| one.waits_for_others())
+        .max_by_key(|one| one.samples)?;
+    let members = |of: &[Vote<'_>]| {
+        let mut members: Vec<Member> = of.iter().map(|one| one.member).collect();
+        members.sort();
+        members
+    };
+    let host = slow[0].profile.host;
+    Some(Slow {
+        members: members(slow),
+        host: slow
+            .iter()
+            .all(|one| one.profile.host == host)
+            .then_some(host),
+        share: mean(slow, &|one| one.share_of(&line)),
+        line,
+        samples: slow[0].profile.samples,
+        others: members(others),
+        others_wait: match others.len() {
+            1 => wait.words(),
+            _ => stacks::of_several(&wait.words()),
+        },
+        others_share: mean(others, &|one| one.waiting),
+    })
+}
+
+impl Slow {
+    /// The vote in a sentence without its full stop; `name` names the slow ones.
+    pub fn sentence(&self, name: impl Fn(&[Member]) -> String) -> String {
+        let percent = |share: f64| (share * 100.0).round();
+        format!(
+            "{} {} in {} in {} % of {} looks; {} {} in {} %",
+            name(&self.members),
+            if self.members.len() == 1 { "is" } else { "are" },
+            self.line,
+            percent(self.share),
+            self.samples,
+            stacks::names(&self.others),
+            self.others_wait,
+            percent(self.others_share)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REDUCE: &[&str] = &["all_reduce (torch/d/c10d.py:9)", "step (train.py:75)"];
+    const BACKWARD: &[&str] = &["backward (torch/_tensor.py:5)", "step (train.py:70)"];
+    const LOAD: &[&str] = &["load (lag.py:6)", "step (train.py:60)"];
+
+    /// A profile of so many looks at each stack: samples, of which active, and visits.
+    fn profile(rank: u32, stacks: &[(&[&str], [u32; 3])]) -> Profile {
+        let mut profile = Profile {
+            host: rank / 2,
+            role: Some(Role::Worker),
+            rank: Some(rank),
+            samples: stacks.iter().map(|(_, counts)| counts[0]).sum(),
+            ..Profile::default()
+        };
+        let mut main = ThreadProfile {
+            name: Some(stacks::MAIN_THREAD.to_owned()),
+            stacks: Vec::new(),
+        };
+        for (frames, [samples, active, visits]) in stacks {
+            let from = profile.frames.len() as u32;
+            profile
+                .frames
+                .extend(frames.iter().map(|frame| (*frame).to_owned()));
+            main.stacks.push(CountedStack {
+                frames: (from..from + frames.len() as u32).collect(),
+                samples: *samples,
+                active: *active,
+                visits: *visits,
+            });
+        }
+        profile.threads.push(main);
+        profile
+    }
+
+    /// Waits in so many of 100 looks, in so many visits; otherwise it loads.
+    fn waits(rank: u32, waiting: u32, visits: u32) -> Profile {
+        let loading = [100 - waiting, 100 - waiting, visits];
+        profile(rank, &[(REDUCE, [waiting, 0, visits]), (LOAD, loading)])
+    }
+
+    #[test]
+    fn who_hardly_ever_waits_is_who_the_others_wait_for() {
+        let table: [(&str, Vec<Profile>, &[u32]); 9] = [
+            (
+                "one of four",
+                vec![
+                    waits(0, 60, 30),
+                    waits(1, 62, 30),
+                    waits(2, 2, 2),
+                    waits(3, 70, 30),
+                ],
+                &[2],
+            ),
+            ("one of two", vec![waits(0, 60, 30), waits(1, 3, 3)], &[1]),
+            (
+                "two of six",
+                (0..6)
+                    .map(|rank| waits(rank, if rank < 2 { 3 } else { 60 }, 20))
+                    .collect(),
+                &[0, 1],
+            ),
+            (
+                "half of them is nobody",
+                (0..4)
+                    .map(|rank| waits(rank, if rank < 2 { 3 } else { 60 }, 20))
+                    .collect(),
+                &[],
+            ),
+            (
+                "all alike",
+                (0..4).map(|rank| waits(rank, 30 + rank, 20)).collect(),
+                &[],
+            ),
+            (
+                "it waits half as long, which is chance",
+                vec![waits(0, 20, 20), waits(1, 21, 20), waits(2, 10, 10)],
+                &[],
+            ),
+            (
+                "one long wait is one observation",
+                vec![waits(0, 40, 1), waits(1, 42, 1), waits(2, 10, 1)],
+                &[],
+            ),
+            ("alone", vec![waits(0, 3, 3)], &[]),
+            ("nobody", Vec::new(), &[]),
+        ];
+        for (case, profiles, expected) in table {
+            let found = slow(&profiles).map_or_else(Vec::new, |slow| slow.members);
+            let ranks: Vec<u32> = found.iter().map(|(_, rank)| *rank).collect();
+            assert_eq!(ranks, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_vote_in_words() {
+        let profiles = [
+            waits(0, 60, 30),
+            waits(1, 62, 30),
+            waits(2, 3, 3),
+            waits(3, 70, 30),
+        ];
+        let slow = slow(&profiles).unwrap();
+        assert_eq!(slow.host, Some(1));
+        assert_eq!(
+            slow.sentence(stacks::names),
+            "worker 2 is in load (lag.py:6) in 97 % of 100 looks; workers 0, 1 and 3 wait in a \
+             collective operation for all others [step (train.py:75)] in 64 %"
+        );
+    }
+
+    #[test]
+    fn a_backward_pass_that_computes_is_no_wait() {
+        let pass =
+            |rank, active| profile(rank, &[(BACKWARD, [80, active, 40]), (LOAD, [20, 20, 20])]);
+        let shares = TimeShares::of(&pass(0, 60));
+        assert_eq!((shares.others, shares.computing), (0.2, 0.8));
+        assert_eq!(slow(&[pass(0, 80), pass(1, 80), pass(2, 80)]), None);
+        let slow = slow(&[pass(0, 5), pass(1, 80), pass(2, 8)]).unwrap();
+        assert_eq!(slow.members, [(Role::Worker, 1)]);
+    }
+
+    #[test]
+    fn a_child_is_no_member() {
+        let mut child = waits(0, 60, 30);
+        child.parent = Some(7);
+        assert_eq!(child.member(), None);
+        let spawned: &[&str] = &["get (q.py:1)", "spawn_main (multiprocessing/spawn.py:120)"];
+        assert_eq!(profile(0, &[(spawned, [30, 0, 1])]).member(), None);
+    }
+}

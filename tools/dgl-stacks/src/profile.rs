@@ -1,0 +1,146 @@
+//! The profiles for people: for processes of the same kind, at which lines their time went, and how
+//! much they differ.
+
+use crate::groups::{self, Kind};
+use indexmap::IndexMap;
+use record::profile::{self, LineCount};
+use record::stacks;
+use record::{Profile, term};
+use std::time::Duration;
+
+/// Lines are cut here, so that a terminal need not wrap them.
+const COLUMNS: usize = 100;
+/// How many lines of a kind of processes are shown, and how many of their other threads.
+const MAIN_LINES: usize = 8;
+const OTHER_LINES: usize = 3;
+/// What has a smaller share is not shown.
+const LEAST_SHARE: f64 = 0.01;
+
+/// What is compared: the threads of a name, `None` for main threads, of processes of a kind.
+type Threads<'p> = (Option<&'p str>, Kind);
+
+/// One process, and its share of looks at a line.
+struct Share<'p> {
+    profile: &'p Profile,
+    share: f64,
+}
+
+/// How long it was, for whom the others wait if that stands out, and where the time went.
+pub fn text(profiles: &[Profile]) -> String {
+    let read: Vec<&Profile> = profiles.iter().filter(|one| one.samples > 0).collect();
+    let mut text = vec![head(&read)];
+    if let Some(slow) = profile::slow(profiles) {
+        let sentence = format!("{}.", slow.sentence(stacks::names));
+        text.push(term::wrapped(&term::plain(&sentence), COLUMNS, "") + "\n");
+    }
+    let mut kinds: IndexMap<Threads<'_>, Vec<&Profile>> = IndexMap::new();
+    for profile in &read {
+        for thread in &profile.threads {
+            let name = thread
+                .name
+                .as_deref()
+                .filter(|name| *name != stacks::MAIN_THREAD);
+            let of_kind = kinds
+                .entry((name, groups::kind_of_profile(profile)))
+                .or_default();
+            of_kind.push(profile);
+        }
+    }
+    kinds.sort_by_cached_key(|(name, kind), _| (name.is_some(), kind.order()));
+    text.extend(
+        kinds
+            .iter()
+            .filter_map(|(threads, profiles)| kind_text(*threads, profiles)),
+    );
+    text.join("\n")
+}
+
+fn head(read: &[&Profile]) -> String {
+    let most = |value: fn(&Profile) -> u64| read.iter().map(|one| value(one)).max().unwrap_or(0);
+    let missed: u64 = read.iter().map(|one| u64::from(one.missed)).sum();
+    let looks = most(|one| u64::from(one.samples));
+    let mut head = format!(
+        "{} for {}, {} at each",
+        term::count(read.len() as u64, "Python"),
+        term::seconds(Duration::from_millis(most(|one| one.elapsed_ms))),
+        term::count(looks, "look"),
+    );
+    if missed > 0 {
+        head += &format!("; {missed} missed in sum");
+    }
+    head + "\n"
+}
+
+/// Of main threads everything, of others where they compute.
+fn kind_text((name, kind): Threads<'_>, profiles: &[&Profile]) -> Option<String> {
+    let mut lines: IndexMap<(String, Option<stacks::Wait>), (LineCount, Vec<Share<'_>>)> =
+        IndexMap::new();
+    for profile in profiles {
+        let all = profile.lines_of(name.unwrap_or(stacks::MAIN_THREAD));
+        for line in all {
+            let samples = if name.is_some() {
+                line.active
+            } else {
+                line.samples
+            };
+            let share = f64::from(samples) / f64::from(profile.samples);
+            let key = (line.line.clone(), line.wait);
+            let (_, shares) = lines.entry(key).or_insert_with(|| (line, Vec::new()));
+            shares.push(Share { profile, share });
+        }
+    }
+    let count = profiles.len();
+    let mean =
+        |shares: &[Share<'_>]| shares.iter().map(|one| one.share).sum::<f64>() / count as f64;
+    lines.retain(|_, (_, shares)| mean(shares) >= LEAST_SHARE);
+    if lines.is_empty() {
+        return None;
+    }
+    lines.sort_by(|_, (_, a), _, (_, b)| mean(b).total_cmp(&mean(a)));
+    let holders = profiles.iter().map(|one| (one.host, one.rank, one.pid));
+    let who = groups::who(kind, &holders.collect::<Vec<_>>());
+    let (mut text, most) = match name {
+        None => (format!("{who}:\n"), MAIN_LINES),
+        Some(name) => (
+            format!("thread {} of {who} computes:\n", term::plain(name)),
+            OTHER_LINES,
+        ),
+    };
+    for (line, shares) in lines.values().take(most) {
+        let words = line.words();
+        let row = format!(
+            "  {:>4}  {}{words}",
+            percent(mean(shares)),
+            span(shares, count)
+        );
+        text += &(term::cut(&term::plain(&row), COLUMNS) + "\n");
+    }
+    if lines.len() > most {
+        text += &format!("        and {} more lines\n", lines.len() - most);
+    }
+    Some(text)
+}
+
+/// From the least share to the most, and whose that is, where processes differ.
+fn span(shares: &[Share<'_>], count: usize) -> String {
+    let Some(most) = shares.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else {
+        return String::new();
+    };
+    let least = match shares.len() == count {
+        true => shares.iter().map(|one| one.share).fold(1.0, f64::min),
+        false => 0.0,
+    };
+    // what differs less is chance, or nobody's trouble
+    if count == 1 || most.share - least < 0.1 {
+        return String::new();
+    }
+    let rank = most
+        .profile
+        .rank
+        .map_or(String::new(), |rank| format!(" of {rank}"));
+    format!("({} to {}{rank})  ", percent(least), percent(most.share))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}

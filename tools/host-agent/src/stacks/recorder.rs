@@ -1,0 +1,395 @@
+//! Reads the stacks of all Pythons of a job again and again, and counts them here, so that only the
+//! counts travel.
+//!
+//! Each Python has a thread that looks at it; only one of them looks at a time, so that a recording
+//! takes at most one processor from the job. A look that would come too late is left out and
+//! counted as missed.
+
+use super::native::{self, Images};
+use super::reader::{self, Problem, Spy};
+use crate::job_processes::{self, JobProcess};
+use crate::processes::ProcessHandle;
+use crate::procfs;
+use job::Role;
+use parking_lot::Mutex;
+use record::Thread;
+use record::profile::{CountedStack, ThreadProfile};
+use record::stacks::name_without_number;
+use record::term::millis;
+use std::collections::{BTreeMap, HashMap};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+use wire::stacks::{
+    MAX_COUNTED_DEPTH, MAX_COUNTED_FRAMES, MAX_COUNTED_STACKS, Profile, Record, Why,
+};
+
+/// How much longer than its time a recording may take, on a busy host.
+pub const RECORD_LIMIT: Duration = Duration::from_secs(30);
+/// More bytes than the profiles of a host have that a tool accepts.
+pub const PROFILES_BYTES: usize = 16 << 20;
+/// How often to look for Pythons that have been started meanwhile.
+const PACE: Duration = Duration::from_secs(1);
+/// More Pythons of a job on one host are left out.
+const MAX_PYTHONS: usize = 512;
+/// A library that was loaded meanwhile has a name after this time.
+const IMAGES_AGE: Duration = Duration::from_secs(10);
+/// A Python that could not be read so many times in a row is examined anew: it may have become
+/// another program.
+const FAILURES: u32 = 5;
+/// The frame of the stacks that are not told apart.
+const OTHER_STACKS: &str = "other stacks";
+
+/// Whose turn it is to look.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Records the processes that `may_read` allows, while `goes_on` says so.
+pub fn record(
+    wanted: &Record,
+    may_read: impl Fn(ProcessHandle) -> bool,
+    goes_on: impl Fn() -> bool,
+) -> Vec<Profile> {
+    let until = Instant::now() + Duration::from_millis(wanted.time_ms);
+    thread::scope(|scope| {
+        let mut recordings: BTreeMap<ProcessHandle, Recording<'_>> = BTreeMap::new();
+        loop {
+            let found = job_processes::selected(&wanted.take.pick);
+            let is_over = found.is_empty() && !recordings.is_empty();
+            for one in found {
+                let process = one.member.process;
+                let is_new = !recordings.contains_key(&process) && may_read(process);
+                if is_new && recordings.len() < MAX_PYTHONS && reader::has_python(process.pid) {
+                    let begun = Recording::begin(scope, one, wanted, until);
+                    recordings.extend(begun.map(|recording| (process, recording)));
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if is_over || left.is_zero() || !goes_on() {
+                break;
+            }
+            // not even one can be read: whoever asks knows another way
+            if !recordings.is_empty() && recordings.values().all(Recording::is_over) {
+                break;
+            }
+            thread::sleep(left.min(PACE));
+        }
+        let ended = recordings.into_values().filter_map(Recording::end);
+        let mut profiles: Vec<(Profile, Option<i32>)> = ended.collect();
+        name_parents(&mut profiles);
+        profiles.into_iter().map(|(profile, _)| profile).collect()
+    })
+}
+
+/// Names the parents of those that another Python of the same role and rank has started.
+fn name_parents(profiles: &mut [(Profile, Option<i32>)]) {
+    let records = profiles.iter().map(|(profile, _)| &profile.record);
+    let pythons: Vec<_> = records.map(|one| (one.pid, one.role, one.rank)).collect();
+    for (profile, parent) in profiles {
+        let one = &mut profile.record;
+        one.parent = python_parent(&pythons, *parent, one.role, one.rank);
+    }
+}
+
+/// The parent of a process if it is one of these Pythons and of the same role and rank.
+pub fn python_parent(
+    pythons: &[(u32, Option<Role>, Option<u32>)],
+    parent: Option<i32>,
+    role: Option<Role>,
+    rank: Option<u32>,
+) -> Option<u32> {
+    let parent = parent?.cast_unsigned();
+    pythons.contains(&(parent, role, rank)).then_some(parent)
+}
+
+/// One Python that is recorded.
+struct Recording<'s> {
+    process: JobProcess,
+    parent: Option<i32>,
+    command: String,
+    rate: u32,
+    thread: ScopedJoinHandle<'s, Looks>,
+}
+
+impl<'s> Recording<'s> {
+    /// `None` where there can be no more threads.
+    fn begin<'env>(
+        scope: &'s Scope<'s, 'env>,
+        process: JobProcess,
+        wanted: &'env Record,
+        until: Instant,
+    ) -> Option<Recording<'s>> {
+        let handle = process.member.process;
+        let thread = thread::Builder::new()
+            .name(reader::THREAD.to_owned())
+            .spawn_scoped(scope, move || Looks::at(handle, wanted, until))
+            .ok()?;
+        Some(Recording {
+            parent: procfs::stat(handle.pid).map(|stat| stat.parent),
+            command: procfs::command_line(handle.pid).unwrap_or_default(),
+            rate: wanted.rate,
+            process,
+            thread,
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// The profile, and the parent of the process in the kernel; `None` of a process that ended
+    /// before it was read once.
+    fn end(self) -> Option<(Profile, Option<i32>)> {
+        // a panic in it: the memory of another process may hold anything
+        let looks = self.thread.join().unwrap_or_else(|_| Looks {
+            problem: Some((Why::Other, "what reads it has failed".to_owned())),
+            ..Looks::default()
+        });
+        if looks.samples == 0 && looks.problem.is_none() {
+            return None;
+        }
+        let (why, error) = looks.problem.filter(|_| looks.samples == 0).unzip();
+        let record = record::Profile {
+            job: self.process.job,
+            pid: self.process.member.process.pid.cast_unsigned(),
+            role: self.process.role,
+            rank: self.process.rank,
+            command: self.command,
+            rate: self.rate,
+            samples: looks.samples,
+            missed: looks.missed,
+            elapsed_ms: millis(looks.elapsed),
+            frames: looks.counts.frames,
+            threads: looks.counts.threads.into_iter().map(sorted).collect(),
+            error,
+            ..record::Profile::default()
+        };
+        Some((Profile { record, why }, self.parent))
+    }
+}
+
+fn sorted((name, counts): (Option<String>, HashMap<Vec<u32>, CountedStack>)) -> ThreadProfile {
+    let mut stacks: Vec<CountedStack> = counts.into_values().collect();
+    stacks.sort_by(|a, b| (b.samples, &a.frames).cmp(&(a.samples, &b.frames)));
+    ThreadProfile { name, stacks }
+}
+
+/// All looks at one process.
+#[derive(Default)]
+struct Looks {
+    samples: u32,
+    missed: u32,
+    elapsed: Duration,
+    counts: Counts,
+    /// Why the last look failed.
+    problem: Option<(Why, String)>,
+}
+
+impl Looks {
+    /// Looks until the time is over, the process has ended, or it cannot be read.
+    fn at(process: ProcessHandle, wanted: &Record, until: Instant) -> Looks {
+        let (mut looks, begun) = (Looks::default(), Instant::now());
+        let mut spy = Spy::new(process);
+        let mut due = begun;
+        let mut goes_on = true;
+        let period = Duration::from_secs(1) / wanted.rate.max(1);
+        while goes_on && due < until {
+            native::with_images(process.pid, |images| {
+                let images = wanted.take.native.then_some(images);
+                let renewal = until.min(due + IMAGES_AGE);
+                while goes_on && due < renewal {
+                    thread::sleep(due.saturating_duration_since(Instant::now()));
+                    goes_on = looks.once(&mut spy, images);
+                    due = looks.next(due, period);
+                }
+            });
+        }
+        looks.elapsed = begun.elapsed();
+        looks
+    }
+
+    /// Looks once; whether to go on.
+    fn once(&mut self, spy: &mut Spy, images: Option<&Images<'_>>) -> bool {
+        let read = {
+            let _turn = TURN.lock();
+            spy.look(MAX_COUNTED_DEPTH, images)
+        };
+        match read {
+            Ok(threads) => {
+                self.samples += 1;
+                self.counts.add(threads);
+                return true;
+            }
+            Err(_) if !spy.process.is_alive() => return false,
+            Err(Problem::Denied) => {
+                let denied = reader::denied();
+                self.problem = denied.why.zip(denied.error);
+                return false;
+            }
+            Err(Problem::Other(problem)) => self.problem = Some((Why::Other, problem)),
+        }
+        self.missed += 1;
+        if spy.failures >= FAILURES {
+            *spy = Spy::new(spy.process);
+        }
+        true
+    }
+
+    /// When the next look is due; those whose time is over are missed.
+    fn next(&mut self, due: Instant, period: Duration) -> Instant {
+        let (mut next, now) = (due + period, Instant::now());
+        while next + period < now {
+            next += period;
+            self.missed += 1;
+        }
+        next
+    }
+}
+
+/// Stacks with their counts.
+#[derive(Default)]
+struct Counts {
+    /// All frames, and the position of each.
+    frames: Vec<String>,
+    positions: HashMap<String, u32>,
+    /// Those of the threads of each name.
+    threads: BTreeMap<Option<String>, HashMap<Vec<u32>, CountedStack>>,
+    /// How many there are.
+    stacks: usize,
+    /// Where each thread was at the last look, by its name and number.
+    last: HashMap<(Option<String>, Option<u32>), Vec<u32>>,
+}
+
+impl Counts {
+    /// Counts the threads of one look.
+    fn add(&mut self, threads: Vec<Thread>) {
+        let mut now = HashMap::with_capacity(threads.len());
+        for thread in threads {
+            let call = thread
+                .system_call
+                .map(|call| format!("{call} (system call)"));
+            let frames = call.into_iter().chain(thread.native).chain(thread.frames);
+            let mut stack: Vec<u32> = frames.map(|frame| self.position(frame)).collect();
+            let name = thread
+                .name
+                .as_deref()
+                .map(name_without_number)
+                .map(str::to_owned);
+            let is_known = self
+                .threads
+                .get(&name)
+                .is_some_and(|all| all.contains_key(&stack));
+            if !is_known && self.stacks >= MAX_COUNTED_STACKS {
+                stack = vec![self.position(OTHER_STACKS.to_owned())];
+            }
+            let counted = self.threads.entry(name).or_default();
+            let count = counted.entry(stack.clone()).or_insert_with(|| {
+                self.stacks += 1;
+                CountedStack {
+                    frames: stack.clone(),
+                    ..CountedStack::default()
+                }
+            });
+            let thread_id = (thread.name, thread.tid);
+            count.samples += 1;
+            count.active += u32::from(thread.active);
+            count.visits += u32::from(self.last.get(&thread_id) != Some(&stack));
+            now.insert(thread_id, stack);
+        }
+        self.last = now;
+    }
+
+    fn position(&mut self, frame: String) -> u32 {
+        if let Some(position) = self.positions.get(&frame) {
+            return *position;
+        }
+        if self.frames.len() >= MAX_COUNTED_FRAMES && frame != OTHER_STACKS {
+            return self.position(OTHER_STACKS.to_owned());
+        }
+        let position = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        self.frames.push(frame.clone());
+        self.positions.insert(frame, position);
+        position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(name: &str, tid: u32, frame: &str, active: bool) -> Thread {
+        Thread {
+            name: Some(name.to_owned()),
+            tid: Some(tid),
+            active,
+            frames: vec![frame.to_owned(), "main (a.py:1)".to_owned()],
+            ..Thread::default()
+        }
+    }
+
+    /// Samples, active ones and visits of each stack, by the name of the thread and its inner
+    /// frame.
+    fn counts(looks: Vec<Vec<Thread>>) -> Vec<(String, String, [u32; 3])> {
+        let mut counts = Counts::default();
+        looks.into_iter().for_each(|threads| counts.add(threads));
+        let Counts {
+            frames, threads, ..
+        } = counts;
+        let mut all: Vec<_> = threads
+            .into_iter()
+            .map(sorted)
+            .flat_map(|one| {
+                one.stacks
+                    .into_iter()
+                    .map(move |stack| (one.name.clone(), stack))
+            })
+            .map(|(name, stack)| {
+                let frame = frames[stack.frames[0] as usize].clone();
+                let counts = [stack.samples, stack.active, stack.visits];
+                (name.unwrap_or_default(), frame, counts)
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn looks_at_a_thread_that_stays_are_one_visit() {
+        let main = |frame, active| thread("MainThread", 7, frame, active);
+        let looks = [
+            ("f", true),
+            ("f", false),
+            ("g", false),
+            ("f", true),
+            ("f", true),
+        ];
+        let found = counts(
+            looks
+                .map(|(frame, active)| vec![main(frame, active)])
+                .into(),
+        );
+        let expected = [("f", [4, 3, 2]), ("g", [1, 0, 1])];
+        let expected =
+            expected.map(|(frame, counts)| ("MainThread".to_owned(), frame.to_owned(), counts));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn threads_of_one_name_are_counted_together() {
+        let look = || {
+            vec![
+                thread("Thread-1 (f)", 8, "f", false),
+                thread("Thread-2", 9, "f", true),
+            ]
+        };
+        let found = counts(vec![look(), look()]);
+        assert_eq!(found, [("Thread".to_owned(), "f".to_owned(), [4, 2, 2])]);
+    }
+
+    #[test]
+    fn too_many_stacks_are_counted_as_one() {
+        let look = |at: usize| vec![thread("MainThread", 7, &format!("f{at}"), true)];
+        let found = counts((0..MAX_COUNTED_STACKS + 50).map(look).collect());
+        assert_eq!(found.len(), MAX_COUNTED_STACKS + 1);
+        let of_others = found.iter().find(|(_, frame, _)| frame == OTHER_STACKS);
+        assert_eq!(of_others.unwrap().2, [50, 50, 1]);
+    }
+}
