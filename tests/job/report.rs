@@ -500,3 +500,124 @@ fn the_page_is_dark_where_the_reader_wants_it_so() {
         assert_eq!(said, "light dark|1");
     }
 }
+
+/// Two trainers and a sampler, of whose frames one looks like the end of a script.
+const PROFILES: &str = include_str!("profiles.jsonl");
+
+#[test]
+fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    std::fs::write(folder.join("profile.jsonl"), PROFILES).unwrap();
+    let page = sh(&folder, "dgl-report profile.jsonl");
+    page.ends(0);
+    page.out_has("lag: where its time goes");
+    page.out_has("trainer 1 on host 0 (10.0.0.1) is in load&lt;/script&gt; (t.py:4) in 100 %");
+    // each frame with its width in per cent: first as the page comes, the slow trainer beside all;
+    // then with a search; then with the focus two frames down, and that one alone
+    let script = r"(() => {
+        const area = document.querySelector('.flame');
+        const shown = () => [...document.querySelectorAll('.flame button')].map(button =>
+            button.textContent + ' ' + Math.round(parseFloat(button.style.width))).join(', ');
+        const told = [shown()];
+        const search = document.querySelector('#flames input');
+        search.value = 'ALL_reduce';
+        search.dispatchEvent(new Event('input'));
+        told.push(document.querySelectorAll('.found').length);
+        told.push(document.querySelector('.graph p').textContent);
+        const press = key => document.activeElement.dispatchEvent(
+            new KeyboardEvent('keydown', {key, bubbles: true}));
+        area.querySelector('button').focus();
+        press('ArrowDown'); press('ArrowDown'); press('ArrowRight');
+        told.push(document.activeElement.textContent);
+        document.activeElement.click();
+        told.push([...area.querySelectorAll('button')].map(one => one.style.width).join(' '));
+        return told.join('|');
+    })()";
+    let Some(said) = drawn(&folder, &page.out, 1200, script) else {
+        return;
+    };
+    let said = said.replace("&lt;", "<").replace("&gt;", ">");
+    let told: Vec<&str> = said.split('|').collect();
+    let both = "all 2 trainers 100, <module> (t.py:9) 100, load</script> (t.py:4) 55, all_reduce \
+                (torch/distributed/c10d.py:7) 45, ";
+    let slow = "trainer 1 100, <module> (t.py:9) 100, load</script> (t.py:4) 100";
+    let found = "45.0 % of its time is in what was searched for.";
+    let reduce = "all_reduce (torch/distributed/c10d.py:7)";
+    let expected = [
+        &format!("{both}{slow}"),
+        "1",
+        found,
+        reduce,
+        "100% 100% 100%",
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn profiles_for_other_tools() {
+    let folder = scratch();
+    std::fs::write(folder.join("profile.jsonl"), PROFILES).unwrap();
+    let folded = sh(&folder, "dgl-report --format folded <profile.jsonl");
+    folded.ends(0);
+    let expected = "trainer 0;<module> (t.py:9);all_reduce (torch/distributed/c10d.py:7) 270\n\
+                    trainer 0;<module> (t.py:9);load</script> (t.py:4) 30\n\
+                    trainer 1;<module> (t.py:9);load</script> (t.py:4) 300\n\
+                    child 42 of trainer 1;sample (t.py:20) 300\n";
+    assert_eq!(folded.out, expected);
+    let speedscope = "dgl-report --format speedscope profile.jsonl | jq -r '.profiles[].name'";
+    let names = "trainer 0, MainThread\ntrainer 1, MainThread\nchild 42 of trainer 1, MainThread\n";
+    assert_eq!(sh(&folder, speedscope).out, names);
+    let without = "head -n 1 profile.jsonl | dgl-report --format folded";
+    let refused = sh(&folder, without);
+    refused.ends(65);
+    assert!(
+        refused
+            .err
+            .contains("no profile record came in\n  fix: record the job while it runs")
+    );
+}
+
+#[test]
+fn figures_for_prometheus_are_whole_at_any_moment() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    // whoever reads the file meanwhile finds its end each time, and nothing else beside it
+    let script = format!(
+        "mkdir prom; echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace '{}' -- \
+             sh -c 'sleep 4; exit 3' |
+         dgl-spawn --connect local --no-preflight --job figures --sample 1s >run.jsonl &
+         tail -f -n +1 --pid=$! run.jsonl | dgl-report --openmetrics prom/job.prom & p=$!
+         until [ -e prom/job.prom ]; do sleep 0.05; done
+         while kill -0 $p 2>/dev/null; do
+             tail -n 1 prom/job.prom | grep -qx '# EOF' || echo torn
+             grep -qx 'dgl_process_up{{.*}} 1' prom/job.prom && echo up
+             sleep 0.02
+         done | sort -u
+         ls prom; cat prom/job.prom
+         dgl-report --openmetrics none/job.prom run.jsonl; echo \"none $?\"",
+        folder.display()
+    );
+    std::fs::write(folder.join("run.jsonl"), "").unwrap();
+    let ran = sh(&folder, &script);
+    assert!(
+        ran.out
+            .starts_with("up\njob.prom\n# TYPE dgl_host_cpu_cores gauge\n"),
+        "{}{}",
+        ran.out,
+        ran.err
+    );
+    let labels = r#"{host="127.0.0.1",role="worker",rank="0"}"#;
+    for line in [
+        format!("dgl_process_exit_status{labels} 3\n"),
+        format!("dgl_process_up{labels} 0\n"),
+        "dgl_job_exit_status 3\n# ".to_owned(),
+        "# EOF\nnone 74\n".to_owned(),
+    ] {
+        assert!(ran.out.contains(&line), "{line}: {}", ran.out);
+    }
+}

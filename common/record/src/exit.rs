@@ -72,3 +72,9 @@ pub fn signal_name(number: i32) -> String {
         Err(_) => number.to_string(),
     }
 }
+
+/// The number of a signal by its name without SIG: 9 for `KILL`.
+pub fn signal_number(name: &str) -> Option<i32> {
+    let signal: nix::sys::signal::Signal = format!("SIG{name}").parse().ok()?;
+    Some(signal as i32)
+}

@@ -6,7 +6,7 @@ use crate::jsonl::{self, Head, Stream};
 use crate::{Output, Process, Record, Role, stderr};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 /// As much of a process is kept, of what it wrote before the end of the job and once more of what
@@ -33,15 +33,9 @@ impl Run {
             ));
             Ok(())
         };
-        let Some(file) = file.filter(|file| *file != "-") else {
-            return Run::of(jsonl::stdin()?, lines, &|number| leave_out("stdin", number));
-        };
-        let name = file.display().to_string();
-        let opened = std::fs::File::open(file).map_err(|error| {
-            Fault::unreachable(&name, error.to_string())
-                .fix("name the file that has dgl-spawn's records")
-        })?;
-        Run::of(opened, lines, &|number| leave_out(&name, number)).map_err(|mut report| {
+        let name = file.filter(|file| *file != "-");
+        let name = name.map_or("stdin".to_owned(), |file| file.display().to_string());
+        Run::of(open(file)?, lines, &|number| leave_out(&name, number)).map_err(|mut report| {
             for fault in &mut report.0 {
                 fault.location = fault.location.replacen("stdin", &name, 1);
             }
@@ -88,6 +82,18 @@ impl Run {
         run.stream.sort(numbers);
         Ok(run)
     }
+}
+
+/// The records of a run as they come: of stdin if `file` is absent or `-`.
+pub fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
+    let Some(file) = file.filter(|file| *file != "-") else {
+        return Ok(Box::new(jsonl::stdin()?));
+    };
+    let opened = std::fs::File::open(file).map_err(|error| {
+        Fault::unreachable(file.display().to_string(), error.to_string())
+            .fix("name the file that has dgl-spawn's records")
+    })?;
+    Ok(Box::new(BufReader::new(opened)))
 }
 
 /// What must be known of a line of output.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
 /// Turns the records of a run into one HTML page: when each process ran, who failed first, what was
@@ -13,7 +13,9 @@ use std::path::PathBuf;
     version,
     after_long_help = "Examples:
   … | dgl-spawn --log-dir logs; dgl-report logs/run.jsonl > job.html
-  dgl-report --lines 200 job.jsonl > job.html"
+  dgl-report --lines 200 job.jsonl > job.html
+  dgl-report --format folded profile.jsonl | flamegraph.pl > job.svg
+  … | dgl-spawn --sample 5s | dgl-report --openmetrics /var/lib/node_exporter/dgl.prom"
 )]
 pub struct Args {
     /// The records; - or nothing is stdin
@@ -22,4 +24,26 @@ pub struct Args {
     /// How many of the last lines of output to show of each process
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub lines: usize,
+
+    /// What to write of it
+    #[arg(long, value_enum, default_value = "html", value_name = "FORMAT")]
+    pub format: Format,
+
+    /// Write the latest figures to this file instead, again and again while records come
+    ///
+    /// For Prometheus: name a file NAME.prom in the folder of node_exporter's textfile collector.
+    /// The file is replaced as a whole, at most once a second, until the records end.
+    #[arg(long, conflicts_with = "format", value_name = "FILE")]
+    pub openmetrics: Option<PathBuf>,
+}
+
+/// What is written to stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The page.
+    Html,
+    /// The stacks of dgl-stacks --record, a line each, for flamegraph.pl and the like.
+    Folded,
+    /// The same as a file for speedscope.
+    Speedscope,
 }

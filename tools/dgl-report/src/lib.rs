@@ -1,22 +1,44 @@
 //! Turns the records of a run into a page. [`plan`] and [`page`] map values to values.
 
 pub mod args;
+pub mod export;
+pub mod openmetrics;
 pub mod page;
 pub mod plan;
+pub mod profiles;
 pub mod samples;
 
-pub use args::Args;
+pub use args::{Args, Format};
 
-use record::error::Report;
+use record::Profile;
+use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
-use record::run::Run;
+use record::run::{self, Run};
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
+    if let Some(file) = &args.openmetrics {
+        openmetrics::write(run::open(args.file.as_deref())?, file)?;
+        return Ok(Exit::Done);
+    }
     let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
     let job = plan::Job::of(&run)?;
-    let run = plan::run(&job, args.lines);
-    jsonl::print(None, [page::page(&run)])?;
+    let text = match args.format {
+        Format::Html => page::page(&plan::run(&job, args.lines)),
+        Format::Folded => export::folded(recorded(&job)?),
+        Format::Speedscope => export::speedscope(recorded(&job)?),
+    };
+    jsonl::print(None, [text])?;
     Ok(Exit::Done)
+}
+
+/// The profiles in the records; formats that have nothing else need one.
+fn recorded(job: &plan::Job) -> Result<&[Profile], Report> {
+    if job.profiles.iter().all(|one| one.samples == 0) {
+        return Err(Fault::data("stdin", "no profile record came in")
+            .fix("record the job while it runs: … | dgl-stacks --job NAME --record 30s")
+            .report());
+    }
+    Ok(&job.profiles)
 }

@@ -1,13 +1,15 @@
-//! The page: HTML with CSS and drawings in it, without scripts and without anything to load.
-//! Everything that is drawn is also told in words, for those who cannot see it or who print it.
+//! The page: HTML with CSS and drawings in it, without anything to load. Only flame graphs need a
+//! script, which is in the page. Everything that is drawn is also told in words, for those who
+//! cannot see it or who print it.
 
 use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
+use crate::profiles;
 use crate::samples::{Line, Panel};
 use dgl_why::Finding;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::stacks::Comparison;
 use record::term;
-use record::{FirstFailure, Role, Summary};
+use record::{FirstFailure, Role};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -20,7 +22,7 @@ const NAMED: usize = 20;
 
 /// The whole page.
 pub fn page(run: &Run) -> String {
-    let title = title(run.summary);
+    let title = title(run);
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -38,6 +40,7 @@ pub fn page(run: &Run) -> String {
                     (failure(run))
                     (other_failures(run))
                     @if run.hosts.iter().any(|host| !host.processes.is_empty()) { (timeline(run)) }
+                    (profiles::section(run.profiles))
                     @if !run.panels.is_empty() { (samples(run)) }
                     @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
                 }
@@ -47,10 +50,14 @@ pub fn page(run: &Run) -> String {
     .into_string()
 }
 
-fn title(summary: Option<&Summary>) -> String {
-    let job = summary.and_then(|summary| summary.job.as_deref());
-    let job = job.unwrap_or("a DGL job");
-    match summary {
+fn title(run: &Run) -> String {
+    let job = run.summary.and_then(|summary| summary.job.as_deref());
+    let recorded = run.profiles.first().map(|one| one.job.as_str());
+    let job = job.or(recorded).unwrap_or("a job");
+    match run.summary {
+        None if run.began_ms.is_none() && recorded.is_some() => {
+            format!("{job}: where its time goes")
+        }
         Some(summary) if summary.ok => format!("{job}: ended well"),
         Some(_) => format!("{job}: failed"),
         None => format!("{job}: the records break off before its end"),

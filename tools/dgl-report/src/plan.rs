@@ -2,7 +2,7 @@
 
 use crate::samples::{self, Panel};
 use dgl_why::{Life, ProcessHistory, Verdict};
-use record::{Exited, Host, Stalled, Summary};
+use record::{Exited, Host, Profile, Stalled, Summary};
 use std::collections::BTreeMap;
 
 pub use dgl_why::Job;
@@ -24,6 +24,8 @@ pub struct Run<'a> {
     pub panels: Vec<Panel>,
     /// The resources that processes used.
     pub process_panels: Vec<Panel>,
+    /// Where the Pythons of the job were.
+    pub profiles: &'a [Profile],
     /// How many of the last lines of each process are shown.
     pub lines: usize,
 }
@@ -204,6 +206,7 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
         hosts: hosts.into_values().collect(),
         events: events(job, &since),
         panels: samples::of_hosts(job, began_ms.unwrap_or(0), length_ms),
+        profiles: &job.profiles,
         process_panels: samples::of_processes(job, began_ms.unwrap_or(0), length_ms),
         lines,
     }

@@ -4,8 +4,8 @@ use record::error::Report;
 use record::run::{Pauses, Run};
 use record::stacks::Member;
 use record::{
-    Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Pushed, Record,
-    Resumed, Role, Sample, Stack, Stalled, Started, Summary, traceback,
+    Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,
+    Record, Resumed, Role, Sample, Stack, Stalled, Started, Summary, traceback,
 };
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -31,6 +31,7 @@ pub struct Job {
     pub tries: Vec<u64>,
     pub dropped: Vec<Dropped>,
     pub samples: Vec<Sample>,
+    pub profiles: Vec<Profile>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
     /// The pauses between all lines that trainers and workers wrote before the end of the job.
@@ -156,6 +157,7 @@ impl Job {
             pushed: stream.all_including_failed()?,
             dropped: stream.all_including_failed()?,
             samples: stream.all_including_failed()?,
+            profiles: stream.all_including_failed()?,
             stalled: stream.all_including_failed()?,
             resumed: stream.all_including_failed()?,
             pauses: run.pauses.clone(),

@@ -2,10 +2,44 @@
 
 use crate::findings::Finding;
 use crate::job::Job;
+use record::profile;
+use record::stacks::{self, Member};
 use record::term::{self, bytes};
-use record::{Culprit, Exited, Role, Sample};
+use record::{Culprit, Exited, Profile, Role, Sample};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// The processes for which the others of their role have waited while the job was recorded.
+pub fn slow(job: &Job) -> Option<Finding> {
+    let slow = profile::slow(&job.profiles)?;
+    let of_member = |member: &Member| {
+        let mut profiles = job.profiles.iter().rev();
+        profiles.find(|one| one.member() == Some(*member))
+    };
+    let culprit = |profile: &Profile| Culprit {
+        host: profile.host,
+        id: profile.id,
+        role: profile.role,
+        rank: profile.rank,
+    };
+    let culprits: Vec<Culprit> = slow
+        .members
+        .iter()
+        .filter_map(of_member)
+        .map(culprit)
+        .collect();
+    let name = |members: &[Member]| match (&culprits[..], slow.host) {
+        ([one], _) => job.name(one),
+        (_, Some(host)) => format!("{} on {}", stacks::names(members), job.host_name(host)),
+        (_, None) => stacks::names(members),
+    };
+    let finding =
+        Finding::new(slow.sentence(name)).shown_by(slow.members.iter().filter_map(of_member));
+    Some(match &culprits[..] {
+        [one] => finding.caused_by(one.clone()),
+        _ => finding,
+    })
+}
 
 /// A value for each host that has one.
 type Values = BTreeMap<u32, f64>;

@@ -64,6 +64,7 @@ pub fn verdict(job: &Job) -> Verdict {
     let known = KNOWN.iter().find(|(words, _)| cause.text.contains(words));
     cause.fix = cause.fix.or(known.map(|(_, fix)| *fix));
     let mut others = beside(job, &cause);
+    others.extend(skew::slow(job));
     others.extend(skew::findings(job));
     others.retain(|other| other.text != cause.text);
     Verdict {
@@ -339,6 +340,9 @@ fn unfinished(job: &Job) -> (Outcome, Finding) {
         };
         return (outcome, failed(job, &failure).caused_by(one.culprit()));
     }
+    if job.tries.is_empty() && !job.profiles.is_empty() {
+        return (Outcome::Runs, profiled(job));
+    }
     if job.tries.is_empty() {
         let text = "the records have no process that was started";
         return (Outcome::NotStarted, Finding::new(text));
@@ -350,6 +354,16 @@ fn unfinished(job: &Job) -> (Outcome, Finding) {
         Some(finding) => (Outcome::Waits, finding),
         None => (Outcome::Runs, running(job)),
     }
+}
+
+/// The records are of somebody who looked at a job for a while.
+fn profiled(job: &Job) -> Finding {
+    let longest = job.profiles.iter().map(|one| one.elapsed_ms).max();
+    Finding::new(format!(
+        "{} were recorded for {}",
+        term::count(job.profiles.len() as u64, "Python"),
+        term::seconds(Duration::from_millis(longest.unwrap_or(0)))
+    ))
 }
 
 fn running(job: &Job) -> Finding {
