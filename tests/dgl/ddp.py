@@ -7,6 +7,8 @@
   FAULT=half        half of the workers take part in that sum, so that none stands out
   FAULT=native      it sleeps in C, for ever
   FAULT=stopped     a signal stops it
+  FAULT=slow        it prepares each batch for longer than the others, who take 20 ms, by SLOWER times that; nothing fails, and after
+                    SECONDS they end
   FAULT=swallowed   it raises an exception that a logger swallows, and a thread of its own keeps the process alive
 """
 
@@ -86,12 +88,32 @@ def train(model, loader, optimizer):
         print(f"step {step}", flush=True)
 
 
+def prepare():
+    time.sleep(0.02 * (1 + is_faulty() * float(os.environ["SLOWER"])))
+    return torch.randn(4, 8)
+
+
+def train_slowly(model, optimizer):
+    end = time.monotonic() + float(os.environ["SECONDS"])
+    goes_on = torch.ones(1)
+    while goes_on:
+        batch = prepare()
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+        goes_on[0] = time.monotonic() < end
+        distributed.broadcast(goes_on, 0)
+
+
 def main():
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     sums = distributed.new_group()
     model = DistributedDataParallel(Model(sums))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    if FAULT == "slow":
+        train_slowly(model, optimizer)
+        return
     try:
         train(model, DataLoader(Numbers(), batch_size=4), optimizer)
     except ValueError:

@@ -766,3 +766,46 @@ os.wait()'";
         assert_eq!(spawn(&folder, wrong).status, 2, "{wrong}");
     }
 }
+
+#[test]
+fn profiles_are_written_while_the_job_runs_and_at_its_end() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let waits = "exec python3 -c '
+import time
+def waits(): time.sleep(4)
+waits()'";
+    job(&folder, &[(None, waits), (None, "sleep 4")]);
+    // one that ends before the job, and one that the job's end cuts short
+    for (times, shortest_ms, longest_ms) in [("1s@1s", 800, 1_500), ("30s@0s", 1_500, 6_000)] {
+        let ran = spawn(&folder, &format!("--profile {times} --format jsonl"));
+        ran.ends(0);
+        let elapsed = fields(&ran.out, "profile", "elapsed_ms");
+        assert_eq!(elapsed.len(), 1, "a sleep is no Python: {}", ran.out);
+        let elapsed_ms = elapsed[0].as_u64().unwrap();
+        assert!(
+            (shortest_ms..longest_ms).contains(&elapsed_ms),
+            "{times}: {elapsed_ms}"
+        );
+        let started = fields(&ran.out, "started", "pid");
+        assert!(
+            started.contains(&fields(&ran.out, "profile", "pid")[0]),
+            "{}",
+            ran.out
+        );
+        assert!(ran.out.contains(r#""waits (<string>:3)""#), "{}", ran.out);
+    }
+    job(&folder, &[(None, "exit 0")]);
+    let ran = spawn(&folder, "--profile 1s --format jsonl");
+    assert!(fields(&ran.out, "profile", "pid").is_empty(), "{}", ran.out);
+    for wrong in [
+        "--profile 100ms",
+        "--profile 2h",
+        "--profile 5s@x",
+        "--profile 5s --detach",
+    ] {
+        assert_eq!(spawn(&folder, wrong).status, 2, "{wrong}");
+    }
+}

@@ -57,7 +57,7 @@ record() { # NAME SPAWN-OPTIONS -- TRAIN.PY-WORDS
     shift
     "$cluster" exec 1 sh -c "cd '$work' && <pushed.jsonl host-probe --workspace /srv/job --python '$python' |
         dgl-env ${PROCESSES:---num-trainers 1 --num-samplers ${SAMPLERS:-0}} --num-omp-threads 1 --env FAULT=${FAULT:-} \
-        --env FAULT_RANK=${FAULT_RANK:-1} \
+        --env FAULT_RANK=${FAULT_RANK:-1} --env SLOWER=${SLOWER:-0} --env SECONDS=${SECONDS_LONG:-30} \
         -- '$python' $* >job.jsonl && dgl-spawn ${spawn[*]} --job $name <job.jsonl >run.jsonl 2>run.err" &
     local job=$!
     if [ -n "${DURING:-}" ]; then "$DURING" || say "$name: $DURING failed"; fi
@@ -152,6 +152,11 @@ fault() {
         trainer-hangs-in-barrier) FAULT=barrier record "$1" --timeout 75s -- "$faulty" ;;
         trainer-raises-and-stalls) FAULT=raise record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
         trainer-stalls-in-barrier) FAULT=barrier record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
+        slow-ddp-*)
+            PROCESSES="--role worker --num-workers 2" FAULT=slow FAULT_RANK=3 SLOWER=${1#slow-ddp-}e-2 \
+                record "$1" --profile 20s@3s -- dgl/ddp.py ;;
+        slow-trainer-*)
+            FAULT=slow SLOWER=${1#slow-trainer-}e-2 record "$1" --profile 20s@8s --timeout 60s -- "$faulty" --num-epochs 100000 ;;
         ddp-*)
             PROCESSES="--role worker --num-workers 2" FAULT=${1#ddp-} FAULT_RANK=3 \
                 record "$1" --stall-timeout 10s --on-stall end -- dgl/ddp.py ;;
@@ -180,7 +185,8 @@ main() {
     copy out
     [ $# -gt 0 ] || set -- healthy trainer-raises trainer-raises-and-stays trainer-raises-and-stalls trainer-hangs-in-barrier \
         trainer-stalls-in-barrier sampler-killed server-out-of-memory network-cut shm-full uneven-partitions slow-host \
-        ddp-loader ddp-barrier ddp-all-reduce ddp-native ddp-stopped ddp-swallowed ddp-half
+        ddp-loader ddp-barrier ddp-all-reduce ddp-native ddp-stopped ddp-swallowed ddp-half \
+        slow-ddp-0 slow-ddp-100 slow-trainer-0 slow-trainer-100
     for name; do fault "$name" || say "$name: not recorded"; done
 }
 

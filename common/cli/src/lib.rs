@@ -438,6 +438,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write it as 10s, 500ms or 2m"))
 }
 
+/// Parses the length of a recording.
+pub fn record_time(text: &str) -> Result<Duration, String> {
+    /// One that is longer is no look at what a job does now.
+    const LONGEST_RECORD: Duration = Duration::from_secs(3600);
+    let time = duration(text)?;
+    match (Duration::from_secs(1)..=LONGEST_RECORD).contains(&time) {
+        true => Ok(time),
+        false => Err("give it from 1s to 1h".to_owned()),
+    }
+}
+
 /// Parses a number of bytes: `64G` with decimal units, in which tools print bytes, or `64GiB`.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::{Connect, duration, job_name};
+use cli::{Connect, duration, job_name, record_time};
 use job::SHORTEST_STALL;
 use record::{Process, Role};
 use std::path::PathBuf;
@@ -75,6 +75,12 @@ pub struct Args {
         conflicts_with_all = ["dry_run", "detach", "attach"])]
     pub sample: Option<Duration>,
 
+    /// Write profiles over this time, as dgl-stacks --record does, from a minute after the start or
+    /// the time behind @
+    #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
+        conflicts_with_all = ["dry_run", "detach", "attach"])]
+    pub profile: Option<ProfileTimes>,
+
     /// Start a failed job again from the beginning, up to N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
@@ -111,6 +117,14 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
+}
+
+/// When a job is recorded, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileTimes {
+    pub time: Duration,
+    /// From the moment at which all processes are started.
+    pub after: Duration,
 }
 
 /// What is done when a job stalls.
@@ -176,6 +190,18 @@ fn host_timeout(text: &str) -> Result<Duration, String> {
 /// Parses the interval of samples. host-agent measures once a second.
 fn pace(text: &str) -> Result<Duration, String> {
     at_least(text, 1)
+}
+
+/// Parses when to record: `10s`, or `10s@5m`.
+fn profile_times(text: &str) -> Result<ProfileTimes, String> {
+    /// By then most jobs have loaded their graph and train.
+    const AFTER: Duration = Duration::from_secs(60);
+    let (time, after) = match text.split_once('@') {
+        Some((time, after)) => (time, duration(after)?),
+        None => (text, AFTER),
+    };
+    let time = record_time(time)?;
+    Ok(ProfileTimes { time, after })
 }
 
 /// Parses a stall timeout: zero, or as long as it takes to tell work from waiting.

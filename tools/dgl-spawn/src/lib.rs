@@ -59,6 +59,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         detach: args.detach,
         attempt: 0,
         sample: args.sample,
+        profile: args.profile,
         rules: rules(&args),
     };
     run::launcher::run(&args, &stream, &hosts, &parts, job)

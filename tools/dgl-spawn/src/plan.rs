@@ -1,5 +1,6 @@
 //! Decides what runs on each host: the processes of a job, or the commands for people to paste.
 
+use crate::args::ProfileTimes;
 use job::Rules;
 use record::error::{Fault, Report};
 use record::quote;
@@ -30,6 +31,8 @@ pub struct Job {
     pub attempt: u32,
     /// How often the resources that are used are written as records; `None` for never.
     pub sample: Option<Duration>,
+    /// When it is recorded; `None` for never.
+    pub profile: Option<ProfileTimes>,
 }
 
 impl Job {
@@ -47,6 +50,7 @@ impl Job {
             detach: true,
             attempt: 0,
             sample: None,
+            profile: None,
         }
     }
 }

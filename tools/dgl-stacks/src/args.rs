@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{Connect, duration, job_name};
+use cli::{Connect, job_name, record_time};
 use record::Role;
 use std::time::Duration;
 
@@ -57,15 +57,4 @@ pub struct Args {
     // last: its heading would stand over all that follows
     #[command(flatten)]
     pub connect: Connect,
-}
-
-/// A recording that is longer than this is no look at what a job does now.
-const LONGEST_RECORD: Duration = Duration::from_secs(3600);
-
-fn record_time(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
-    match (Duration::from_secs(1)..=LONGEST_RECORD).contains(&time) {
-        true => Ok(time),
-        false => Err("give it from 1s to 1h".to_owned()),
-    }
 }

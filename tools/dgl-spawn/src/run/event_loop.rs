@@ -25,6 +25,8 @@ use record::{Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, 
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
+use wire::reap::Pick;
+use wire::stacks::{Record, Take};
 use wire::supervise::{self, End, Raised, Stream};
 use wire::{Event, Request};
 
@@ -37,6 +39,8 @@ const END_LIMIT: Duration = Duration::from_secs(15);
 const STACKS: Duration = Duration::from_secs(1);
 /// How often time limits are checked and the status line is renewed.
 const TICK: Duration = Duration::from_millis(500);
+/// How often a second processes are looked at that are recorded.
+const PROFILE_RATE: u32 = 10;
 /// How often unfinished lines are checked.
 const PIECES_PACE: Duration = Duration::from_millis(50);
 /// When the end of a job takes longer than this, people are told what is waited for.
@@ -116,6 +120,8 @@ pub struct EventLoop<'a, 'h> {
     busiest: Busiest,
     /// Detects stalls.
     stall: StallReports,
+    /// When all processes were started, and whether the hosts were asked to record them since.
+    profile: (Option<Instant>, bool),
     /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
     stalls: Option<String>,
     /// Processes that have raised an exception and do not end.
@@ -174,6 +180,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             end_times: None,
             busiest: Busiest::default(),
             stall: StallReports::default(),
+            profile: (None, false),
             stalls: None,
             raised: BTreeMap::new(),
             reaped: false,
@@ -202,6 +209,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             self.hand_on_pieces(now);
             self.notice_long_end(now);
+            self.record_when_due(now);
             let action = self.job.tick(now);
             self.act(action);
             if let Some(event) = self.next_event() {
@@ -209,6 +217,30 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
         }
         self.end()
+    }
+
+    /// Asks the hosts to record the stacks of all processes, once in each try.
+    fn record_when_due(&mut self, now: Instant) {
+        let Some(times) = self.plan.profile else {
+            return;
+        };
+        let (started, is_asked) = &mut self.profile;
+        if started.is_none() && self.states.iter().all(|state| state.started.is_some()) {
+            *started = Some(now);
+        }
+        let is_due = started.is_some_and(|at| now >= at + times.after);
+        if is_due && !std::mem::replace(is_asked, true) && self.end_times.is_none() {
+            let pick = Pick {
+                job: Some(self.plan.name.clone()),
+                ..Pick::default()
+            };
+            let native = false;
+            self.hosts.send_all(&Request::RecordStacks(Record {
+                take: Take { pick, native },
+                time_ms: term::millis(times.time),
+                rate: PROFILE_RATE,
+            }));
+        }
     }
 
     /// Whether nobody wants to follow the job any longer.
@@ -362,6 +394,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             Event::Stack(stack) => {
                 self.stack(at, stack.clone());
+                Ok(())
+            }
+            Event::Profile(profile) if self.profile.1 => {
+                let host = self.hosts.sessions[at].host.id;
+                let profile = profile.clone().into_record(host, self.processes, now_ms());
+                self.sink.record(&profile);
                 Ok(())
             }
             Event::Stands(stands) => {

@@ -9,7 +9,7 @@
 
 mod native;
 pub mod reader;
-mod recorder;
+pub mod recorder;
 pub mod server;
 
 use crate::command;

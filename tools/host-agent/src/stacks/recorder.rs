@@ -29,6 +29,8 @@ pub const RECORD_LIMIT: Duration = Duration::from_secs(30);
 pub const PROFILES_BYTES: usize = 16 << 20;
 /// How often to look for Pythons that have been started meanwhile.
 const PACE: Duration = Duration::from_secs(1);
+/// How soon it ends when nobody wants it any more.
+const MOMENT: Duration = Duration::from_millis(50);
 /// More Pythons of a job on one host are left out.
 const MAX_PYTHONS: usize = 512;
 /// A library that was loaded meanwhile has a name after this time.
@@ -45,7 +47,7 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Records the processes that `may_read` allows, while `goes_on` says so.
 pub fn record(
     wanted: &Record,
-    may_read: impl Fn(ProcessHandle) -> bool,
+    may_read: impl Fn(&JobProcess) -> bool,
     goes_on: impl Fn() -> bool,
 ) -> Vec<Profile> {
     let until = Instant::now() + Duration::from_millis(wanted.time_ms);
@@ -56,7 +58,7 @@ pub fn record(
             let is_over = found.is_empty() && !recordings.is_empty();
             for one in found {
                 let process = one.member.process;
-                let is_new = !recordings.contains_key(&process) && may_read(process);
+                let is_new = !recordings.contains_key(&process) && may_read(&one);
                 if is_new && recordings.len() < MAX_PYTHONS && reader::has_python(process.pid) {
                     let begun = Recording::begin(scope, one, wanted, until);
                     recordings.extend(begun.map(|recording| (process, recording)));
@@ -70,7 +72,10 @@ pub fn record(
             if !recordings.is_empty() && recordings.values().all(Recording::is_over) {
                 break;
             }
-            thread::sleep(left.min(PACE));
+            let scan = Instant::now() + left.min(PACE);
+            while goes_on() && Instant::now() < scan {
+                thread::sleep(left.min(MOMENT));
+            }
         }
         let ended = recordings.into_values().filter_map(Recording::end);
         let mut profiles: Vec<(Profile, Option<i32>)> = ended.collect();

@@ -129,7 +129,11 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
         Question::Stacks { native } => serde_json::to_vec(&reader::read(process, native, |_| ()))?,
         Question::Record(wanted) => {
             let goes_on = || !has_gone(&stream);
-            serde_json::to_vec(&recorder::record(&wanted, is_ours, goes_on))?
+            serde_json::to_vec(&recorder::record(
+                &wanted,
+                |one| is_ours(one.member.process),
+                goes_on,
+            ))?
         }
         Question::Silence => {
             let silence = written.lock().get(&process.pid).map(Instant::elapsed);

@@ -17,6 +17,7 @@ mod members;
 mod oom_watch;
 mod outbox;
 pub mod private_shm;
+mod profiling;
 mod shm_watch;
 mod signals;
 mod stack_jobs;

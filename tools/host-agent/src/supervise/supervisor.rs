@@ -6,6 +6,7 @@ use super::members::{self, Running};
 use super::oom_watch::OomWatch;
 use super::outbox::Outbox;
 use super::private_shm;
+use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
 use super::signals::block_signals;
 use super::start::{self, Pipes};
@@ -34,6 +35,7 @@ use wait4::Wait4;
 use wire::codec::Decoder;
 use wire::job::{Job, Process};
 use wire::servers::ServersEnded;
+use wire::stacks::Profile;
 use wire::supervise::{
     Drained, End, Exited, Listening, Output, Over, ShmRemoved, Start, Started, Stream,
 };
@@ -136,6 +138,8 @@ struct Supervisor {
     looked: Instant,
     usage: Option<UsageWatch>,
     liveness: Liveness,
+    /// What is being recorded for the launcher.
+    profiling: Option<Profiling>,
     /// When the launcher was last told that we are alive.
     reported_alive: Instant,
     /// Where others ask us to read the stacks of our processes.
@@ -202,6 +206,7 @@ impl Supervisor {
             received: now,
             looked: now,
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
+            profiling: None,
             liveness: Liveness::begin(&start, now),
             reported_alive: now,
             used_servers,
@@ -412,6 +417,9 @@ impl Supervisor {
                 self.liveness.ask(stand);
                 self.check_liveness();
             }
+            Request::RecordStacks(wanted) if self.profiling.is_none() => {
+                self.profiling = Profiling::begin(wanted, &self.job.token);
+            }
             // an Alive has served its purpose by coming; all others have no meaning while a job
             // runs
             _ => {}
@@ -436,6 +444,8 @@ impl Supervisor {
         {
             return self.end_now(Termination::begin(grace, stacks, now));
         }
+        let profiles = Profiling::take_if_ended(&mut self.profiling);
+        self.report_profiles(profiles);
         self.check_ports();
         self.check_used_servers();
         for one in self.processes.iter().filter(|one| one.child.is_some()) {
@@ -470,6 +480,12 @@ impl Supervisor {
         }
         for event in self.liveness.examine(&self.job, &running) {
             self.outbox.news(&event);
+        }
+    }
+
+    fn report_profiles(&mut self, profiles: Vec<Profile>) {
+        for profile in profiles {
+            self.outbox.output(&Event::Profile(Box::new(profile)), &[]);
         }
     }
 
@@ -688,6 +704,8 @@ impl Supervisor {
         if self.processes.iter().any(|one| one.process.port.is_some()) {
             self.shm.take_unseen();
         }
+        let profiles = Profiling::take_at_end(&mut self.profiling);
+        self.report_profiles(profiles);
         // they may have ended a moment before the job that used them
         self.check_used_servers();
         let mut files = self.shm.remove();
