@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{
     Cluster, ip_config, made_by, noise, partition, path, ran, root, scratch, sh, soon,
-    takes_seconds,
+    takes_seconds, with_s3,
 };
 
 /// A folder `store` with a part, and a server of its files.
@@ -283,16 +283,11 @@ fn real_hosts_fetch_a_graph_from_s3() {
     }
     let cluster = Cluster::up(2);
     let script = format!(
-        r#"ip=$(head -n 1 ip.txt | cut -d ' ' -f 1); export AWS_ACCESS_KEY_ID=me \
-        AWS_SECRET_ACCESS_KEY=s3cret AWS_DEFAULT_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true
+        r#"{s3}
         unset AWS_CA_BUNDLE # rclone fails where it is set
-        {bin}/moto_server -H 0.0.0.0 -p 5123 >moto.log 2>&1 & server=$!
-        trap 'kill $server' EXIT
-        aws() {{ {bin}/aws --endpoint-url "http://$ip:5123" "$@"; }}
-        for try in $(seq 100); do aws s3 mb s3://bucket >mb.log 2>&1 && break; sleep 0.2; done
         mv out ranks store/ 2>/dev/null || {{ mkdir store; mv out/* ranks store/; }}
-        aws s3 cp --recursive --only-show-errors store s3://bucket/g/
-        aws s3 ls --recursive s3://bucket/g/ >listing
+        $aws s3 cp --recursive --only-show-errors store s3://bucket/g/
+        $aws s3 ls --recursive s3://bucket/g/ >listing
         mkdir here && cp store/g.json here/
         fetch() {{ # COMMAND FLAGS...
           command=$1; shift
@@ -301,18 +296,19 @@ fn real_hosts_fetch_a_graph_from_s3() {
             part-push --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY \
               --env AWS_DEFAULT_REGION="$AWS_DEFAULT_REGION" >pushed.jsonl
         }}
-        ws=/tmp/job; fetch "{bin}/aws --endpoint-url http://$ip:5123 s3 cp --only-show-errors \
-          s3://bucket/g/{{path}} {{dst}}" --listing listing || exit 3
+        ws=/tmp/job; fetch "$aws s3 cp --only-show-errors s3://bucket/g/{{path}} {{dst}}" \
+          --listing listing || exit 3
         jq -s '[.[] | select(.type=="pushed" and .ok)] | length, (map(.sent_bytes) | add < 9000)' \
           pushed.jsonl
         command -v rclone >/dev/null || {{ echo no rclone; exit; }}
-        export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT="http://$ip:5123" \
+        export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT="$s3" \
           RCLONE_S3_ENV_AUTH=true
         listed() {{ rclone lsf -R --format sp --separator ' ' :s3:bucket/g; }}
         listed >listing; ws=/tmp/again
-        fetch "RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT=http://$ip:5123 RCLONE_S3_ENV_AUTH=true \
+        fetch "RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT=$s3 RCLONE_S3_ENV_AUTH=true \
           rclone copyto :s3:bucket/g/{{path}} {{dst}}" --listing listing || exit 3
-        jq -s '[.[] | select(.type=="pushed" and .ok)] | length' pushed.jsonl"#
+        jq -s '[.[] | select(.type=="pushed" and .ok)] | length' pushed.jsonl"#,
+        s3 = with_s3(&bin),
     );
     let pushed = cluster.run(&folder, &script);
     match pushed.out.as_str() {
