@@ -82,10 +82,11 @@ test-versions: need-test
 	cargo build --workspace --locked
 	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture versions::
 
-# GraphStorm 0.4 on real hosts.
+# All of GRAPHSTORM_VERSIONS, on real hosts.
+GRAPHSTORM_VERSIONS ?= 0.4 0.5
 test-graphstorm: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
+	GRAPHSTORM_VERSIONS="$(GRAPHSTORM_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
 
 # GLT 0.2 on real hosts, in worker mode and with servers.
 test-glt: need-test
