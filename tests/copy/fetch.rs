@@ -266,6 +266,33 @@ fn an_interrupted_fetch_leaves_nothing_half_and_shows_no_secret() {
 }
 
 #[test]
+fn a_terminal_shows_how_much_hosts_have_fetched() {
+    let store = Store::new();
+    sh(&store.folder, "sed -i '/empty/d' sized named").ends(0);
+    let command = "head -c 600000 ../../../store/{path} >{dst}; until test -e ../../../go; do \
+        sleep 0.1; done; tail -c +600001 ../../../store/{path} >>{dst}";
+    for (listing, all) in [("sized", "1.00 MiB"), ("named", "585.9")] {
+        let script = store.script(listing, command, ">pushed.jsonl");
+        fs::write(store.folder.join("push.sh"), script).unwrap();
+        let terminal = "rm -rf ws go; TERM=xterm script -qefc 'stty cols 120; . ./push.sh' shown";
+        let push = begin(&store.folder, terminal);
+        let bar = format!("KiB of {all}");
+        let shows = |text: &str| {
+            let shown = fs::read(store.folder.join("shown")).unwrap_or_default();
+            let shown = String::from_utf8_lossy(&shown);
+            shown
+                .lines()
+                .any(|line| line.contains("585.9") && line.contains(text))
+        };
+        soon("a bar", || shows(&bar));
+        fs::write(store.folder.join("go"), "").unwrap();
+        assert_eq!(ran(push.wait_with_output().unwrap()).status, 0);
+        let shown = fs::read(store.folder.join("shown")).unwrap();
+        assert!(String::from_utf8_lossy(&shown).contains("MB/s, by commands"));
+    }
+}
+
+#[test]
 fn real_hosts_fetch_a_graph_from_s3() {
     let Some(bin) = made_by("tests/s3.sh", "server of S3") else {
         return;
