@@ -4,12 +4,11 @@
 #   0.5   beside DGL 2.1.0, of tests/dgl/version.sh: 700 MB, and 5 GB of DGL's
 # Made in the user's cache on the first call. All else goes to stderr. Exit status 69: this machine lacks something, and the message
 # says what.
-set -euo pipefail
-exec 3>&1 1>&2
+# shellcheck source=tests/venv.sh
+. "$(dirname "$0")/../venv.sh"
 
 version=${1:?usage: python.sh VERSION}
 export DGLBACKEND=pytorch # without it DGL writes ~/.dgl/config.json
-die() { echo "graphstorm/python.sh: $1" >&2; exit 69; }
 
 # --no-deps: GraphStorm asks for newer packages than DGL's torch and numpy can have, and runs with these all the same.
 packages=(ogb==1.3.6 'pandas==2.2.*' 'pyarrow==19.*' 'scikit-learn==1.5.*' 'h5py==3.*' joblib cloudpickle threadpoolctl pytz tzdata regex
@@ -27,10 +26,8 @@ case $version in
     *) die "$version is none of 0.4 0.5" ;;
 esac
 
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools
 venv=$cache/graphstorm-$version-$(cksum <<<"$dgl ${packages[*]}" | cut -d' ' -f1)
-exec 9>"$cache/lock-graphstorm"
-flock 9 # two calls at once: the second waits, and finds it made
+lock graphstorm
 
 if [ ! -e "$venv/complete" ]; then
     echo "graphstorm/python.sh: making $venv"
