@@ -32,7 +32,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/agent.sh site/build.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/pip.sh tests/py-spy.sh tests/s3.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/py-spy.sh tests/s3.sh tests/recordings/record.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 
 # What tests/docs/architecture.rs cannot know of dependencies: the licence texts of what is linked in, yanked versions, and known faults from
@@ -82,10 +82,11 @@ test-versions: need-test
 	cargo build --workspace --locked
 	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture versions::
 
-# GraphStorm 0.4 on real hosts.
+# All of GRAPHSTORM_VERSIONS, on real hosts.
+GRAPHSTORM_VERSIONS ?= 0.4 0.5
 test-graphstorm: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
+	GRAPHSTORM_VERSIONS="$(GRAPHSTORM_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
 
 # GLT 0.2 on real hosts, in worker mode and with servers.
 test-glt: need-test

@@ -3,17 +3,13 @@
 #   pip.sh NAME PROGRAM PACKAGE...
 # A venv in the user's cache, made on the first call; in continuous integration (CI is set) pip tries it several times, elsewhere once.
 # All else goes to stderr. Exit status 69: there can be none here, and why.
-set -euo pipefail
-exec 3>&1 1>&2
+# shellcheck source=tests/venv.sh
+. "$(dirname "$0")/venv.sh"
 
-die() { echo "pip.sh: $1" >&2; exit 69; }
 name=$1 program=$2
 shift 2
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools
 venv=$cache/$name
-
-{ mkdir -p "$cache" && exec 9>"$cache/lock-$name"; } || die "there can be no $cache"
-flock 9 # two calls at once: the second waits, and finds it made
+lock "$name"
 if [ ! -e "$venv/complete" ]; then
     rm -rf "$venv"
     python3 -m venv "$venv" || die "python3 cannot make a venv"

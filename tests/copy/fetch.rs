@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{
     Cluster, ip_config, made_by, noise, partition, path, ran, root, scratch, sh, soon,
-    takes_seconds,
+    takes_seconds, with_s3,
 };
 
 /// A folder `store` with a part, and a server of its files.
@@ -266,6 +266,33 @@ fn an_interrupted_fetch_leaves_nothing_half_and_shows_no_secret() {
 }
 
 #[test]
+fn a_terminal_shows_how_much_hosts_have_fetched() {
+    let store = Store::new();
+    sh(&store.folder, "sed -i '/empty/d' sized named").ends(0);
+    let command = "head -c 600000 ../../../store/{path} >{dst}; until test -e ../../../go; do \
+        sleep 0.1; done; tail -c +600001 ../../../store/{path} >>{dst}";
+    for (listing, all) in [("sized", "1.00 MiB"), ("named", "585.9")] {
+        let script = store.script(listing, command, ">pushed.jsonl");
+        fs::write(store.folder.join("push.sh"), script).unwrap();
+        let terminal = "rm -rf ws go; TERM=xterm script -qefc 'stty cols 120; . ./push.sh' shown";
+        let push = begin(&store.folder, terminal);
+        let bar = format!("KiB of {all}");
+        let shows = |text: &str| {
+            let shown = fs::read(store.folder.join("shown")).unwrap_or_default();
+            let shown = String::from_utf8_lossy(&shown);
+            shown
+                .lines()
+                .any(|line| line.contains("585.9") && line.contains(text))
+        };
+        soon("a bar", || shows(&bar));
+        fs::write(store.folder.join("go"), "").unwrap();
+        assert_eq!(ran(push.wait_with_output().unwrap()).status, 0);
+        let shown = fs::read(store.folder.join("shown")).unwrap();
+        assert!(String::from_utf8_lossy(&shown).contains("MB/s, by commands"));
+    }
+}
+
+#[test]
 fn real_hosts_fetch_a_graph_from_s3() {
     let Some(bin) = made_by("tests/s3.sh", "server of S3") else {
         return;
@@ -283,16 +310,11 @@ fn real_hosts_fetch_a_graph_from_s3() {
     }
     let cluster = Cluster::up(2);
     let script = format!(
-        r#"ip=$(head -n 1 ip.txt | cut -d ' ' -f 1); export AWS_ACCESS_KEY_ID=me \
-        AWS_SECRET_ACCESS_KEY=s3cret AWS_DEFAULT_REGION=us-east-1 AWS_EC2_METADATA_DISABLED=true
+        r#"{s3}
         unset AWS_CA_BUNDLE # rclone fails where it is set
-        {bin}/moto_server -H 0.0.0.0 -p 5123 >moto.log 2>&1 & server=$!
-        trap 'kill $server' EXIT
-        aws() {{ {bin}/aws --endpoint-url "http://$ip:5123" "$@"; }}
-        for try in $(seq 100); do aws s3 mb s3://bucket >mb.log 2>&1 && break; sleep 0.2; done
         mv out ranks store/ 2>/dev/null || {{ mkdir store; mv out/* ranks store/; }}
-        aws s3 cp --recursive --only-show-errors store s3://bucket/g/
-        aws s3 ls --recursive s3://bucket/g/ >listing
+        $aws s3 cp --recursive --only-show-errors store s3://bucket/g/
+        $aws s3 ls --recursive s3://bucket/g/ >listing
         mkdir here && cp store/g.json here/
         fetch() {{ # COMMAND FLAGS...
           command=$1; shift
@@ -301,18 +323,19 @@ fn real_hosts_fetch_a_graph_from_s3() {
             part-push --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY \
               --env AWS_DEFAULT_REGION="$AWS_DEFAULT_REGION" >pushed.jsonl
         }}
-        ws=/tmp/job; fetch "{bin}/aws --endpoint-url http://$ip:5123 s3 cp --only-show-errors \
-          s3://bucket/g/{{path}} {{dst}}" --listing listing || exit 3
+        ws=/tmp/job; fetch "$aws s3 cp --only-show-errors s3://bucket/g/{{path}} {{dst}}" \
+          --listing listing || exit 3
         jq -s '[.[] | select(.type=="pushed" and .ok)] | length, (map(.sent_bytes) | add < 9000)' \
           pushed.jsonl
         command -v rclone >/dev/null || {{ echo no rclone; exit; }}
-        export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT="http://$ip:5123" \
+        export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT="$s3" \
           RCLONE_S3_ENV_AUTH=true
         listed() {{ rclone lsf -R --format sp --separator ' ' :s3:bucket/g; }}
         listed >listing; ws=/tmp/again
-        fetch "RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT=http://$ip:5123 RCLONE_S3_ENV_AUTH=true \
+        fetch "RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT=$s3 RCLONE_S3_ENV_AUTH=true \
           rclone copyto :s3:bucket/g/{{path}} {{dst}}" --listing listing || exit 3
-        jq -s '[.[] | select(.type=="pushed" and .ok)] | length' pushed.jsonl"#
+        jq -s '[.[] | select(.type=="pushed" and .ok)] | length' pushed.jsonl"#,
+        s3 = with_s3(&bin),
     );
     let pushed = cluster.run(&folder, &script);
     match pushed.out.as_str() {

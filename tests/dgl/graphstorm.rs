@@ -1,6 +1,6 @@
-//! GraphStorm 0.4 on real hosts, without its launcher and through gs-launch: trained, inferred
-//! with, and its nodes named as the user named them. `make test-graphstorm` runs it; the packages
-//! go into the user's cache.
+//! GraphStorm 0.4 and 0.5 on real hosts, without its launcher and through gs-launch: trained,
+//! inferred with, and its nodes named as the user named them. `make test-graphstorm` runs it, for
+//! the versions in GRAPHSTORM_VERSIONS; the packages go into the user's cache.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,18 @@ fn well(cluster: &Cluster, folder: &Path, script: &str) -> String {
     ran.out
 }
 
-/// The Python with GraphStorm.
-fn python() -> String {
-    let made = ran(Command::new(root().join("tests/graphstorm/python.sh"))
-        .output()
-        .unwrap());
-    made.ends(0);
-    made.out.trim().to_owned()
+/// Does it with the Python of each version.
+fn with_each_version(does: impl Fn(&str)) {
+    let versions = std::env::var("GRAPHSTORM_VERSIONS").unwrap_or_else(|_| "0.4 0.5".to_owned());
+    for version in versions.split_whitespace() {
+        let made = ran(Command::new(root().join("tests/graphstorm/python.sh"))
+            .arg(version)
+            .output()
+            .unwrap());
+        assert_eq!(made.status, 0, "GraphStorm {version}: {}", made.err);
+        println!("GraphStorm {version}");
+        does(made.out.trim());
+    }
 }
 
 /// A graph of two partitions, made by GraphStorm, in the folder `out`.
@@ -45,23 +50,28 @@ fn construct(cluster: &Cluster, folder: &Path, python: &str, out: &str) {
 
 /// How many nodes the results in a folder have, and that each has the user's name, once.
 fn count_named(cluster: &Cluster, folder: &Path, python: &str, results: &str) -> usize {
+    // threads of pyarrow's abort some processes that end otherwise
     let count = format!(
-        "{python} -c 'import glob, pandas
+        "{python} -c 'import glob, os, pandas
 names = pandas.concat(map(pandas.read_parquet, glob.glob(\"{results}/_N/*.parquet\")))[\"nid\"]
 assert names.is_unique and all(name.startswith(\"item-\") for name in names)
-print(len(names))'"
+print(len(names), flush=True)
+os._exit(0)'"
     );
     well(cluster, folder, &count).trim().parse().unwrap()
 }
 
 #[test]
-#[ignore = "make test-graphstorm runs it: minutes, and 700 MB of packages"]
+#[ignore = "make test-graphstorm runs it: minutes, and gigabytes of packages"]
 fn gs_launch_on_real_hosts() {
-    let python = python();
+    with_each_version(launch_by_gs_launch);
+}
+
+fn launch_by_gs_launch(python: &str) {
     let folder = scratch();
     let cluster = Cluster::up(2);
     fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
-    construct(&cluster, &folder, &python, "data");
+    construct(&cluster, &folder, python, "data");
     let shared = folder.display();
     let line = |workspace: &str| {
         format!(
@@ -83,7 +93,7 @@ fn gs_launch_on_real_hosts() {
     );
     let ours = begun.elapsed();
     cluster.assert_clean();
-    assert_eq!(count_named(&cluster, &folder, &python, "ours/emb"), 400);
+    assert_eq!(count_named(&cluster, &folder, python, "ours/emb"), 400);
 
     // GraphStorm's own launcher, whose hosts must share all files; torch 1.13 needs two settings
     // to start at all under Python 3.11
@@ -97,7 +107,7 @@ fn gs_launch_on_real_hosts() {
     );
     let files = |name: &str| well(&cluster, &folder.join(name), "find . -type f | sort");
     assert_eq!(files("ours"), files("theirs"));
-    infer_on_own_disks(&cluster, &folder, &python, &own);
+    infer_on_own_disks(&cluster, &folder, python, &own);
 }
 
 /// Inference with a disk for each host: the model is brought there, results stay there.
@@ -133,16 +143,19 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
 }
 
 #[test]
-#[ignore = "make test-graphstorm runs it: minutes, and 700 MB of packages"]
+#[ignore = "make test-graphstorm runs it: minutes, and gigabytes of packages"]
 fn graphstorm_on_real_hosts() {
-    let python = python();
+    with_each_version(launch_by_dgl_spawn);
+}
+
+fn launch_by_dgl_spawn(python: &str) {
     let folder = scratch();
     ip_config(&folder, 2);
     let rank = "from graphstorm.config import get_argument_parser as parser\n\
         print('local rank', parser().parse_known_args()[0].local_rank)\n";
     fs::write(folder.join("rank.py"), rank).unwrap();
     let cluster = Cluster::up(2);
-    construct(&cluster, &folder, &python, "out");
+    construct(&cluster, &folder, python, "out");
 
     // each host has its own part on its own disk
     let push = format!(
@@ -202,6 +215,6 @@ fn graphstorm_on_real_hosts() {
     );
     well(&cluster, &folder, &remap);
     cluster.assert_clean();
-    assert_eq!(count_named(&cluster, &folder, &python, "emb"), 400);
-    assert!(count_named(&cluster, &folder, &python, "pred") > 0);
+    assert_eq!(count_named(&cluster, &folder, python, "emb"), 400);
+    assert!(count_named(&cluster, &folder, python, "pred") > 0);
 }

@@ -1,7 +1,22 @@
 //! Real DGL on real hosts: a job trained to its end, the copied config loaded by DGL itself.
 
 use std::path::Path;
-use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh};
+use support::{Cluster, ip_config, made_by, python_with_dgl, root, scratch, sh, with_s3};
+
+/// What puts a graph into S3 and has the hosts get their parts from there, of which this machine
+/// keeps the config only, and sends them no more than that.
+fn fetched_from_s3(bin: &str, map: &str) -> String {
+    format!(
+        "{}
+        $aws s3 cp --recursive --only-show-errors out s3://bucket/g/ && rm -r out/part*
+        ipconf-check ip.txt | {map} \
+          --fetch \"$aws s3 cp --only-show-errors s3://bucket/g/{{path}} {{dst}}\" | \
+          part-push --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY \
+          --env AWS_DEFAULT_REGION=\"$AWS_DEFAULT_REGION\" >pushed.jsonl && \
+        jq -es 'map(select(.type == \"pushed\").sent_bytes) | add < 9000' pushed.jsonl",
+        with_s3(bin)
+    )
+}
 
 #[test]
 fn real_dgl_trains_to_its_end() {
@@ -22,16 +37,21 @@ fn real_dgl_trains_to_its_end() {
     .ends(0);
 
     // DGL itself loads the copied config, by each of the three ways to name its files
+    let s3 = made_by("tests/s3.sh", "server of S3");
     for (paths, config) in [
         ("workspace", "g.json"),
         ("absolute", "data/g.json"),
         ("config", "data/g.json"),
     ] {
-        let copy = format!(
-            "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job --paths \
-             {paths} --script-folder '{}' | part-push >pushed.jsonl",
+        let map = format!(
+            "part-map --part-config out/g.json --workspace /srv/job --paths {paths} \
+             --script-folder '{}'",
             scripts.display()
         );
+        let copy = match &s3 {
+            Some(bin) if paths == "config" => fetched_from_s3(bin, &map),
+            _ => format!("ipconf-check ip.txt | {map} | part-push >pushed.jsonl"),
+        };
         let pushed = cluster.sh(&folder, &copy);
         pushed.ends(0);
         let load = format!(

@@ -4,12 +4,11 @@
 #   1.1.3 2.1.0               Python 3.11 with torch 2.2.1; 5 GB
 # Made in the user's cache on the first call: a venv with torch, shared, and one a version that holds DGL and looks into the first.
 # All else goes to stderr. Exit status 69: this machine lacks something, and the message says what.
-set -euo pipefail
-exec 3>&1 1>&2
+# shellcheck source=tests/venv.sh
+. "$(dirname "$0")/../venv.sh"
 
 version=${1:?usage: version.sh VERSION}
 export DGLBACKEND=pytorch # without it DGL writes ~/.dgl/config.json
-die() { echo "version.sh: $1" >&2; exit 69; }
 
 case $version in
     0.5.3 | 0.6.1 | 0.9.1 | 1.0.4)
@@ -19,22 +18,10 @@ case $version in
     *) die "$version is none of 0.5.3 0.6.1 0.9.1 1.0.4 1.1.3 2.1.0" ;;
 esac
 
-# The first that runs: in PATH (a pyenv shim may not run), or one that pyenv keeps.
-interpreter() {
-    local python
-    for python in "python$wanted" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$wanted."*/bin/python; do
-        "$python" -c "import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '$wanted')" 2>/dev/null && command -v "$python" && return
-    done
-    die "DGL $version needs Python $wanted with venv, and there is none"
-}
-base=$(interpreter)
-
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools
+base=$(interpreter "$wanted")
 shared=$cache/torch-python$wanted-$(cksum <<<"$base ${torch[*]}" | cut -d' ' -f1)
 venv=$cache/version-$version-${shared##*-}
-mkdir -p "$cache"
-exec 9>"$cache/lock-versions"
-flock 9 # two calls at once: the second waits, and finds it made
+lock versions
 
 if [ ! -e "$shared/complete" ]; then
     echo "version.sh: making $shared"

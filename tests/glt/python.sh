@@ -1,20 +1,10 @@
 #!/bin/bash
 # Prints the path of a Python 3.11 that has GLT (graphlearn-torch 0.2.4) and torch 2.4. 3.5 GB in the user's cache, made on the first call.
 # All else goes to stderr. Exit status 69: this machine lacks something, and the message says what.
-set -euo pipefail
-exec 3>&1 1>&2
+# shellcheck source=tests/venv.sh
+. "$(dirname "$0")/../venv.sh"
 
-die() { echo "glt/python.sh: $1" >&2; exit 69; }
-
-# The first that runs: in PATH (a pyenv shim may not run), or one that pyenv keeps.
-interpreter() {
-    local python
-    for python in python3.11 "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.11."*/bin/python; do
-        "$python" -c "import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '3.11')" 2>/dev/null && command -v "$python" && return
-    done
-    die "GLT needs Python 3.11 with venv, and there is none"
-}
-base=$(interpreter)
+base=$(interpreter 3.11)
 
 # GLT's wheel fits this torch: 2.2 lacks a symbol of it. Of what torch for CUDA asks for, that is without which it cannot be imported.
 torch=(torch==2.4.1 nvidia-cublas-cu12==12.1.3.1 nvidia-cuda-cupti-cu12==12.1.105 nvidia-cuda-nvrtc-cu12==12.1.105
@@ -23,11 +13,8 @@ torch=(torch==2.4.1 nvidia-cublas-cu12==12.1.3.1 nvidia-cuda-cupti-cu12==12.1.10
 others=(graphlearn-torch==0.2.4 torch_geometric==2.6.1 'numpy<2' sympy networkx filelock typing_extensions)
 
 stand_in=$(cd "$(dirname "$0")" && pwd)/torch_sparse.py
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools
 venv=$cache/glt-$(cksum <<<"$base ${torch[*]} ${others[*]}" | cut -d' ' -f1)
-mkdir -p "$cache"
-exec 9>"$cache/lock-glt"
-flock 9 # two calls at once: the second waits, and finds it made
+lock glt
 
 if [ ! -e "$venv/complete" ]; then
     echo "glt/python.sh: making $venv"

@@ -433,6 +433,20 @@ pub fn made_by(script: &str, what: &str) -> Option<String> {
     None
 }
 
+/// The beginning of a script for the first host of `ip.txt`: until the script ends, it has a server
+/// of S3 at `$s3` with a bucket named `bucket`, and `$aws` is a client for it.
+pub fn with_s3(bin: &str) -> String {
+    format!(
+        r#"s3=http://$(head -n 1 ip.txt | cut -d ' ' -f 1):5123
+        export AWS_ACCESS_KEY_ID=me AWS_SECRET_ACCESS_KEY=s3cret AWS_DEFAULT_REGION=us-east-1 \
+          AWS_EC2_METADATA_DISABLED=true
+        {bin}/moto_server -H 0.0.0.0 -p 5123 >moto.log 2>&1 & server=$!
+        trap 'kill $server' EXIT
+        aws="{bin}/aws --endpoint-url $s3"
+        for try in $(seq 100); do $aws s3 mb s3://bucket >mb.log 2>&1 && break; sleep 0.2; done"#
+    )
+}
+
 /// A partitioned graph as far as the planners look into it: its files begin as DGL's do, with a
 /// line of their own behind it.
 pub fn partition(folder: &Path, parts: u32) {

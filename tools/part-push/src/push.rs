@@ -92,6 +92,9 @@ impl<'d> Push<'_, 'd> {
             self.large(file)?;
             self.handle_events()?;
         }
+        if !fetched.is_empty() {
+            self.reporter.fetches();
+        }
         for file in fetched {
             self.fetch(file)?;
         }
