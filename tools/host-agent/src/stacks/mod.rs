@@ -7,6 +7,7 @@
 //! which is the ancestor of all its processes, reads for others.
 
 mod native;
+pub mod place;
 mod reader;
 pub mod server;
 

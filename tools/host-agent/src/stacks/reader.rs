@@ -39,7 +39,7 @@ pub fn read(
         if attempt > 0 {
             std::thread::sleep(BETWEEN_TRIES);
         }
-        match traces(process.pid) {
+        match traces(process.pid, false) {
             Ok(mut traces) => {
                 // py-spy has the youngest first
                 traces.reverse();
@@ -69,23 +69,24 @@ pub fn read(
 
 /// Whether the program itself or one of its libraries is a Python interpreter. Other programs, such
 /// as a shell, need not be searched.
-fn has_python(pid: i32) -> bool {
+pub(super) fn has_python(pid: i32) -> bool {
     let is_python = |name: &OsStr| name.as_bytes().windows(6).any(|part| part == b"python");
     procfs::mappings(pid, "/")
         .iter()
         .any(|mapping| mapping.path.file_name().is_some_and(is_python))
 }
 
-enum Problem {
+pub(super) enum Problem {
     /// The kernel does not allow it.
     Denied,
     Other(String),
 }
 
-fn traces(pid: i32) -> Result<Vec<StackTrace>, Problem> {
+pub(super) fn traces(pid: i32, with_locals: bool) -> Result<Vec<StackTrace>, Problem> {
     let config = Config {
         blocking: LockingStrategy::NonBlocking,
         collect_thread_names: true,
+        dump_locals: u64::from(with_locals),
         ..Config::default()
     };
     let read = PythonSpy::new(pid, &config).and_then(|mut spy| spy.get_stack_traces());
@@ -115,7 +116,7 @@ fn denied() -> Reading {
     Reading::unreadable(Why::Denied { ptrace_scope }, problem)
 }
 
-fn is_main(trace: &StackTrace) -> bool {
+pub(super) fn is_main(trace: &StackTrace) -> bool {
     trace.thread_name.as_deref() == Some("MainThread")
 }
 
