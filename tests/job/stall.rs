@@ -138,6 +138,78 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
     );
 }
 
+/// It computes in C, at one line, until there is the file `go`; then it counts for a while.
+fn spins(function: &str) -> String {
+    format!(
+        "import functools, itertools, os, time
+def {function}():
+    next(filter(functools.partial(os.access, 'go'), itertools.repeat(os.F_OK)))
+def counts():
+    number, end = 0, time.time() + 4
+    while time.time() < end:
+        number += 1
+print('begins')
+{function}()
+counts()
+"
+    )
+}
+
+#[test]
+fn a_job_that_spins_stalls_as_one_that_waits() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let spins = spins("all_reduce");
+    job(&folder, &[&spins, &spins, ELSEWHERE]);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 5s --on-stall end --timeout 1m",
+        "",
+    );
+    let stalled = &records(&ran.out, "stalled")[0];
+    assert_eq!(
+        (&stalled["computing"], &stalled["culprit"]["rank"]),
+        (&json!(true), &json!(2)),
+        "{stalled}"
+    );
+    assert!(stalled["silent_s"].as_f64().unwrap() >= 5.0, "{stalled}");
+    ran.err_has(" every main thread has stood at the same line, though processes compute\n")
+        .err_has("dgl-spawn: trainer 2, unlike the others, is in loads (trainer2.py:")
+        .err_has("was ended: it had stalled for 5.0 s");
+    assert!(ran.out.starts_with("status 124\n"), "{}", ran.out);
+    sh(&folder, "dgl-why --brief run.jsonl").out_has(
+        "The job failed: it stalled: trainer 2 on host 0 (127.0.0.1) is in loads (trainer2.py:",
+    );
+}
+
+#[test]
+fn one_long_call_is_told_as_that_and_ends_nothing() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    job(&folder, &[&spins("all_reduce"), &spins("load")]);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 5s --on-stall end --timeout 1m",
+        "has '\"type\":\"stalled\"'; sleep 2; touch go",
+    );
+    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    let stalled = records(&ran.out, "stalled");
+    assert_eq!(stalled.len(), 1, "{}", ran.out);
+    assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
+    let reason = stalled[0]["reason"].as_str().unwrap();
+    let call = "trainer 1 is in load (trainer1.py:3), perhaps in one long call, while trainer 0 \
+                waits in a collective operation for all others";
+    assert!(reason.starts_with(call), "{reason}");
+    ran.err_has("it is left as it is, because a process that computes may be in one long call");
+    // nothing is written or moved: only another line shows it
+    let resumed = &records(&ran.out, "resumed")[0];
+    assert_eq!(resumed["sign"], "processor", "{resumed}");
+}
+
 #[test]
 fn a_process_that_is_stopped_is_named() {
     if takes_seconds() {
@@ -227,9 +299,11 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     );
 }
 
-/// Each does something for 12 seconds that is not stall, and says nothing.
-const WORKERS: [(&str, &str); 4] = [
+/// Each does something for 12 seconds that is no stall, and says nothing.
+const WORKERS: [(&str, &str); 6] = [
     ("computes", "sum(range(30000)); time.sleep(0.01)"),
+    ("computes at some lines, without a variable", "works()"),
+    ("computes at one line, and counts", "counts()"),
     (
         "reads slowly",
         "os.pread(disk, 100000, 0); os.posix_fadvise(disk, 0, 0, 4); time.sleep(0.3)",
@@ -252,6 +326,16 @@ door = socket.create_server(('127.0.0.1', 0))
 near = socket.create_connection(door.getsockname())
 far, _ = door.accept()
 end = time.time() + 12
+def works():
+    while time.time() < end:
+        sum(range(300000))
+        max(range(300000))
+        min(range(300000))
+        sum(range(300000))
+        max(range(300000))
+def counts():
+    number = 0
+    while time.time() < end: sum(range(2000000)); number += 1
 while time.time() < end:
     ";
 
@@ -260,17 +344,16 @@ fn a_job_that_works_in_silence_does_not_stall() {
     if takes_seconds() {
         return;
     }
-    for (what, script) in WORKERS {
-        let folder = scratch();
+    let works = |folder: &Path, what: &str, script: &str| {
         // the others wait for it, as they do in a job of DGL
         job(
-            &folder,
+            folder,
             &[
                 "import time\ntime.sleep(12)\n",
                 &format!("{WORKS}{script}\n"),
             ],
         );
-        let ran = spawn(&folder, "--stall-timeout 5s --on-stall end", "");
+        let ran = spawn(folder, "--stall-timeout 5s --on-stall end", "");
         assert!(
             ran.out.starts_with("status 0\n"),
             "{what}: {}{}",
@@ -282,7 +365,13 @@ fn a_job_that_works_in_silence_does_not_stall() {
             "{what}: {}",
             ran.out
         );
-    }
+    };
+    std::thread::scope(|scope| {
+        for (what, script) in WORKERS {
+            let folder = scratch();
+            scope.spawn(move || works(&folder, what, script));
+        }
+    });
     let folder = scratch();
     let refused = sh(&folder, "dgl-spawn --connect local --stall-timeout 4s");
     refused.ends(2).err_has("0, or 5s or more");
@@ -459,8 +548,16 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     assert_eq!(stalled["culprit"]["host"], 1, "{stalled}");
     assert_eq!(records(&ended.out, "stack").len(), 3, "{}", ended.out);
 
+    // one of those that wait spins
+    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let sleeps = "while not os.path.exists(\\\"/srv/go\\\"): time.sleep(0.2)";
+    let spins = "next(filter(functools.partial(os.access, \\\"/srv/go\\\"), itertools.repeat(0)))";
+    assert!(text.contains(sleeps), "{text}");
+    let spinning = text.replacen(sleeps, spins, 1);
+    let spinning = spinning.replacen("import os", "import functools, itertools, os", 1);
+    std::fs::write(folder.join("spins.jsonl"), spinning).unwrap();
     let script = format!(
-        "{spawn} --detach --job left <job.jsonl >left.jsonl; echo detached $?
+        "{spawn} --detach --job left <spins.jsonl >left.jsonl; echo detached $?
          sleep 9
          ipconf-check ip.txt | dgl-spawn --attach left >attached.jsonl 2>attached.txt & p=$!
          until grep -q '\"stalled\"' attached.jsonl; do kill -0 $p || break; sleep 0.1; done
@@ -479,6 +576,7 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     let stalled = records(&left.out, "stalled");
     assert_eq!(stalled.len(), 1, "{}", left.out);
     assert_eq!(stalled[0]["culprit"]["rank"], 1, "{}", stalled[0]);
+    assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
     assert_eq!(records(&left.out, "stack").len(), 3, "{}", left.out);
     let told = "trainer 1, unlike the others, is in loads (<string>:";
     left.out_has(told);

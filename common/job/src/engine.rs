@@ -8,7 +8,7 @@ use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
 use wire::ending::{Exit, Loss};
 use wire::keep::{Resumed, Stalled};
-use wire::supervise::{End, Exited, Moves, Raised, Stand};
+use wire::supervise::{Computing, End, Exited, Moves, Raised, Stand};
 use wire::{Event, Request};
 
 const SIGTERM: i32 = 15;
@@ -56,7 +56,8 @@ impl Job {
             Event::Moves(moves) => return self.moves(host, *moves),
             Event::Stands(stands) => {
                 let idle = Duration::from_millis(stands.idle_ms);
-                return self.watch(|watch| watch.answered(host, stands.number, idle));
+                let (number, computing) = (stands.number, stands.computing);
+                return self.watch(|watch| watch.answered(host, number, idle, computing));
             }
             Event::Over(_) => {
                 return self.host_lost(host, "the job was ended there by someone else");
@@ -117,12 +118,22 @@ impl Job {
             (Some(StallStep::Ask(number)), _) => {
                 vec![Step::Send(Request::Stand(Stand { number }))]
             }
-            (Some(StallStep::Stalled { number, silent }), Some(rule)) => {
-                let action = rule.ends.then(|| self.stalled(rule.limit)).flatten();
+            (
+                Some(StallStep::Stalled {
+                    number,
+                    silent,
+                    computing,
+                }),
+                Some(rule),
+            ) => {
+                // seen from outside, one long call is like a wait that spins
+                let ends = rule.ends && computing != Some(Computing::MayWork);
+                let action = ends.then(|| self.stalled(rule.limit)).flatten();
                 let found = Step::Note(Event::Stalled(Stalled {
                     number,
                     silent_ms: record::term::millis(silent),
-                    ends: rule.ends,
+                    computing,
+                    ends,
                 }));
                 [found].into_iter().chain(self.steps(action)).collect()
             }
@@ -248,27 +259,39 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_stalls_is_asked_about_and_ended() {
-        let (mut job, now) = begun();
-        let idle = Event::Idle(Idle { for_ms: 60_000 });
-        let stands = Event::Stands(Stands {
-            number: 1,
-            idle_ms: 60_000,
-            stopped: Vec::new(),
-        });
-        assert_eq!(job.event(1, &idle, now), []);
-        let ask = Step::Send(Request::Stand(Stand { number: 1 }));
-        assert_eq!(job.event(4, &idle, now), [ask]);
-        assert_eq!(job.event(4, &stands, now), []);
-        let stalled = Step::Note(Event::Stalled(Stalled {
-            number: 1,
-            silent_ms: 60_000,
-            ends: true,
-        }));
-        let steps = [stalled, end(Some(Cause::Stalled(MINUTE)), None)];
-        assert_eq!(job.event(1, &stands, now), steps);
-        let moves = Event::Moves(Moves::default());
-        assert_eq!(job.event(1, &moves, now), [], "it is ending");
+    fn a_job_that_stalls_is_asked_about_and_ended_unless_it_may_work() {
+        let table = [
+            (None, true),
+            (Some(Computing::Waits), true),
+            (Some(Computing::MayWork), false),
+        ];
+        for (computing, ends) in table {
+            let (mut job, now) = begun();
+            let idle = Event::Idle(Idle { for_ms: 60_000 });
+            let stands = |computing| {
+                Event::Stands(Stands {
+                    number: 1,
+                    idle_ms: 60_000,
+                    computing,
+                    stopped: Vec::new(),
+                })
+            };
+            assert_eq!(job.event(1, &idle, now), []);
+            let ask = Step::Send(Request::Stand(Stand { number: 1 }));
+            assert_eq!(job.event(4, &idle, now), [ask]);
+            assert_eq!(job.event(4, &stands(None), now), []);
+            let mut steps = vec![Step::Note(Event::Stalled(Stalled {
+                number: 1,
+                silent_ms: 60_000,
+                computing,
+                ends,
+            }))];
+            let is_ended = ends.then(|| end(Some(Cause::Stalled(MINUTE)), None));
+            steps.extend(is_ended);
+            assert_eq!(job.event(1, &stands(computing), now), steps);
+            let moves = job.event(1, &Event::Moves(Moves::default()), now);
+            assert_eq!(moves.is_empty(), ends, "a job that is ending moves too");
+        }
     }
 
     #[test]

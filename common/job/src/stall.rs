@@ -4,10 +4,12 @@
 //! of them has given a sign of life. That alone decides nothing, because a report may be delayed
 //! (behind a launcher that was stopped, for instance), and two hosts that were idle one after the
 //! other do not make a stall. So when all hosts report that they are idle, all are asked; only if
-//! all answer that they have been idle for the whole time is it a stall.
+//! all answer that they have been idle for the whole time is it a stall. A host is idle for this
+//! purpose too if processes compute, but none of them has left its place.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use wire::supervise::Computing;
 
 /// The shortest limit. A worker of torch that waits in gloo takes 2 to 4 hundredths of a second of
 /// processor time in 10 seconds, which may come at once, and the kernel counts in hundredths: only
@@ -26,6 +28,8 @@ pub enum StallStep {
         number: u32,
         /// For how long there has been no sign of life.
         silent: Duration,
+        /// What processes do that compute all the same, on all hosts.
+        computing: Option<Computing>,
     },
     /// A job that stalled moves again.
     Resumed,
@@ -47,8 +51,8 @@ pub struct StallWatch {
 enum Phase {
     Watching,
     /// All hosts were asked. The map holds those that have answered, with the time for which each
-    /// had been idle.
-    Asking(BTreeMap<u32, Duration>),
+    /// had been idle, and whether processes compute there.
+    Asking(BTreeMap<u32, (Duration, Option<Computing>)>),
     Stalled,
 }
 
@@ -84,8 +88,15 @@ impl StallWatch {
         }
     }
 
-    /// A host answers a question: its processes have been idle for this long.
-    pub fn answered(&mut self, host: u32, number: u32, idle: Duration) -> Option<StallStep> {
+    /// A host answers a question: its processes have been idle for this long, or those that
+    /// compute have stood still.
+    pub fn answered(
+        &mut self,
+        host: u32,
+        number: u32,
+        idle: Duration,
+        computing: Option<Computing>,
+    ) -> Option<StallStep> {
         let Phase::Asking(answers) = &mut self.phase else {
             return None;
         };
@@ -95,7 +106,7 @@ impl StallWatch {
         if idle < self.limit {
             return self.moves(host);
         }
-        answers.insert(host, idle);
+        answers.insert(host, (idle, computing));
         self.conclude()
     }
 
@@ -113,12 +124,14 @@ impl StallWatch {
         if !self.hosts.keys().all(|host| answers.contains_key(host)) {
             return None;
         }
-        let idle = self.hosts.keys().filter_map(|host| answers.get(host)).min();
-        let silent = *idle?;
+        let last = || self.hosts.keys().filter_map(|host| answers.get(host));
+        let silent = last().map(|(idle, _)| *idle).min()?;
+        let computing = last().filter_map(|(_, computing)| *computing).max();
         self.phase = Phase::Stalled;
         Some(StallStep::Stalled {
             number: self.asked,
             silent,
+            computing,
         })
     }
 }
@@ -134,9 +147,11 @@ mod tests {
         Idle(u32, u64),
         Moves(u32),
         Answer(u32, u32, u64),
+        Computes(u32, u32, u64, Computing),
         Gone(u32),
     }
-    use Say::{Answer, Gone, Idle, Moves};
+    use Computing::{MayWork, Waits};
+    use Say::{Answer, Computes, Gone, Idle, Moves};
 
     /// What comes of it, where the limit is 60 s.
     fn steps(given: &[Say]) -> Vec<StallStep> {
@@ -145,24 +160,33 @@ mod tests {
         let step = |say: &Say| match *say {
             Idle(host, time) => watch.idle(host, seconds(time)),
             Moves(host) => watch.moves(host),
-            Answer(host, number, time) => watch.answered(host, number, seconds(time)),
+            Answer(host, number, time) => watch.answered(host, number, seconds(time), None),
+            Computes(host, number, time, computing) => {
+                watch.answered(host, number, seconds(time), Some(computing))
+            }
             Gone(host) => watch.gone(host),
         };
         given.iter().filter_map(step).collect()
     }
 
     fn stalled(number: u32, silent: u64) -> StallStep {
+        stalled_computing(number, silent, None)
+    }
+
+    fn stalled_computing(number: u32, silent: u64, computing: Option<Computing>) -> StallStep {
         StallStep::Stalled {
             number,
             silent: Duration::from_secs(silent),
+            computing,
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn a_stall_is_what_all_hosts_confirm() {
         let all = [Idle(0, 60), Idle(1, 62)];
         let with = |more: &[Say]| [&all[..], more].concat();
-        let table: [(&str, Vec<Say>, Vec<StallStep>); 9] = [
+        let table: [(&str, Vec<Say>, Vec<StallStep>); 13] = [
             (
                 "one host is not enough",
                 vec![Idle(0, 600), Idle(1, 59)],
@@ -198,6 +222,26 @@ mod tests {
                 "once for each stall",
                 with(&[Answer(0, 1, 61), Answer(1, 1, 63), Idle(0, 99), Idle(1, 99)]),
                 vec![Ask(1), stalled(1, 61)],
+            ),
+            (
+                "one host spins, the other rests",
+                with(&[Computes(0, 1, 61, Waits), Answer(1, 1, 63)]),
+                vec![Ask(1), stalled_computing(1, 61, Some(Waits))],
+            ),
+            (
+                "what may be work counts most",
+                with(&[Computes(0, 1, 61, MayWork), Computes(1, 1, 63, Waits)]),
+                vec![Ask(1), stalled_computing(1, 61, Some(MayWork))],
+            ),
+            (
+                "who computes there has moved meanwhile",
+                with(&[Computes(0, 1, 61, Waits), Computes(1, 1, 3, Waits)]),
+                vec![Ask(1)],
+            ),
+            (
+                "what a host does that has gone does not matter",
+                with(&[Computes(0, 1, 61, MayWork), Gone(0), Answer(1, 1, 63)]),
+                vec![Ask(1), stalled(1, 63)],
             ),
             (
                 "no host of the job",

@@ -137,6 +137,11 @@ impl Wait {
         }
     }
 
+    /// Whether a process that is there and computes may do work of its own, instead of waiting.
+    pub fn may_be_work(self) -> bool {
+        matches!(self, Wait::Backward | Wait::Threads)
+    }
+
     /// Whether the process waits for other trainers or workers.
     pub fn is_for_others(self) -> bool {
         use Wait::{Samplers, Servers, ServersStart, Threads};
@@ -275,6 +280,9 @@ fn own_position(frames: &[String]) -> Option<usize> {
         false => Some(file.as_str()) == script,
     })
 }
+
+/// What is added to where a process is that computes, all the time at one line of its own.
+pub const LONG_CALL: &str = ", perhaps in one long call";
 
 /// A process by its role and rank.
 pub type Member = (Role, u32);

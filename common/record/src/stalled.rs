@@ -4,7 +4,7 @@ use crate::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// The job gives no sign of life any longer.
+/// The job gives no sign of life any longer, or computes and does not get on.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stalled {
@@ -12,6 +12,9 @@ pub struct Stalled {
     pub since_ms: u64,
     /// Seconds since the last sign of life.
     pub silent_s: f64,
+    /// Whether processes compute, though each stands where it has stood all this time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub computing: bool,
     /// Why the job is believed to stall, in one sentence.
     pub reason: String,
     /// The process that the others wait for, if it is known.

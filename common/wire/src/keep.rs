@@ -18,7 +18,7 @@
 //! on, while the job runs and when it has ended.
 
 use crate::ending::Rules;
-use crate::supervise::Moves;
+use crate::supervise::{Computing, Moves};
 use crate::{Event, Request};
 use record::Role;
 use serde::{Deserialize, Serialize};
@@ -106,12 +106,15 @@ pub struct Kept {
 }
 
 /// The leader has found that the job stalls.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stalled {
     /// The number of the question that found the stall and that all hosts have answered.
     pub number: u32,
     /// For how long there was no sign of life on any host, in milliseconds.
     pub silent_ms: u64,
+    /// What processes do that compute, though they stand still.
+    pub computing: Option<Computing>,
     /// Whether the job is ended because of that.
     pub ends: bool,
 }

@@ -199,7 +199,8 @@ pub struct ProcessUsage {
 }
 
 /// None of the job's processes has given a sign of life: output, processor time, bytes over the
-/// network or from a disk. Sent repeatedly while this is so.
+/// network or from a disk. Processor time does not count while the stack of a process stays the
+/// same. Sent repeatedly while this is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Idle {
     /// For how long, in milliseconds.
@@ -226,15 +227,28 @@ pub struct Stand {
 }
 
 /// All stacks of the job's processes on this host have been sent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stands {
     /// The number of the question.
     pub number: u32,
     /// For how long there had been no sign of life when the stacks were taken, in milliseconds.
     pub idle_ms: u64,
+    /// What those do that have computed in that time, and not moved; absent if there are none.
+    pub computing: Option<Computing>,
     /// The processes that a signal has stopped (SIGSTOP), by their numbers on the host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<u32>,
+}
+
+/// What processes do that compute and whose stacks stay the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Computing {
+    /// All of them wait for other processes, as their stacks show.
+    Waits,
+    /// One may be in one long call, which is work.
+    MayWork,
 }
 
 /// A process has written a traceback and nothing since, and does not end.

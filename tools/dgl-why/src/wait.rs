@@ -2,7 +2,7 @@
 
 use crate::findings::{Finding, evidence};
 use crate::job::{Job, ProcessHistory};
-use record::stacks::{self, Child, Comparison, Member, Wait};
+use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
 use record::term;
 use record::{Role, Stalled};
 use std::time::Duration;
@@ -109,7 +109,8 @@ fn stalled(job: &Job) -> Option<Finding> {
     let reason = stalled.reason.trim_end_matches('.');
     let elsewhere = comparison(job).describe_outliers(stacks::names);
     let is_of_stacks = !elsewhere.is_empty() && reason.starts_with(&elsewhere);
-    let by_stacks = by_stacks(job).filter(|_| stalled.culprit.is_none() || is_of_stacks);
+    let says_less = stalled.culprit.is_none() && !stalled.computing;
+    let by_stacks = by_stacks(job).filter(|_| says_less || is_of_stacks);
     let finding = by_stacks.unwrap_or_else(|| match &stalled.culprit {
         None => Finding::new(reason),
         Some(culprit) => {
@@ -174,6 +175,14 @@ pub fn comparison(job: &Job) -> Comparison {
     Comparison::of(alive.filter_map(|one| Some((one.member(), stack_of(one)?.frames))))
 }
 
+/// What is added to where processes are that compute, if the stall was reported so.
+fn call_note(job: &Job, comparison: &Comparison) -> &'static str {
+    let elsewhere = comparison.describe_outliers(stacks::names);
+    let rest = last_stall(job).and_then(|stalled| stalled.reason.strip_prefix(&elsewhere));
+    let is_told = !elsewhere.is_empty() && rest.is_some_and(|rest| rest.starts_with(LONG_CALL));
+    if is_told { LONG_CALL } else { "" }
+}
+
 /// The finding by the stacks: which processes are elsewhere than the others, or where all are.
 fn by_stacks(job: &Job) -> Option<Finding> {
     let comparison = comparison(job);
@@ -190,7 +199,7 @@ fn by_stacks(job: &Job) -> Option<Finding> {
     };
     let note = match culprit.filter(has_lost_samplers) {
         Some(_) => ", of which none is there any more",
-        None => "",
+        None => call_note(job, &comparison),
     };
     comparison.groups().first()?;
     let mut finding = Finding::new(comparison.sentence(name, note))

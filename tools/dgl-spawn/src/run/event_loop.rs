@@ -595,6 +595,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                     number: found.number,
                     silent: Duration::from_millis(found.silent_ms),
                     time_ms,
+                    computing: found.computing,
                     ends: found.ends,
                 });
                 self.report_complete_stall();
@@ -629,6 +630,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.sink.record(&Stalled {
             since_ms: stall.since_ms(),
             silent_s: stall.stall.silent.as_secs_f64(),
+            computing: stall.stall.computing.is_some(),
             reason: why.reason.clone(),
             culprit: why.culprit.clone(),
             time_ms: stall.stall.time_ms,

@@ -5,12 +5,12 @@
 //! numbered question; each has sent its stacks, followed by that number. When all have, and the
 //! decision has come, the stall is reported.
 
-use record::stacks::{self, Comparison, Member};
+use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::stacks::NO_PYTHON;
-use wire::supervise::{Raised, Stands};
+use wire::supervise::{Computing, Raised, Stands};
 
 /// More readable processes than any host has. Stacks beyond it are dropped.
 const MAX_STACKS: usize = 4096;
@@ -48,8 +48,20 @@ pub struct FoundStall {
     pub silent: Duration,
     /// When the stall was found, in milliseconds since 1970.
     pub time_ms: u64,
+    /// What processes do that compute, though they stand still.
+    pub computing: Option<Computing>,
     /// Whether the job is ended because of it.
     pub ends: bool,
+}
+
+impl FoundStall {
+    /// What is added to where those are for which the others wait.
+    fn note(&self) -> &'static str {
+        match self.computing {
+            Some(Computing::MayWork) => LONG_CALL,
+            Some(Computing::Waits) | None => "",
+        }
+    }
 }
 
 /// A stall with everything that hosts reported.
@@ -152,6 +164,9 @@ pub struct Explanation {
     pub says_more: bool,
 }
 
+/// What processes that compute do in a stall.
+const STANDS_STILL: &str = "every main thread has stood at the same line";
+
 /// Explains a stall of these processes, of which some have raised an exception.
 pub fn explain(
     complete: &CompleteStall,
@@ -202,8 +217,8 @@ pub fn explain(
     let reason = match (says_more, others.is_empty(), brief.is_empty()) {
         (true, true, _) => brief.clone(),
         (true, false, _) => format!("{brief}; {others}"),
-        (false, _, false) => comparison.sentence(stacks::names, ""),
-        (false, _, true) => silence(complete),
+        (false, _, false) => comparison.sentence(stacks::names, complete.stall.note()),
+        (false, _, true) => silence(complete, &comparison),
     };
     Explanation {
         reason,
@@ -214,9 +229,14 @@ pub fn explain(
     }
 }
 
-fn silence(complete: &CompleteStall) -> String {
+fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
     let silent = term::seconds(complete.stall.silent);
-    format!("no process has written, computed or moved data for {silent}")
+    if complete.stall.computing.is_none() {
+        return format!("no process has written, computed or moved data for {silent}");
+    }
+    let lines = comparison.lines().join("; ");
+    let lines = format!("{STANDS_STILL} for {silent}, though processes compute: {lines}");
+    lines.trim_end_matches(": ").to_owned()
 }
 
 fn member_of(process: &Process) -> Member {
@@ -261,9 +281,11 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
 /// The lines about a stall for people.
 pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
     let silent = term::seconds(complete.stall.silent);
-    let mut lines = vec![format!(
-        "job {job} stalls: for {silent} no process on any host has written, computed or moved data"
-    )];
+    let what = match complete.stall.computing {
+        None => "no process on any host has written, computed or moved data".to_owned(),
+        Some(_) => format!("{STANDS_STILL}, though processes compute"),
+    };
+    let mut lines = vec![format!("job {job} stalls: for {silent} {what}")];
     if why.says_more {
         lines.push(why.reason.clone());
     }
@@ -271,11 +293,15 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
     if why.comparison.groups().is_empty() {
         lines.extend(obstacles(&complete.stacks));
     }
-    if !complete.stall.ends {
-        lines.push(format!(
-            "it is left as it is; dgl-stacks --job {job} shows all threads, dgl-reap --job {job} \
-             ends it, --on-stall end does so by itself"
-        ));
+    let tools = format!("dgl-stacks --job {job} shows all threads, dgl-reap --job {job} ends it");
+    match (complete.stall.ends, complete.stall.computing) {
+        (true, _) => {}
+        (false, Some(Computing::MayWork)) => lines.push(format!(
+            "it is left as it is, because a process that computes may be in one long call; {tools}"
+        )),
+        (false, _) => lines.push(format!(
+            "it is left as it is; {tools}, --on-stall end does so by itself"
+        )),
     }
     lines
 }
@@ -332,6 +358,7 @@ mod tests {
             number: 1,
             silent: Duration::from_secs(600),
             time_ms: 700_000,
+            computing: None,
             ends,
         }
     }
@@ -418,6 +445,56 @@ mod tests {
     }
 
     #[test]
+    fn what_computes_is_told_as_what_it_may_be() {
+        let waits = "trainers 0 and 1 wait in a collective operation for all others [step \
+            (train.py:75)]";
+        let still = "every main thread has stood at the same line";
+        let table = [
+            (
+                [REDUCE, REDUCE, LOOP],
+                Computing::MayWork,
+                format!(
+                    "trainer 2 is in spin (train.py:12), perhaps in one long call, while {waits}"
+                ),
+                "it is left as it is, because a process that computes may be in one long call; ",
+            ),
+            // it sleeps there, while those that wait spin
+            (
+                [REDUCE, REDUCE, LOOP],
+                Computing::Waits,
+                format!("trainer 2 is in spin (train.py:12), while {waits}"),
+                "it is left as it is; dgl-stacks ",
+            ),
+            (
+                [LOOP, LOOP, LOOP],
+                Computing::MayWork,
+                format!(
+                    "{still} for 10 min 0 s, though processes compute: trainers 0, 1 and 2 are in \
+                     spin (train.py:12)"
+                ),
+                "it is left as it is, because ",
+            ),
+        ];
+        for (trainers, computing, reason, last) in table {
+            let mut complete = complete_stall(trainers, &[]);
+            complete.stall.computing = Some(computing);
+            let why = explain(&complete, &processes(), &BTreeMap::new());
+            assert_eq!(why.reason, reason);
+            let text = lines("try7", &complete, &why);
+            let first =
+                format!("job try7 stalls: for 10 min 0 s {still}, though processes compute");
+            assert_eq!(text[0], first);
+            assert!(text.last().unwrap().starts_with(last), "{text:?}");
+        }
+        let mut unread = complete_stall([LOOP, LOOP, LOOP], &[]);
+        unread.stall.computing = Some(Computing::Waits);
+        unread.stacks.clear();
+        let why = explain(&unread, &processes(), &BTreeMap::new());
+        let expected = format!("{still} for 10 min 0 s, though processes compute");
+        assert_eq!(why.reason, expected);
+    }
+
+    #[test]
     fn where_no_process_can_be_read_the_reason_is_told() {
         let unread = |rank, error: &str| Stack {
             threads: Vec::new(),
@@ -449,6 +526,7 @@ mod tests {
         let stands = |number| Stands {
             number,
             idle_ms: 0,
+            computing: None,
             stopped: Vec::new(),
         };
         reports.stack(0, stack(Role::Trainer, 0, LOOP));

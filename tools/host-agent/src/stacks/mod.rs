@@ -8,6 +8,7 @@
 //! processes, reads for others.
 
 mod native;
+pub mod place;
 pub mod reader;
 pub mod recorder;
 pub mod server;

@@ -87,6 +87,7 @@ pub enum Problem {
 pub struct Spy {
     pub process: ProcessHandle,
     opened: Option<PythonSpy>,
+    with_locals: bool,
     /// How many looks in a row have failed.
     pub failures: u32,
 }
@@ -96,6 +97,7 @@ impl Spy {
         Spy {
             process,
             opened: None,
+            with_locals: false,
             failures: 0,
         }
     }
@@ -118,6 +120,7 @@ impl Spy {
         let config = Config {
             blocking: LockingStrategy::NonBlocking,
             collect_thread_names: true,
+            dump_locals: u64::from(self.with_locals),
             ..Config::default()
         };
         let read = match &mut self.opened {
@@ -135,6 +138,13 @@ impl Spy {
         main_first(&mut traces);
         Ok(traces)
     }
+}
+
+/// All threads with the variables of their functions.
+pub fn traces_with_locals(process: ProcessHandle) -> Result<Vec<StackTrace>, Problem> {
+    let mut spy = Spy::new(process);
+    spy.with_locals = true;
+    spy.traces()
 }
 
 fn is_denied(cause: &(dyn std::error::Error + 'static)) -> bool {
@@ -155,7 +165,7 @@ pub fn denied() -> Reading {
     Reading::unreadable(Why::Denied { ptrace_scope }, problem)
 }
 
-fn is_main(trace: &StackTrace) -> bool {
+pub fn is_main(trace: &StackTrace) -> bool {
     trace.thread_name.as_deref() == Some(MAIN_THREAD)
 }
 

@@ -3,13 +3,16 @@
 //! Signs are processor time beyond what waiting takes, bytes read from or written to files, and
 //! bytes that the processes' own TCP sockets move, to other hosts or to this one. All of these are
 //! summed up over several looks, because little in a short time tells nothing: the kernel counts
-//! processor time in hundredths of a second, and disks move pages. The sockets of a process that
-//! computes are not examined, so that a busy job costs little. What other programs do on the host
-//! does not count.
+//! processor time in hundredths of a second, and disks move pages. Sockets are examined only while
+//! nothing else moves, so that a busy job costs little. What other programs do on the host does not
+//! count.
+//!
+//! Processor time alone does not prove that a process moves: it may wait, spinning. Whether it has
+//! left its place is found by its stack ([`super::place_watch`]).
 
 use super::members::{Running, families, own_pid};
 use crate::netlink;
-use crate::processes;
+use crate::processes::{self, ProcessHandle};
 use crate::procfs::{self, IoCounts, Stat};
 use job::SHORTEST_STALL;
 use record::Sign;
@@ -40,65 +43,99 @@ const LATE: u32 = 3;
 /// The index of processes that have left their parents and came to us.
 const STRAYS: u32 = u32::MAX;
 
-/// The windows over which signs are summed up, and the last sign of each process.
+/// The windows over which signs are summed up, and the last signs.
 #[derive(Debug)]
 pub struct ActivityWatch {
     pace: Duration,
     looked: Instant,
-    windows: HashMap<u32, Window>,
+    /// The processor time of each process.
+    processor: HashMap<ProcessHandle, Window<ProcessorTime>>,
+    /// The files of each process and its children.
+    files: HashMap<u32, Window<FileCounts>>,
+    /// Their sockets, from when these were first examined.
+    net: HashMap<u32, Window<NetCounts>>,
     latest_signs: HashMap<u32, Instant>,
     /// The time from which processes count as silent that have given no sign.
     begun: Instant,
-    last_sign: Instant,
-    /// The process that gave the last sign, and which; `None` if none did since all silences were
-    /// started anew.
-    last_by: Option<(u32, Sign)>,
+    /// The last sign that proves that something moves, which processor time does not.
+    last_moved: Instant,
+    /// Who gave it; `None` if nobody did since all silences were started anew.
+    moved_by: Option<(u32, Sign)>,
+    /// The processes that have computed since then and are alive.
+    computed: HashMap<ProcessHandle, Computed>,
 }
 
-/// When the window of a process and its children began, and what was counted until then.
+/// When something began to be summed up, and what was counted until then.
 #[derive(Debug)]
-struct Window {
+struct Window<C> {
     begun: Instant,
-    counts: Counts,
-    /// `None` if the sockets were not examined.
-    net: Option<NetCounts>,
+    counts: C,
 }
 
-/// The processor time in clock ticks and the file counters of each process of a family, by process
-/// id and start time.
-#[derive(Debug, Default)]
-struct Counts(HashMap<(i32, u64), (u64, Option<IoCounts>)>);
-
-impl Counts {
-    fn now(stats: &BTreeMap<i32, Stat>, family: &BTreeSet<i32>) -> Counts {
-        let count = |pid: &i32| {
-            let stat = &stats[pid];
-            // the time of children that have ended is counted with their parent
-            let ticks = stat.cpu_ticks.saturating_add(stat.children_ticks);
-            // the kernel refuses the other to a process that takes other rights, for a moment
-            ((*pid, stat.start_ticks), (ticks, procfs::io(*pid)))
-        };
-        Counts(family.iter().map(count).collect())
+impl<C> Window<C> {
+    fn length(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun)
     }
 
-    /// The sign that has been given from `before` until now, if any.
-    fn sign_since(&self, before: &Counts, window: Duration, computes: bool) -> Option<Sign> {
-        let (mut ticks, mut disk_bytes, mut file_bytes) = (0, 0, 0);
-        for (process, (now_ticks, io)) in &self.0 {
-            let (then_ticks, then) = before.0.get(process).copied().unwrap_or_default();
-            ticks = now_ticks.saturating_sub(then_ticks).max(ticks);
-            let (io, then) = (io.unwrap_or_default(), then.unwrap_or_default());
+    /// Begins anew after a sign, or when it has become too long.
+    fn go_on(&mut self, is_sign: bool, counts: C, now: Instant) {
+        if is_sign || self.length(now) >= LONGEST_WINDOW {
+            *self = Window { begun: now, counts };
+        }
+    }
+}
+
+/// The processor time of a process, and of those of its children that have ended, in clock ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProcessorTime {
+    own: u64,
+    children: u64,
+}
+
+/// When a process last computed, and with which of the job's processes it counts.
+#[derive(Clone, Copy, Debug)]
+struct Computed {
+    index: u32,
+    at: Instant,
+}
+
+/// Since when nothing has moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rest {
+    pub since: Instant,
+    /// The process that moved last, and its sign, if that is known.
+    pub by: Option<(u32, Sign)>,
+    /// The processes that have computed since, and not moved.
+    pub computing: Vec<ProcessHandle>,
+}
+
+/// The file counters of each process of a family.
+#[derive(Debug, Default)]
+struct FileCounts(HashMap<ProcessHandle, Option<IoCounts>>);
+
+impl FileCounts {
+    fn now(family: &[ProcessHandle]) -> FileCounts {
+        // the kernel refuses it to a process that takes other rights, for a moment
+        let counts = family.iter().map(|one| (*one, procfs::io(one.pid)));
+        FileCounts(counts.collect())
+    }
+
+    /// Keeps what is known of before, where the kernel refuses to tell.
+    fn fill_gaps(&mut self, before: &FileCounts) {
+        for (process, io) in &mut self.0 {
+            *io = io.or_else(|| *before.0.get(process)?);
+        }
+    }
+
+    fn is_sign(&self, before: &FileCounts, window: Duration) -> bool {
+        let (mut disk_bytes, mut file_bytes) = (0, 0);
+        for (process, io) in &self.0 {
+            let then = before.0.get(process).copied().flatten().unwrap_or_default();
+            let io = io.unwrap_or_default();
             disk_bytes += io.disk_bytes.saturating_sub(then.disk_bytes);
             file_bytes += io.file_bytes.saturating_sub(then.file_bytes);
         }
-        let cpu_ms = procfs::ticks_to_ms(ticks);
-        let moves_files =
-            is_above(disk_bytes, DISK_RATE, window) || is_above(file_bytes, FILE_RATE, window);
-        match () {
-            () if computes && is_above(cpu_ms, CPU_RATE, window) => Some(Sign::Processor),
-            () if moves_files => Some(Sign::Files),
-            () => None,
-        }
+        is_above(disk_bytes, DISK_RATE, window) || is_above(file_bytes, FILE_RATE, window)
     }
 }
 
@@ -134,12 +171,8 @@ impl NetCounts {
         counts
     }
 
-    /// Whether enough has been moved since then to be a sign. Sockets that were not examined then
-    /// count as moving, because nothing is known about them.
-    fn is_sign(&self, before: Option<&NetCounts>, window: Duration) -> bool {
-        let Some(before) = before.filter(|before| before.is_host == self.is_host) else {
-            return true;
-        };
+    /// Whether enough has been moved since then to be a sign.
+    fn is_sign(&self, before: &NetCounts, window: Duration) -> bool {
         let moved = self.bytes.iter().map(|(inode, bytes)| {
             bytes.saturating_sub(before.bytes.get(inode).copied().unwrap_or(0))
         });
@@ -158,11 +191,14 @@ impl ActivityWatch {
         ActivityWatch {
             pace,
             looked: now,
-            windows: HashMap::new(),
+            processor: HashMap::new(),
+            files: HashMap::new(),
+            net: HashMap::new(),
             latest_signs: HashMap::new(),
             begun: now,
-            last_sign: now,
-            last_by: None,
+            last_moved: now,
+            moved_by: None,
+            computed: HashMap::new(),
         }
     }
 
@@ -174,23 +210,53 @@ impl ActivityWatch {
     /// Notes a sign of life of a process.
     pub fn sign(&mut self, index: u32, sign: Sign, now: Instant) {
         self.latest_signs.insert(index, now);
-        (self.last_sign, self.last_by) = (now, Some((index, sign)));
+        self.move_at(now, Some((index, sign)));
     }
 
-    /// The process of the job that gave the last sign, and which, if that is known.
-    pub fn last_by(&self) -> Option<(u32, Sign)> {
-        self.last_by.filter(|(index, _)| *index != STRAYS)
+    /// Something has moved, before which it no longer matters who computed.
+    fn move_at(&mut self, at: Instant, by: Option<(u32, Sign)>) {
+        if at >= self.last_moved {
+            (self.last_moved, self.moved_by) = (at, by);
+            self.computed.retain(|_, computed| computed.at > at);
+        }
     }
 
     /// Starts all silences anew, because something else prevents signs of life.
     pub fn excuse(&mut self, now: Instant) {
-        (self.begun, self.last_sign, self.last_by) = (now, now, None);
+        self.begun = now;
+        self.move_at(now, None);
         self.latest_signs.clear();
     }
 
-    /// For how long no process has given a sign.
-    pub fn idle(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.last_sign)
+    /// The last sign other than processor time.
+    pub fn last_moved(&self) -> Instant {
+        self.last_moved
+    }
+
+    /// The processes that have computed since the last other sign.
+    pub fn computed(&self) -> Vec<ProcessHandle> {
+        self.computed.keys().copied().collect()
+    }
+
+    /// Since when nothing has moved. Of a process that computed at a time, `unchanged_since` says
+    /// since when it has not left its place, if that is known.
+    pub fn rest(
+        &self,
+        unchanged_since: impl Fn(ProcessHandle, Instant) -> Option<Instant>,
+    ) -> Rest {
+        let (mut since, mut by) = (self.last_moved, self.moved_by);
+        for (process, Computed { index, at }) in &self.computed {
+            let left = unchanged_since(*process, *at).map_or(*at, |since| since.min(*at));
+            if left > since {
+                (since, by) = (left, Some((*index, Sign::Processor)));
+            }
+        }
+        let computing = self.computed.iter().filter(|(_, one)| one.at > since);
+        Rest {
+            since,
+            by: by.filter(|(index, _)| *index != STRAYS),
+            computing: computing.map(|(process, _)| *process).collect(),
+        }
     }
 
     /// For how long this process has given no sign.
@@ -202,7 +268,6 @@ impl ActivityWatch {
     /// Looks for signs of all processes together, and of each process in `wanted`.
     pub fn examine(&mut self, running: &[Running], wanted: &BTreeSet<u32>, now: Instant) {
         let looked = std::mem::replace(&mut self.looked, now);
-        let interval = now.saturating_duration_since(looked);
         let stats = procfs::stats();
         let roots = running.iter().map(|one| (one.index, one.pid));
         let mut families = families(&stats, roots.chain([(STRAYS, own_pid())]));
@@ -216,63 +281,124 @@ impl ActivityWatch {
             let process = running.iter().find(|one| one.index == index);
             process.is_none_or(|one| !one.serves)
         };
-        let mut counted = Vec::new();
+        self.forget_ended(&stats);
+        let mut resting = BTreeSet::new();
         for (index, family) in &families {
-            let counts = Counts::now(&stats, family);
-            let window = self.windows.entry(*index).or_insert_with(|| Window {
-                begun: looked,
-                counts: Counts::default(),
-                net: None,
-            });
-            let time = now.saturating_duration_since(window.begun);
-            let sign = counts.sign_since(&window.counts, time, computes(*index));
-            counted.push((*index, counts, sign));
-        }
-        let all_rest = counted.iter().all(|(.., sign)| sign.is_none());
-        let asks = |index, sign: &Option<Sign>| sign.is_none() && wanted.contains(index);
-        let net = (all_rest || counted.iter().any(|(index, _, sign)| asks(index, sign)))
-            .then(NetCounts::of_host);
-        for ((index, counts, sign), (_, family)) in counted.into_iter().zip(&families) {
-            let net = net
-                .as_ref()
-                .filter(|_| sign.is_none())
-                .map(|net| net.of(family));
-            let sign = sign.or_else(|| {
-                let window = &self.windows[&index];
-                let time = now.saturating_duration_since(window.begun);
-                let moves = !family.is_empty() && net.as_ref()?.is_sign(window.net.as_ref(), time);
-                moves.then_some(Sign::Network)
-            });
-            if let Some(sign) = sign {
-                self.sign(index, sign, now);
+            let handle = |pid: &i32| ProcessHandle {
+                pid: *pid,
+                start_ticks: stats[pid].start_ticks,
+            };
+            let family: Vec<ProcessHandle> = family.iter().map(handle).collect();
+            let mut rests = true;
+            for process in family.iter().filter(|_| computes(*index)) {
+                let stat = &stats[&process.pid];
+                rests &= !self.examine_processor(*index, *process, stat, (looked, now));
             }
-            self.go_on(index, counts, net, (sign.is_some(), now));
+            if self.examine_files(*index, &family, (looked, now)) || !rests {
+                continue;
+            }
+            resting.insert(*index);
         }
-        if interval > self.pace * LATE {
+        let nothing_moves = self.last_moved <= looked;
+        let asks = |index: &u32| nothing_moves || wanted.contains(index) && resting.contains(index);
+        if families.keys().any(asks) {
+            let net = NetCounts::of_host();
+            for (index, family) in families.iter().filter(|(index, _)| asks(index)) {
+                self.examine_net(*index, family, &net, now);
+            }
+        }
+        if now.saturating_duration_since(looked) > self.pace * LATE {
             self.excuse(now);
         }
     }
 
-    /// Ends the window of a process after a sign, or when it has become too long.
-    fn go_on(
+    /// Of a process that has ended nobody can tell any more whether it had moved.
+    fn forget_ended(&mut self, stats: &BTreeMap<i32, Stat>) {
+        let is_alive = |process: &ProcessHandle| {
+            let stat = stats.get(&process.pid);
+            stat.is_some_and(|stat| stat.start_ticks == process.start_ticks)
+        };
+        self.processor.retain(|process, _| is_alive(process));
+        let computed = self.computed.iter();
+        let ended = computed.filter(|(process, _)| !is_alive(process));
+        let last = ended.map(|(_, one)| *one).max_by_key(|one| one.at);
+        self.computed.retain(|process, _| is_alive(process));
+        if let Some(Computed { index, at }) = last {
+            self.move_at(at, Some((index, Sign::Processor)));
+        }
+    }
+
+    /// Whether a process computes. That its children did which have ended is a sign that it moves.
+    fn examine_processor(
         &mut self,
         index: u32,
-        mut counts: Counts,
-        net: Option<NetCounts>,
-        (is_sign, now): (bool, Instant),
-    ) {
-        let Some(window) = self.windows.get_mut(&index) else {
-            return;
+        process: ProcessHandle,
+        stat: &Stat,
+        (looked, now): (Instant, Instant),
+    ) -> bool {
+        let window = self.processor.entry(process).or_insert_with(|| Window {
+            begun: looked,
+            counts: ProcessorTime::default(),
+        });
+        let time = ProcessorTime {
+            own: stat.cpu_ticks,
+            children: stat.children_ticks,
         };
-        if is_sign || now.saturating_duration_since(window.begun) >= LONGEST_WINDOW {
-            for (process, (_, io)) in &mut counts.0 {
-                let before = window.counts.0.get(process);
-                *io = io.or_else(|| before?.1);
+        let own = time.own.saturating_sub(window.counts.own);
+        let children = time.children.saturating_sub(window.counts.children);
+        let length = window.length(now);
+        let is_sign = |ticks| is_above(procfs::ticks_to_ms(ticks), CPU_RATE, length);
+        let (computes, moves) = (is_sign(own.saturating_add(children)), is_sign(children));
+        window.go_on(computes, time, now);
+        if moves {
+            self.sign(index, Sign::Processor, now);
+        } else if computes {
+            self.latest_signs.insert(index, now);
+            self.computed.insert(process, Computed { index, at: now });
+        }
+        computes
+    }
+
+    /// Whether a family reads or writes files.
+    fn examine_files(
+        &mut self,
+        index: u32,
+        family: &[ProcessHandle],
+        (looked, now): (Instant, Instant),
+    ) -> bool {
+        let mut counts = FileCounts::now(family);
+        let window = self.files.entry(index).or_insert_with(|| Window {
+            begun: looked,
+            counts: FileCounts::default(),
+        });
+        let is_sign = counts.is_sign(&window.counts, window.length(now));
+        counts.fill_gaps(&window.counts);
+        window.go_on(is_sign, counts, now);
+        if is_sign {
+            self.sign(index, Sign::Files, now);
+        }
+        is_sign
+    }
+
+    /// Notes whether a family moves bytes over the network. Sockets that were never examined count
+    /// as moving, because nothing is known about them.
+    fn examine_net(&mut self, index: u32, family: &BTreeSet<i32>, net: &NetCounts, now: Instant) {
+        let counts = net.of(family);
+        let window = self.net.get_mut(&index);
+        let window = window.filter(|window| window.counts.is_host == counts.is_host);
+        let is_sign = match window {
+            Some(window) => {
+                let is_sign = counts.is_sign(&window.counts, window.length(now));
+                window.go_on(is_sign, counts, now);
+                is_sign
             }
-            let begun = now;
-            *window = Window { begun, counts, net };
-        } else if net.is_none() || window.net.is_none() {
-            window.net = net;
+            None => {
+                self.net.insert(index, Window { begun: now, counts });
+                true
+            }
+        };
+        if is_sign && !family.is_empty() {
+            self.sign(index, Sign::Network, now);
         }
     }
 }
@@ -379,6 +505,96 @@ mod tests {
             shell.go_on();
             assert_eq!(looks.examine(watched), expected, "{case}");
             looks.settle(watched);
+        }
+    }
+
+    const PROCESS: ProcessHandle = ProcessHandle {
+        pid: 7,
+        start_ticks: 1,
+    };
+
+    /// A process that has used so many hundredths of a second, and its children that have ended.
+    fn stat(cpu_ticks: u64, children_ticks: u64) -> Stat {
+        Stat {
+            state: 'R',
+            parent: 1,
+            group: 1,
+            session: 1,
+            cpu_ticks,
+            children_ticks,
+            start_ticks: PROCESS.start_ticks,
+        }
+    }
+
+    #[test]
+    fn who_computes_may_stand_still_unless_children_come_and_go() {
+        // hundredths of a second; whether it computes, and whether it moves
+        let table = [
+            (1, 0, false, false),
+            (50, 0, true, false),
+            (0, 50, true, true),
+            (50, 50, true, true),
+            (3, 3, true, false),
+        ];
+        let begun = Instant::now();
+        let now = begun + Duration::from_secs(1);
+        for (own, children, computes, moves) in table {
+            let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
+            let stat = stat(own, children);
+            let found = watch.examine_processor(0, PROCESS, &stat, (begun, now));
+            let has_computed = watch.computed() == [PROCESS];
+            assert_eq!(
+                (found, watch.last_moved() == now, has_computed),
+                (computes, moves, computes && !moves),
+                "{own} {children}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_has_computed_and_ended_has_moved() {
+        let begun = Instant::now();
+        let now = begun + Duration::from_secs(1);
+        for (alive, moves) in [(vec![(PROCESS.pid, stat(50, 0))], false), (vec![], true)] {
+            let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
+            watch.examine_processor(0, PROCESS, &stat(50, 0), (begun, now));
+            watch.forget_ended(&alive.into_iter().collect());
+            assert_eq!(watch.computed().is_empty(), moves);
+            let rest = watch.rest(|_, _| Some(begun));
+            let by = moves.then_some((0, Sign::Processor));
+            assert_eq!((rest.since == now, rest.by), (moves, by));
+        }
+    }
+
+    #[test]
+    fn processor_time_is_no_sign_of_a_process_that_stays_at_its_place() {
+        let (files, processor) = (Some((1, Sign::Files)), Some((0, Sign::Processor)));
+        // when something else moved, when the process computed, since when it is at its place; then
+        // since when nothing moves, who did last, and whether it computes since
+        let table = [
+            (0, None, None, 0, files, false),
+            (0, Some(50), None, 50, processor, false),
+            (0, Some(50), Some(20), 20, processor, true),
+            (30, Some(50), Some(20), 30, files, true),
+            (0, Some(50), Some(60), 50, processor, false),
+        ];
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        for (moved, computed, unchanged, since, by, computes) in table {
+            let mut watch = ActivityWatch::begin(Duration::from_secs(1), begun);
+            watch.sign(1, Sign::Files, at(moved));
+            let computed = computed.map(|computed| Computed {
+                index: 0,
+                at: at(computed),
+            });
+            watch.computed.extend(computed.map(|one| (PROCESS, one)));
+            let rest = watch.rest(|_, _| unchanged.map(at));
+            let expected = Rest {
+                since: at(since),
+                by,
+                computing: if computes { vec![PROCESS] } else { Vec::new() },
+            };
+            assert_eq!(rest, expected);
         }
     }
 

@@ -2,17 +2,20 @@
 //! have raised an exception, and where they stand. What that means for the job is decided by
 //! whoever sees all hosts ([`job::StallWatch`]).
 
-use super::activity_watch::ActivityWatch;
+use super::activity_watch::{ActivityWatch, Rest};
 use super::exception_watch::{ExceptionWatch, Step};
 use super::members::{Running, families};
+use super::place_watch::PlaceWatch;
 use super::stack_jobs::{StackJobs, Subject};
+use crate::processes::ProcessHandle;
 use crate::procfs;
-use record::Sign;
 use record::term::millis;
+use record::{Sign, stacks};
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::job::Job;
-use wire::supervise::{Idle, Moves, Stand, Stands, Start, Stream};
+use wire::stacks::Stack;
+use wire::supervise::{Computing, Idle, Moves, Stand, Stands, Start, Stream};
 
 /// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice
 /// a stall too late.
@@ -25,6 +28,7 @@ pub struct Liveness {
     /// The stall timeout; zero if nobody wants to know about stalls.
     stall: Duration,
     activity: ActivityWatch,
+    places: PlaceWatch,
     exceptions: ExceptionWatch,
     stack_jobs: StackJobs,
     /// Whether the launcher believes that everything is idle.
@@ -37,6 +41,7 @@ impl Liveness {
         Liveness {
             stall,
             activity: ActivityWatch::begin((stall / 10).clamp(QUICKEST, SLOWEST), now),
+            places: PlaceWatch::new(stall),
             exceptions: ExceptionWatch::new(stall, start.fail_on_exception),
             stack_jobs: StackJobs::default(),
             reported_idle: false,
@@ -65,6 +70,7 @@ impl Liveness {
     /// not to blame.
     pub fn excuse(&mut self) {
         self.activity.excuse(Instant::now());
+        self.places.clear();
     }
 
     /// Notes that the launcher wants to know where all processes stand.
@@ -82,7 +88,8 @@ impl Liveness {
         if is_due {
             self.activity.examine(running, &wanted, now);
         }
-        let idle = self.activity.idle(now);
+        self.look_at_places(now);
+        let idle = now.saturating_duration_since(self.rest().since);
         if is_due && !self.stall.is_zero() && idle >= self.stall {
             self.reported_idle = true;
             let for_ms = millis(idle);
@@ -105,30 +112,64 @@ impl Liveness {
         events
     }
 
+    /// Looks where those stand that compute while nothing else moves, if that is due.
+    fn look_at_places(&mut self, now: Instant) {
+        if self.needs_places(now) && self.places.is_due(now) {
+            let computed = self.activity.computed();
+            if self.stack_jobs.ask(Subject::Places(computed)) {
+                self.places.begin_look(now);
+            }
+        }
+    }
+
+    /// Whether nothing but processor time has been a sign of life for a while.
+    fn needs_places(&self, now: Instant) -> bool {
+        let quiet = now.saturating_duration_since(self.activity.last_moved());
+        let is_quiet = !self.stall.is_zero() && quiet >= self.places.pace();
+        is_quiet && !self.activity.computed().is_empty()
+    }
+
+    /// Since when nothing has moved.
+    fn rest(&self) -> Rest {
+        self.activity
+            .rest(|process, computed| self.places.unchanged_since(process, computed))
+    }
+
     /// The process that moves again, if that is to be reported because the launcher believes that
     /// all are idle.
     pub fn move_again(&mut self) -> Option<Moves> {
-        let moves = self.reported_idle && self.activity.idle(Instant::now()) < self.stall;
-        self.reported_idle &= !moves;
-        moves.then(|| {
-            let (index, sign) = self.activity.last_by().unzip();
+        if !self.reported_idle {
+            return None;
+        }
+        let rest = self.rest();
+        self.reported_idle = rest.since.elapsed() >= self.stall;
+        (!self.reported_idle).then(|| {
+            let (index, sign) = rest.by.unzip();
             Moves { index, sign }
         })
     }
 
-    /// Whether [`Liveness::take_stacks`] will soon have some.
-    pub fn is_reading_stacks(&self) -> bool {
-        self.stack_jobs.is_reading()
+    /// Whether this must be called more often than once a second: [`Liveness::take_stacks`] will
+    /// soon have some, or looks follow each other faster.
+    pub fn is_hurried(&self) -> bool {
+        let has_short_limit = self.places.pace() < Duration::from_secs(1);
+        self.stack_jobs.is_reading() || has_short_limit && self.needs_places(Instant::now())
     }
 
     /// Takes the stacks that have been read; returns the events to report.
     pub fn take_stacks(&mut self, running: &[Running]) -> Vec<Event> {
-        let Some((subject, stacks)) = self.stack_jobs.take() else {
+        let Some(taken) = self.stack_jobs.take() else {
             return Vec::new();
         };
-        let number = match subject {
+        let now = Instant::now();
+        let stacks = taken.stacks;
+        let number = match taken.subject {
             Subject::One(index) => {
                 self.exceptions.take_stacks(index, &stacks);
+                return Vec::new();
+            }
+            Subject::Places(_) => {
+                self.places.end_look(&taken.places, now);
                 return Vec::new();
             }
             Subject::All(number) => number,
@@ -142,12 +183,29 @@ impl Liveness {
             .filter(|(_, family)| family.iter().any(is_stopped))
             .map(|(index, _)| index)
             .collect();
+        let rest = self.rest();
         let stands = Stands {
             number,
-            idle_ms: millis(self.activity.idle(Instant::now())),
+            idle_ms: millis(now.saturating_duration_since(rest.since)),
+            computing: computing(&rest.computing, &stacks),
             stopped,
         };
         let stacks = stacks.into_iter().map(Event::Stack);
         stacks.chain([Event::Stands(stands)]).collect()
+    }
+}
+
+/// What those do that compute and stand still.
+fn computing(processes: &[ProcessHandle], stacks: &[Stack]) -> Option<Computing> {
+    let waits = |process: &ProcessHandle| {
+        let is_its = |stack: &&Stack| stack.record.pid.cast_signed() == process.pid;
+        let stack = stacks.iter().find(is_its)?;
+        stacks::wait(stack.record.main_frames()?)
+    };
+    let works = |process| waits(process).is_none_or(stacks::Wait::may_be_work);
+    match processes {
+        [] => None,
+        all if all.iter().any(works) => Some(Computing::MayWork),
+        _ => Some(Computing::Waits),
     }
 }

@@ -3,8 +3,9 @@
 //! while the supervisor goes on.
 
 use super::members::{self, Running};
-use crate::processes;
+use crate::processes::{self, ProcessHandle};
 use crate::procfs;
+use crate::stacks::place::{self, Place};
 use crate::stacks::{self, Known, reader};
 use nix::sys::signal::SigSet;
 use std::collections::VecDeque;
@@ -20,12 +21,29 @@ const MAX_WAITING: usize = 16;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// All processes, for the question of this number.
     All(u32),
     /// One process and its children.
     One(u32),
+    /// The places of these processes, without their stacks.
+    Places(Vec<ProcessHandle>),
+}
+
+/// What was read.
+#[derive(Debug)]
+pub struct Taken {
+    pub subject: Subject,
+    pub stacks: Vec<Stack>,
+    pub places: Vec<(ProcessHandle, Place)>,
+}
+
+/// What a thread has read of one process.
+#[derive(Debug)]
+enum Found {
+    Stack(Box<Stack>),
+    Place(ProcessHandle, Place),
 }
 
 /// Reads for one subject at a time; others wait.
@@ -43,7 +61,7 @@ struct StackJob {
     begun: Instant,
     /// `None` where there could be none.
     thread: Option<JoinHandle<()>>,
-    stacks: Receiver<Stack>,
+    found: Receiver<Found>,
 }
 
 impl StackJobs {
@@ -55,7 +73,7 @@ impl StackJobs {
             return true;
         }
         if let Subject::All(_) = subject {
-            self.waiting.retain(|one| matches!(one, Subject::One(_)));
+            self.waiting.retain(|one| !matches!(one, Subject::All(_)));
             self.waiting.push_front(subject);
             return true;
         }
@@ -75,16 +93,16 @@ impl StackJobs {
             return;
         };
         self.stuck.take_if(|thread| thread.is_finished());
-        let (sender, stacks) = mpsc::channel();
+        let (sender, found) = mpsc::channel();
         let thread = match self.stuck {
             Some(_) => None,
-            None => spawn(job, running, subject, sender),
+            None => spawn(job, running, subject.clone(), sender),
         };
         self.current = Some(StackJob {
             subject,
             begun: Instant::now(),
             thread,
-            stacks,
+            found,
         });
     }
 
@@ -94,15 +112,25 @@ impl StackJobs {
 
     /// What was read, once that is all, or takes so long that what there is of it must do. Nothing
     /// where reading has failed.
-    pub fn take(&mut self) -> Option<(Subject, Vec<Stack>)> {
+    pub fn take(&mut self) -> Option<Taken> {
         let reads = |job: &StackJob| job.thread.as_ref().is_some_and(|one| !one.is_finished());
         let job = self
             .current
             .take_if(|job| !reads(job) || job.begun.elapsed() >= LIMIT)?;
         self.stuck = self.stuck.take().or(job.thread);
-        let mut stacks: Vec<Stack> = job.stacks.try_iter().collect();
+        let (mut stacks, mut places) = (Vec::new(), Vec::new());
+        for found in job.found.try_iter() {
+            match found {
+                Found::Stack(stack) => stacks.push(*stack),
+                Found::Place(process, place) => places.push((process, place)),
+            }
+        }
         stacks::name_all_parents(&mut stacks);
-        Some((job.subject, stacks))
+        Some(Taken {
+            subject: job.subject,
+            stacks,
+            places,
+        })
     }
 }
 
@@ -111,14 +139,22 @@ fn spawn(
     job: &Job,
     running: &[Running],
     subject: Subject,
-    stacks: Sender<Stack>,
+    found: Sender<Found>,
 ) -> Option<JoinHandle<()>> {
     let (job, running) = (job.clone(), running.to_vec());
     let work = move || {
         // signals are for the thread that deals with them
         let _ = SigSet::all().thread_block();
-        for known in known_processes(&job.token, &running, subject) {
-            let _ = stacks.send(stacks::read_known(&job.name, &known));
+        if let Subject::Places(processes) = subject {
+            for process in processes {
+                let place = place::read(process);
+                place.map(|place| found.send(Found::Place(process, place)));
+            }
+            return;
+        }
+        for known in known_processes(&job.token, &running, &subject) {
+            let stack = Box::new(stacks::read_known(&job.name, &known));
+            let _ = found.send(Found::Stack(stack));
         }
     };
     let name = reader::THREAD.to_owned();
@@ -126,17 +162,17 @@ fn spawn(
 }
 
 /// The processes to read, each with its role in the job.
-fn known_processes(token: &str, running: &[Running], subject: Subject) -> Vec<Known> {
+fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<Known> {
     let stats = procfs::stats();
     let root_of = |pid| {
         let mut line = processes::line_of(&stats, pid);
         line.find_map(|pid| running.iter().find(|one| one.pid == pid))
     };
-    let known = |process: processes::ProcessHandle| {
+    let known = |process: ProcessHandle| {
         let root = root_of(process.pid);
         let is_meant = match subject {
-            Subject::All(_) => true,
-            Subject::One(index) => root.is_some_and(|root| root.index == index),
+            Subject::One(index) => root.is_some_and(|root| root.index == *index),
+            Subject::All(_) | Subject::Places(_) => true,
         };
         is_meant.then(|| Known {
             process,
@@ -158,7 +194,7 @@ mod tests {
         let one = (0..20).map(|index| jobs.ask(Subject::One(index)));
         assert_eq!(one.filter(|has_turn| *has_turn).count(), MAX_WAITING);
         assert!(jobs.ask(Subject::All(1)) && jobs.ask(Subject::All(2)));
-        let all: Vec<Subject> = jobs.waiting.iter().copied().take(2).collect();
+        let all: Vec<Subject> = jobs.waiting.iter().take(2).cloned().collect();
         assert_eq!(all, [Subject::All(2), Subject::One(0)]);
     }
 
@@ -166,18 +202,18 @@ mod tests {
     fn one_that_hangs_is_given_up_and_nothing_is_read_beside_it() {
         let mut jobs = StackJobs::default();
         let (go_on, wait) = mpsc::channel::<()>();
-        let (sender, stacks) = mpsc::channel();
-        sender.send(Stack::default()).unwrap();
+        let (sender, found) = mpsc::channel();
+        sender.send(Found::Stack(Box::default())).unwrap();
         jobs.current = Some(StackJob {
             subject: Subject::All(1),
             begun: Instant::now().checked_sub(LIMIT).unwrap(),
             thread: Some(thread::spawn(move || {
                 let _ = wait.recv();
             })),
-            stacks,
+            found,
         });
-        let (subject, read) = jobs.take().unwrap();
-        assert_eq!((subject, read.len()), (Subject::All(1), 1));
+        let taken = jobs.take().unwrap();
+        assert_eq!((taken.subject, taken.stacks.len()), (Subject::All(1), 1));
 
         let job = Job {
             name: "try7".to_owned(),
@@ -193,7 +229,7 @@ mod tests {
             jobs.begin(&job, &[]);
             let reads = jobs.current.as_ref().unwrap().thread.is_some();
             let taken = std::iter::repeat_with(|| jobs.take()).find_map(|taken| taken);
-            (reads, taken.unwrap().0)
+            (reads, taken.unwrap().subject)
         };
         assert_eq!(ask(&mut jobs, 2), (false, Subject::All(2)));
         drop(go_on);

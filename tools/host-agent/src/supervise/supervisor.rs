@@ -287,7 +287,7 @@ impl Supervisor {
         let awaits_port = || self.processes.iter().any(|one| one.awaited.is_some());
         match () {
             () if self.termination.is_some() || self.postponed.is_some() => END_PACE,
-            () if awaits_port() || self.liveness.is_reading_stacks() => QUICK_PACE,
+            () if awaits_port() || self.liveness.is_hurried() => QUICK_PACE,
             () => PACE,
         }
     }

@@ -1,0 +1,260 @@
+//! The place at which a Python stands, to be compared with its place at the next look: a process
+//! that computes and has not left its place either waits, spinning, or is in one long call.
+//!
+//! The place is where all its threads stand, frame by frame, and the objects that the main thread's
+//! local variables name. A loop that goes on gives at least one of them another object or number
+//! (its counter, its batch), even if nearly all of its time passes in one line. A module has no
+//! such variables, so that a main thread in one has no place: nobody can tell whether it goes round
+//! a loop.
+
+use super::reader;
+use crate::processes::ProcessHandle;
+use py_spy::{Frame, StackTrace};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Modules of Python in which a thread waits. A loop in them, such as one with a time limit, is no
+/// movement.
+const WAITING_FILES: [&str; 6] = [
+    "queue.py",
+    "selectors.py",
+    "socket.py",
+    "ssl.py",
+    "subprocess.py",
+    "threading.py",
+];
+/// The same for packages.
+const WAITING_PACKAGES: [&str; 3] = ["asyncio/", "concurrent/futures/", "multiprocessing/"];
+
+/// A place, by its hash. What variables name is read for it, and does not leave this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u64);
+
+#[cfg(test)]
+impl Place {
+    pub fn of(number: u64) -> Place {
+        Place(number)
+    }
+}
+
+/// Reads the place of a process; `None` if it has none that can be read.
+pub fn read(process: ProcessHandle) -> Option<Place> {
+    let is_readable = process.is_alive() && reader::has_python(process.pid);
+    let traces = is_readable.then(|| reader::traces_with_locals(process).ok());
+    let mut traces = traces.flatten()?;
+    traces.reverse();
+    place(&traces)
+}
+
+/// The place in these stacks, the youngest thread first.
+fn place(traces: &[StackTrace]) -> Option<Place> {
+    let mut hasher = DefaultHasher::new();
+    let main = traces.iter().position(reader::is_main);
+    let main = main.or(traces.len().checked_sub(1))?;
+    for (at, trace) in traces.iter().enumerate() {
+        let mut frames = trace.frames.iter().skip_while(|one| waits(one)).peekable();
+        if at == main && frames.peek().is_none_or(|inner| inner.name == "<module>") {
+            return None;
+        }
+        for frame in frames {
+            (&frame.filename, &frame.name, frame.line).hash(&mut hasher);
+            // others may keep watch, and note the time
+            for local in frame.locals.iter().flatten().filter(|_| at == main) {
+                let number = local.repr.as_deref();
+                let number = number.filter(|text| text.parse::<f64>().is_ok());
+                (&local.name, local.addr, number).hash(&mut hasher);
+            }
+        }
+    }
+    Some(Place(hasher.finish()))
+}
+
+/// Whether a frame is in a module of Python in which it waits. A file of the user's may have the
+/// same name.
+fn waits(frame: &Frame) -> bool {
+    let is_library = |folder: &str| {
+        let version = folder.strip_prefix("python");
+        version.is_some_and(|version| version.starts_with(|one: char| one.is_ascii_digit()))
+    };
+    let mut rest = frame.filename.as_str();
+    while let Some((folder, inner)) = rest.split_once('/') {
+        rest = inner;
+        if is_library(folder) {
+            return WAITING_FILES.contains(&rest)
+                || WAITING_PACKAGES.iter().any(|one| rest.starts_with(one));
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use py_spy::stack_trace::LocalVariable;
+
+    const LIBRARY: &str = "/usr/lib/python3.11";
+
+    /// A frame such as `train /job/train.py:12 step=7`, whose variables are numbers.
+    fn frame(text: &str) -> Frame {
+        let words: Vec<&str> = text.split(' ').collect();
+        let (file, line) = words[1].split_once(':').unwrap();
+        let locals = words[2..].iter().map(|word| {
+            let (name, value) = word.split_once('=').unwrap();
+            LocalVariable {
+                name: name.to_owned(),
+                addr: 4096,
+                arg: false,
+                repr: Some(value.to_owned()),
+            }
+        });
+        Frame {
+            name: words[0].to_owned(),
+            filename: file.to_owned(),
+            module: None,
+            short_filename: None,
+            line: line.parse().unwrap(),
+            locals: Some(locals.collect()),
+            is_entry: false,
+            is_shim_entry: false,
+        }
+    }
+
+    /// A process by its threads, the main thread last; of each thread the innermost frame first.
+    fn process(threads: &[&[&str]]) -> Option<Place> {
+        let trace = |(at, frames): (usize, &&[&str])| StackTrace {
+            pid: 1,
+            thread_id: 1,
+            thread_name: (at + 1 == threads.len()).then(|| "MainThread".to_owned()),
+            os_thread_id: None,
+            active: true,
+            owns_gil: false,
+            frames: frames.iter().map(|text| frame(text)).collect(),
+            process_info: None,
+        };
+        place(&threads.iter().enumerate().map(trace).collect::<Vec<_>>())
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn a_place_is_left_by_another_line_or_another_value() {
+        let main = "<module> /job/train.py:40";
+        let script: &[&str] = &["main /job/train.py:30", main];
+        let select = format!("select {LIBRARY}/selectors.py:416 timeout=0.3");
+        let wait = format!("wait {LIBRARY}/threading.py:312 timeout=0.3");
+        let queue = format!("get {LIBRARY}/multiprocessing/queues.py:113");
+        let own_queue = ["get /job/queue.py:1", "get /job/queue.py:2"];
+        let of_package = format!("get {LIBRARY}/site-packages/queue.py:1");
+        let of_package_too = of_package.replace(":1", ":2");
+        let monitor = [
+            "watch /job/gpu.py:9 used=1",
+            "watch /job/gpu.py:9 used=2",
+            "watch /job/gpu.py:8 used=2",
+        ];
+        let table: [(&str, &[&[&str]], &[&[&str]], bool); 12] = [
+            (
+                "the same line and values",
+                &[&["step /job/train.py:12 step=7", main]],
+                &[&["step /job/train.py:12 step=7", main]],
+                true,
+            ),
+            (
+                "another line",
+                &[&["step /job/train.py:12", main]],
+                &[&["step /job/train.py:13", main]],
+                false,
+            ),
+            (
+                "another function at the innermost line",
+                &[&["load /job/train.py:12", main]],
+                &[&["save /job/train.py:12", main]],
+                false,
+            ),
+            (
+                "another round of a loop that calls",
+                &[&["step /job/train.py:12", "train /job/train.py:30 batch=7"]],
+                &[&["step /job/train.py:12", "train /job/train.py:30 batch=8"]],
+                false,
+            ),
+            (
+                "a loop in Python's library, in different rounds of its wait",
+                &[&[&select, &queue, "train /job/train.py:30 batch=7"]],
+                &[&[&wait, "train /job/train.py:30 batch=7"]],
+                true,
+            ),
+            (
+                "it waits in the library at another line of its own",
+                &[&[&wait, "train /job/train.py:30"]],
+                &[&[&wait, "train /job/train.py:31"]],
+                false,
+            ),
+            (
+                "a file of the user's is no library",
+                &[&[own_queue[0], main]],
+                &[&[own_queue[1], main]],
+                false,
+            ),
+            (
+                "nor is one of a package",
+                &[&[&of_package, main]],
+                &[&[&of_package_too, main]],
+                false,
+            ),
+            (
+                "a thread that notes something and goes on sleeping",
+                &[&[monitor[0]], script],
+                &[&[monitor[1]], script],
+                true,
+            ),
+            (
+                "a thread that goes on",
+                &[&[monitor[1]], script],
+                &[&[monitor[2]], script],
+                false,
+            ),
+            (
+                "a thread that begins, and only waits",
+                &[script],
+                &[&[&queue], script],
+                true,
+            ),
+            (
+                "a thread that begins",
+                &[script],
+                &[&[monitor[0]], script],
+                false,
+            ),
+        ];
+        for (case, before, after, is_same) in table {
+            let (before, after) = (process(before).unwrap(), process(after).unwrap());
+            assert_eq!(before == after, is_same, "{case}");
+        }
+        for nowhere in [&[main][..], &[&wait, main], &[&queue], &[]] {
+            assert_eq!(process(&[nowhere]), None, "{nowhere:?}");
+        }
+    }
+
+    #[test]
+    fn objects_are_compared_by_address_and_numbers_by_value_too() {
+        let place_of = |addr, repr: &str| {
+            let mut frame = frame("train /job/train.py:30 it=0");
+            let local = &mut frame.locals.as_mut().unwrap()[0];
+            (local.addr, local.repr) = (addr, Some(repr.to_owned()));
+            place(&[StackTrace {
+                pid: 1,
+                thread_id: 1,
+                thread_name: None,
+                os_thread_id: None,
+                active: true,
+                owns_gil: true,
+                frames: vec![frame],
+                process_info: None,
+            }])
+        };
+        assert_ne!(
+            place_of(16, "<Tensor at 0x10>"),
+            place_of(32, "<Tensor at 0x20>")
+        );
+        assert_ne!(place_of(16, "300"), place_of(16, "301"));
+        // another thread may add to it
+        assert_eq!(place_of(16, "[1]"), place_of(16, "[1, 2]"));
+    }
+}
