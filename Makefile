@@ -1,4 +1,4 @@
-# make build | site | pictures | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -144,9 +144,10 @@ AGENTS = libexec/dgl-tools
 BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
+DATA = share/dgl-tools
 
 install:
-	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS))
+	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA))
 	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
 	for agent in $(BUILT)/host-agent $(BUILT)/host-agent-*; do \
 		case $$agent in *.d | *'*') ;; *) install -m 755 "$$agent" $(PLACE)/$(AGENTS) || exit ;; esac; \
@@ -156,6 +157,7 @@ install:
 	install -m 644 $(GUIDES:%=man/%.7) $(PLACE)/share/man/man7
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
+	install -m 644 common/record/records.schema.json $(PLACE)/$(DATA)
 	for command in $(COMMANDS); do \
 		install -m 644 completions/dgl-tools.bash $(PLACE)/$(BASH)/$$command && \
 		install -m 644 completions/dgl-tools.fish $(PLACE)/$(FISH)/$$command.fish || exit; \
@@ -164,7 +166,7 @@ install:
 uninstall:
 	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) $(FORMATS:%=share/man/man5/%.5) $(GUIDES:%=share/man/man7/%.7) \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
-	rm -rf $(PLACE)/$(AGENTS)
+	rm -rf $(PLACE)/$(AGENTS) $(PLACE)/$(DATA)
 
 # In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
 wheel:
@@ -179,7 +181,11 @@ pictures: need-test
 	cargo build --workspace --locked
 	site/pictures.sh $(PICTURES)
 
+# The JSON Schema of the records, from their types; a test fails where it is not up to date.
+schema:
+	DGL_TOOLS_WRITE_SCHEMA=1 cargo test --locked -p record --lib records_schema_json
+
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel site pictures clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel site pictures schema clean

@@ -10,4 +10,5 @@ mod completions;
 mod flags;
 mod manual;
 mod recipes;
+mod schema;
 mod site;

@@ -44,7 +44,7 @@ trimmed() {
         | select(.type != "graph" and .type != "file" and .type != "pushed" or $ENV.KEEP_FILES == "1")
         | if .type == "process" then .env = {} | .argv = ["python3", "code/train.py"] else . end
         | select(.type != "output" or (.line | test("NetType~|Extension modules|^, |^ +File.*(threading|socket|resource_sharer).py") | not))
-        | if .type == "file" then {type, id, of, host, kind, src: "out/file", dst, bytes, mode} else . end
+        | if .type == "file" then ({type, id, of, host, kind, src: "out/file", dst, bytes, mode} | del(.[] | nulls)) else . end
         | if .type == "host" then del(.path, .home, .python_path, .workspace_fs, .free_bytes, .iface, .nofile, .master_port) else . end
         | walk(if type == "string" then places else . end)'
 }

@@ -7,6 +7,7 @@ use serde_with::skip_serializing_none;
 
 /// A process runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Started {
     /// The `id` of the process record.
     pub id: u32,
@@ -24,6 +25,7 @@ pub struct Started {
 
 /// A server listens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Listening {
     /// The `id` of the process record.
     pub id: u32,
@@ -41,6 +43,7 @@ pub struct Listening {
 
 /// A line that a process wrote.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Output {
     /// The `id` of the process record.
     pub id: u32,
@@ -64,6 +67,7 @@ pub struct Output {
 
 /// Records that a slow reader did not get.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Dropped {
     /// How many output records were dropped.
     pub lines: u64,
@@ -74,6 +78,7 @@ pub struct Dropped {
 /// A process ended.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Exited {
     /// The `id` of the process record.
     pub id: u32,
@@ -107,6 +112,7 @@ pub struct Exited {
 /// How a tool that acts on a job ended; its last record.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Whether all went well.
     pub ok: bool,
@@ -151,6 +157,7 @@ impl Summary {
 /// What failed first in a job.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FirstFailure {
     /// The `id` of the host.
     pub host: u32,

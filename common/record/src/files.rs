@@ -15,6 +15,7 @@ pub const RESERVED: &str = ".part-push.";
 
 /// The partitioned graph and its place on the hosts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Graph {
     /// The name of the graph in the partition config.
     pub graph_name: String,
@@ -32,6 +33,7 @@ pub struct Graph {
 
 /// The folder on the hosts of a job that has no graph.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Workspace {
     /// The folder of the job on every host, absolute.
     pub workspace: String,
@@ -45,6 +47,7 @@ pub struct Workspace {
 /// checks that it is and sends nothing. A `dst` that ends in `/` is an empty folder.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FileCopy {
     /// The number of this record in its set: 0 to `of` - 1.
     pub id: u32,
@@ -173,6 +176,7 @@ impl LocalFile {
 /// A delivery: one file that goes to one host.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pushed {
     /// The number of this delivery: 0 to `of` - 1.
     pub id: u32,
@@ -199,6 +203,7 @@ pub struct Pushed {
 /// A file that was brought from a host. Without a file, a host that gave none.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pulled {
     /// The number of this file: 0 to `of` - 1; absent where the host gave no file.
     pub id: Option<u32>,

@@ -6,6 +6,7 @@ use serde_with::skip_serializing_none;
 /// What a partition needs of its host, and whether the host has it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fit {
     /// The number of the partition: 0 to `of` - 1.
     pub id: u32,

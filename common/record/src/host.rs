@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 /// A machine of the job; host k holds partition k.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Host {
     /// The number of this record in its set: 0 to `of` - 1, in the order of ip_config.
     pub id: u32,
@@ -100,6 +101,7 @@ pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fau
 
 /// An IPv4 address; 0.0.0.0 by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct IpAddr(pub Ipv4Addr);
 
@@ -118,6 +120,7 @@ impl std::fmt::Display for IpAddr {
 /// The facts that host-probe adds to a host record. A fact that could not be found is absent.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Facts {
     /// The network interface that holds `ip`.
@@ -179,13 +182,14 @@ impl Facts {
 /// A card of NVIDIA's, as nvidia-smi tells of it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuCard {
     /// Its number on the host.
     pub index: u32,
-    /// Memory; absent where it does not tell, as a card in parts may not.
+    /// Its memory in bytes; absent where it does not tell, as a card in parts may not.
     pub mem_bytes: Option<u64>,
-    /// What of that is free.
+    /// What of that is free, in bytes.
     pub mem_free_bytes: Option<u64>,
     /// How many parts (MIG instances) it is divided into, each a device of its own for CUDA; 0
     /// where it is whole.
@@ -204,6 +208,7 @@ fn is_whole(parts: &u32) -> bool {
 /// A process that computes on a card.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuUser {
     /// Its number, as the driver counts: of a process in another container it is no number here.
@@ -214,6 +219,6 @@ pub struct GpuUser {
     pub command: Option<String>,
     /// The job that it belongs to.
     pub job: Option<String>,
-    /// What of the card's memory it uses; absent where the driver does not tell.
+    /// What of the card's memory it uses, in bytes; absent where the driver does not tell.
     pub mem_used_bytes: Option<u64>,
 }

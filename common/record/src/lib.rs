@@ -24,6 +24,8 @@ pub mod quote;
 mod reap;
 pub mod run;
 mod sample;
+#[cfg(test)]
+mod schema;
 pub mod similar;
 pub mod stacks;
 mod stalled;
@@ -57,6 +59,13 @@ macro_rules! records {
         $(impl Record for $record { const TYPE: &'static str = $name; })*
         /// The types that these tools know.
         pub const TYPES: &[&str] = &[$($name),*];
+
+        #[cfg(test)]
+        fn schemas(
+            generator: &mut schemars::SchemaGenerator,
+        ) -> Vec<(String, serde_json::Value)> {
+            vec![$(schema::of::<$record>(generator)),*]
+        }
     };
 }
 records! {

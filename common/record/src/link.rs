@@ -7,6 +7,7 @@ use serde_with::skip_serializing_none;
 /// received from another.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {
     /// The number of this record in its set: 0 to `of` - 1.
     pub id: u32,

@@ -16,6 +16,7 @@ use std::str::FromStr;
 /// The role of a process in its job, which is also the name of the program that it is one process
 /// of: ranks, world size and rendezvous count within a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// A graph server of DGL.
@@ -82,6 +83,8 @@ const MAX_PROGRAM_NAME: usize = 24;
 /// The name of a program: 1 to 24 lowercase letters, digits, dashes and underscores, the first a
 /// letter. It stands in messages, placeholders and the names of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(extend("pattern" = "^[a-z][a-z0-9_-]{0,23}$")))]
 #[serde(try_from = "String", into = "String")]
 pub struct ProgramName(ArrayString<MAX_PROGRAM_NAME>);
 
@@ -125,6 +128,7 @@ pub const ATTEMPT: &str = "{attempt}";
 /// A process to be started.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Process {
     /// The number of this record in its set: 0 to `of` - 1.
     pub id: u32,
@@ -176,7 +180,7 @@ pub struct Process {
     /// gives them.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ports: IndexMap<String, u16>,
-    /// Whether [`ATTEMPT`] in its command, setup and environment stands for how often the job was
+    /// Whether `{attempt}` in its command, setup and environment stands for how often the job was
     /// started again before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attempt: bool,

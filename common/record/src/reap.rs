@@ -7,6 +7,7 @@ use serde_with::skip_serializing_none;
 /// A process of a job, found on a host.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Found {
     /// The `id` of the host.
     pub host: u32,
@@ -45,6 +46,7 @@ pub struct Found {
 /// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reaped {
     /// The `id` of the host.
     pub host: u32,

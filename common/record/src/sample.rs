@@ -8,6 +8,7 @@ use serde_with::skip_serializing_none;
 /// absent.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Sample {
     /// The `id` of the host.
@@ -58,6 +59,7 @@ impl Sample {
 
 /// The state of a GPU at the time of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Gpu {
     /// The number of the GPU on its host.

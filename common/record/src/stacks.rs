@@ -13,6 +13,7 @@ pub const MAIN_THREAD: &str = "MainThread";
 /// The Python stacks of one process of a job.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stack {
     /// The job's name.
     pub job: String,
@@ -66,6 +67,7 @@ impl Stack {
 /// A thread of Python, and where it stands.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Thread {
     /// The name that Python gives the thread.
     pub name: Option<String>,

@@ -7,6 +7,7 @@ use serde_with::skip_serializing_none;
 /// The job gives no sign of life any longer, or computes and does not get on.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stalled {
     /// When the last sign of life was, in milliseconds since 1970.
     pub since_ms: u64,
@@ -26,6 +27,7 @@ pub struct Stalled {
 /// A job that stalled moves again.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Resumed {
     /// When the last sign of life before the stall was, in milliseconds since 1970.
     pub since_ms: u64,
@@ -39,6 +41,7 @@ pub struct Resumed {
 
 /// A sign of life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Sign {
     /// It was started.
@@ -75,6 +78,7 @@ impl Sign {
 /// The process that the others wait for.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Culprit {
     /// The `id` of the host.
     pub host: u32,
