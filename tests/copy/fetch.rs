@@ -266,6 +266,28 @@ fn an_interrupted_fetch_leaves_nothing_half_and_shows_no_secret() {
 }
 
 #[test]
+fn what_is_fetched_has_the_sum_of_the_listing() {
+    let store = Store::new();
+    let summed = "rm store/empty; mv store/part0/one.pt \"store/part0/it's {one}.pt\"; cd store && \
+        find . -type f -exec sha256sum {} + >../summed";
+    sh(&store.folder, summed).ends(0);
+    let copy = "cp ../../../store/{path} {dst}";
+    let whole = store.push("summed", copy, "");
+    assert_eq!(whole.status, 0, "{}", whole.err);
+    store.has_all();
+    // as large as before
+    sh(&store.folder, "rm -r ws; printf mete >store/META").ends(0);
+    let other = store.push("summed", copy, "");
+    assert_eq!((other.status, store.count(".ok", &other.out)), (1, 3));
+    other.err_has("META: its command ended with exit status 1: its SHA-256 is not ea3bd73e");
+    sh(&store.folder, "ls ws/g").gives(0, "part0\n");
+    // a command that fails is not asked for its sum
+    let failed = store.push("summed", "cd {dst} || exit 7; : {path}", "");
+    failed.err_has("status 7: ");
+    assert!(!failed.err.contains("SHA-256"));
+}
+
+#[test]
 fn a_terminal_shows_how_much_hosts_have_fetched() {
     let store = Store::new();
     sh(&store.folder, "sed -i '/empty/d' sized named").ends(0);

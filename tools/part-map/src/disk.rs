@@ -1,7 +1,7 @@
 //! Files of the graph that no config names, and under what other names its files are here.
 
 use crate::args::{Args, Parts};
-use crate::fetch::{self, Listing};
+use crate::fetch::{self, Known, Listing};
 use crate::numbered::{self, HOST, Numbered};
 use crate::scripts::{self, Choice};
 use partition::files::{Item, WantedFile, inspect};
@@ -86,19 +86,25 @@ pub fn fetched(
             return true;
         }
         let path = below(&file.candidates[0], folder);
-        let bytes = match (here, listing.map(|listing| listing.get(&path))) {
-            (Some(here), _) => inspect(here, file.format).map(|here| Some(Some(here.bytes))),
+        let listed = listing.map(|listing| listing.get(&path));
+        let known = match (here, listed) {
+            (Some(here), _) => inspect(here, file.format).map(|here| {
+                Some(Known {
+                    bytes: Some(here.bytes),
+                    ..listed.flatten().cloned().unwrap_or_default()
+                })
+            }),
             (None, Some(None)) if file.required => Err(Fault::data(
                 path.display().to_string(),
                 "is not in the listing",
             )
             .fix("list the folder of the config, or correct the path in it")),
-            (None, Some(listed)) => Ok(listed.copied()),
-            (None, None) => Ok(file.required.then_some(None)),
+            (None, Some(listed)) => Ok(listed.cloned()),
+            (None, None) => Ok(file.required.then(Known::default)),
         };
-        let bytes = report.keep(bytes.map_err(Report::from)).flatten();
-        items.extend(bytes.map(|bytes| Item {
-            source: fetch::source(command, &path, bytes),
+        let known = report.keep(known.map_err(Report::from)).flatten();
+        items.extend(known.map(|known| Item {
+            source: fetch::source(command, &path, &known),
             ..file.item.clone()
         }));
         false
@@ -122,8 +128,8 @@ pub fn listed(command: &str, listing: &Listing, choice: &Choice) -> Vec<Item> {
         all.all(|path| choice.takes(path, Path::new("")))
     };
     let taken = listing.iter().filter(|(path, _)| is_taken(path));
-    let item = |(path, bytes): (&PathBuf, &Option<u64>)| {
-        Item::new("map", path.clone(), fetch::source(command, path, *bytes))
+    let item = |(path, known): (&PathBuf, &Known)| {
+        Item::new("map", path.clone(), fetch::source(command, path, known))
     };
     taken.map(item).collect()
 }

@@ -51,17 +51,41 @@ pub fn check(command: &str) -> Result<(), Report> {
     report.check()
 }
 
+/// What is known of a file before it is fetched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    pub bytes: Option<u64>,
+    /// In hexadecimal digits.
+    pub sha256: Option<String>,
+}
+
+impl Known {
+    pub fn sized(bytes: u64) -> Known {
+        Known {
+            bytes: Some(bytes),
+            sha256: None,
+        }
+    }
+}
+
 /// A file that is fetched by its path. {host} is filled by [`for_hosts`].
-pub fn source(command: &str, path: &Path, bytes: Option<u64>) -> Source {
-    if bytes == Some(0) {
+pub fn source(command: &str, path: &Path, known: &Known) -> Source {
+    if known.bytes == Some(0) {
         // in a record 0 is a size that is not known
         return Source::Made(String::new());
     }
     // braces of the path itself, which is in single quotes then, stand for nothing
     let quoted = shown(path.as_os_str().as_bytes()).replace('{', "{''");
+    let mut command = command.replace(PATH, &quoted);
+    if let Some(sum) = &known.sha256 {
+        command = format!(
+            "({command}\n) && {{ test \"$(sha256sum <{DST})\" = '{sum}  -' || \
+             {{ echo 'its SHA-256 is not {sum}' >&2; exit 1; }}; }}"
+        );
+    }
     Source::Fetched {
-        command: command.replace(PATH, &quoted),
-        bytes: bytes.unwrap_or(0),
+        command,
+        bytes: known.bytes.unwrap_or(0),
     }
 }
 
@@ -103,18 +127,18 @@ pub fn for_hosts(items: Vec<Item>, num_hosts: usize) -> Result<Vec<Item>, Report
     report.check().map(|()| filled)
 }
 
-/// The files that there are, by their paths; with their sizes, or 0 where these are not known.
-pub type Listing = BTreeMap<PathBuf, Option<u64>>;
+/// The files that there are, by their paths.
+pub type Listing = BTreeMap<PathBuf, Known>;
 
-/// Reads a listing: a line for each file, with its path, its size and path, or as
-/// `aws s3 ls --recursive` prints it, with the time before that and the path from the bucket on, of
-/// which the folders above the parts are left out.
+/// Reads a listing: a line for each file, with its path, its size and path, its SHA-256 and path as
+/// `sha256sum` prints them, or as `aws s3 ls --recursive` prints it, with the time before its size
+/// and the path from the bucket on, of which the folders above the parts are left out.
 pub fn parse(location: &str, text: &str) -> Result<Listing, Report> {
     let mut report = Report::default();
     let mut listing = Listing::new();
     let mut in_bucket = true;
     for (number, line) in (1..).zip(text.lines()) {
-        let (path, bytes, of_bucket) = split(line);
+        let (path, known, of_bucket) = split(line);
         // folders have no content
         if path.is_empty() || path.ends_with('/') {
             continue;
@@ -132,7 +156,7 @@ pub fn parse(location: &str, text: &str) -> Result<Listing, Report> {
             );
             report.push(fault.fix("list paths relative to the folder that has the parts"));
         }
-        listing.insert(names.collect(), bytes);
+        listing.insert(names.collect(), known);
     }
     report.check()?;
     match in_bucket {
@@ -141,8 +165,11 @@ pub fn parse(location: &str, text: &str) -> Result<Listing, Report> {
     }
 }
 
-/// The path of a line, its size, and whether the path begins at the bucket.
-fn split(line: &str) -> (&str, Option<u64>, bool) {
+/// The path of a line, what it says of the file, and whether the path begins at the bucket.
+fn split(line: &str) -> (&str, Known, bool) {
+    if let Some((path, known)) = summed(line) {
+        return (path, known, false);
+    }
     let sized = |line| word(line).and_then(|(size, path)| Some((path, size.parse().ok()?)));
     let dated = || {
         let (date, rest) = word(line)?;
@@ -150,10 +177,24 @@ fn split(line: &str) -> (&str, Option<u64>, bool) {
         (date.contains('-') && time.contains(':')).then(|| sized(rest))?
     };
     match (sized(line), dated()) {
-        (Some((path, bytes)), _) => (path, Some(bytes), false),
-        (None, Some((path, bytes))) => (path, Some(bytes), true),
-        (None, None) => (line.trim_start(), None, false),
+        (Some((path, bytes)), _) => (path, Known::sized(bytes), false),
+        (None, Some((path, bytes))) => (path, Known::sized(bytes), true),
+        (None, None) => (line.trim_start(), Known::default(), false),
     }
+}
+
+/// A line of sha256sum's.
+fn summed(line: &str) -> Option<(&str, Known)> {
+    let (sum, path) = line.split_at_checked(64)?;
+    let path = path
+        .strip_prefix("  ")
+        .or_else(|| path.strip_prefix(" *"))?;
+    let known = Known {
+        bytes: None,
+        sha256: Some(sum.to_ascii_lowercase()),
+    };
+    let is_sum = sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_sum.then_some((path, known))
 }
 
 fn word(text: &str) -> Option<(&str, &str)> {
@@ -173,9 +214,9 @@ fn strip_prefix(listing: Listing) -> Listing {
     };
     let prefix = listing.keys().find_map(above).unwrap_or_default();
     let all = listing.into_iter();
-    all.map(|(path, bytes)| match path.strip_prefix(&prefix) {
-        Ok(below) => (below.to_owned(), bytes),
-        Err(_) => (path, bytes),
+    all.map(|(path, known)| match path.strip_prefix(&prefix) {
+        Ok(below) => (below.to_owned(), known),
+        Err(_) => (path, known),
     })
     .collect()
 }
@@ -189,11 +230,12 @@ mod tests {
         let parsed = |text: &str| {
             let listing = parse("list", text).map_err(|report| report.0[0].to_string())?;
             let files = listing.into_iter();
-            let files = files.map(|(path, bytes)| (path.display().to_string(), bytes));
+            let files = files.map(|(path, known)| (path.display().to_string(), known));
             Ok::<_, String>(files.collect::<Vec<_>>())
         };
-        let one = |path: &str, bytes| (path.to_owned(), bytes);
-        let expected = vec![one("META", Some(0)), one("part0/a b", Some(12))];
+        let sized = |path: &str, bytes| (path.to_owned(), Known::sized(bytes));
+        let one = |path: &str| (path.to_owned(), Known::default());
+        let expected = vec![sized("META", 0), sized("part0/a b", 12)];
         let aws = "2026-01-02 03:04:05          0 a/g/META\n2026-01-02 03:04:05         12 \
             a/g/part0/a b\n2026-01-02 03:04:05          0 a/g/part0/\n";
         for text in [
@@ -203,8 +245,19 @@ mod tests {
         ] {
             assert_eq!(parsed(text), Ok(expected.clone()), "{text}");
         }
-        let names = vec![one("d/META", None), one("d/part_0/a", None)];
+        let names = vec![one("d/META"), one("d/part_0/a")];
         assert_eq!(parsed("d/META\nd/part_0/a\nd/\n"), Ok(names));
+        let sum = "0123456789abcdef".repeat(4);
+        let known = Known {
+            bytes: None,
+            sha256: Some(sum.clone()),
+        };
+        let upper = sum.to_ascii_uppercase();
+        for text in [format!("{sum}  ./a b"), format!("{upper} *a b")] {
+            assert_eq!(parsed(&text), Ok(vec![("a b".to_owned(), known.clone())]));
+        }
+        let file = format!("{sum}/a");
+        assert_eq!(parsed(&file), Ok(vec![one(&file)]));
         for path in ["/a", "../a", "a/../b"] {
             let problem = parsed(&format!("a\n7 {path}")).unwrap_err();
             assert!(
@@ -234,7 +287,11 @@ mod tests {
             ..Item::new(
                 "map",
                 path.into(),
-                source("get h{host}/{path} {dst}", Path::new(path), None),
+                source(
+                    "get h{host}/{path} {dst}",
+                    Path::new(path),
+                    &Known::default(),
+                ),
             )
         };
         let items = vec![fetched(Some(1), "a/it's {host}{dst}"), fetched(None, "m")];
@@ -254,7 +311,7 @@ mod tests {
             Item::new(
                 "map",
                 path.into(),
-                source("get {dst}", Path::new(path), None),
+                source("get {dst}", Path::new(path), &Known::default()),
             )
         };
         assert!(for_hosts(vec![same("a"), same("b")], 2).is_err());

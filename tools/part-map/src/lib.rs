@@ -14,7 +14,7 @@ pub mod versions;
 pub use args::Args;
 
 use args::Parts;
-use fetch::Listing;
+use fetch::{Known, Listing};
 use layout::Layout;
 use numbered::{Numbered, PARTS};
 use partition::PartConfig;
@@ -171,9 +171,9 @@ fn of_own_folder(
         let is_of_host = item.host.is_some();
         item.source = match (&item.source, command) {
             (_, _) if is_of_host && is_remote => Source::OnHost,
-            (Source::OnHost, Some(command)) => fetch::source(command, &item.dst, None),
+            (Source::OnHost, Some(command)) => fetch::source(command, &item.dst, &Known::default()),
             (Source::Copied(here), Some(command)) if is_of_host => {
-                fetch::source(command, &item.dst, Some(here.bytes))
+                fetch::source(command, &item.dst, &Known::sized(here.bytes))
             }
             (source, _) => source.clone(),
         };
