@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 /// The stacks of one process of a job, read again and again over some time.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Profile {
     /// The job's name.
     pub job: String,
@@ -51,6 +52,7 @@ pub struct Profile {
 /// The threads of one name of a process.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadProfile {
     /// The name that Python gives them, without a number.
     pub name: Option<String>,
@@ -60,6 +62,7 @@ pub struct ThreadProfile {
 
 /// A stack, and how often it was seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CountedStack {
     /// Positions in `frames`, the innermost frame first.
     pub frames: Vec<u32>,
