@@ -186,7 +186,7 @@ main() {
     [ $# -gt 0 ] || set -- healthy trainer-raises trainer-raises-and-stays trainer-raises-and-stalls trainer-hangs-in-barrier \
         trainer-stalls-in-barrier sampler-killed server-out-of-memory network-cut shm-full uneven-partitions slow-host \
         ddp-loader ddp-barrier ddp-all-reduce ddp-native ddp-stopped ddp-swallowed ddp-half \
-        slow-ddp-0 slow-ddp-100 slow-trainer-0 slow-trainer-100
+        slow-ddp-0 slow-ddp-20 slow-ddp-100 slow-trainer-0 slow-trainer-100
     for name; do fault "$name" || say "$name: not recorded"; done
 }
 
