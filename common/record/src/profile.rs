@@ -160,6 +160,10 @@ impl LineCount {
             None => self.line.clone(),
         }
     }
+
+    fn waits_for_others(&self) -> bool {
+        self.wait.is_some_and(Wait::is_for_others)
+    }
 }
 
 /// On what the main thread of a process has spent its time, as shares of 1.
@@ -263,12 +267,6 @@ impl Vote<'_> {
             .filter(|one| one.line == line && !one.waits_for_others());
         let samples: u32 = at_line.map(|one| one.samples).sum();
         f64::from(samples) / f64::from(self.profile.samples)
-    }
-}
-
-impl LineCount {
-    fn waits_for_others(&self) -> bool {
-        self.wait.is_some_and(Wait::is_for_others)
     }
 }
 

@@ -106,8 +106,7 @@ impl Args {
 fn signal_number(text: &str) -> Result<i32, String> {
     let upper = text.to_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let number = (1..32).find(|number| {
-        record::exit::signal_name(*number) == wanted || number.to_string() == wanted
-    });
+    let by_number = || (1..32).find(|number| number.to_string() == wanted);
+    let number = record::exit::signal_number(wanted).or_else(by_number);
     number.ok_or_else(|| "no such signal; kill -l lists them".to_owned())
 }

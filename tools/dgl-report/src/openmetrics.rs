@@ -3,6 +3,7 @@
 //!
 //! All are gauges, which OpenMetrics and Prometheus' older text format write alike.
 
+use crate::samples;
 use record::error::{Fault, Report};
 use record::exit::{Exit, signal_number};
 use record::profile::TimeShares;
@@ -105,7 +106,7 @@ type Figure = (Family, fn(&Sample) -> Option<f64>);
 const OF_HOSTS: [Figure; 8] = [
     (
         ("dgl_host_cpu_cores", "cores", "Processors in use."),
-        |one| rate(one, one.cpu_s),
+        samples::processors,
     ),
     (
         ("dgl_host_memory_used_bytes", "bytes", "Main memory in use."),
@@ -128,7 +129,7 @@ const OF_HOSTS: [Figure; 8] = [
             "",
             "Bytes received a second.",
         ),
-        |one| rate(one, count(one.net_rx_bytes)),
+        |one| rate(one, one.net_rx_bytes),
     ),
     (
         (
@@ -136,7 +137,7 @@ const OF_HOSTS: [Figure; 8] = [
             "",
             "Bytes sent a second.",
         ),
-        |one| rate(one, count(one.net_tx_bytes)),
+        |one| rate(one, one.net_tx_bytes),
     ),
     (
         (
@@ -144,7 +145,7 @@ const OF_HOSTS: [Figure; 8] = [
             "",
             "Bytes read a second.",
         ),
-        |one| rate(one, count(one.disk_read_bytes)),
+        |one| rate(one, one.disk_read_bytes),
     ),
     (
         (
@@ -152,14 +153,14 @@ const OF_HOSTS: [Figure; 8] = [
             "",
             "Bytes written a second.",
         ),
-        |one| rate(one, count(one.disk_write_bytes)),
+        |one| rate(one, one.disk_write_bytes),
     ),
 ];
 
 const OF_PROCESSES: [Figure; 3] = [
     (
         ("dgl_process_cpu_cores", "cores", "Processors in use."),
-        |one| rate(one, one.cpu_s),
+        samples::processors,
     ),
     (
         ("dgl_process_resident_bytes", "bytes", "Resident memory."),
@@ -179,10 +180,9 @@ fn count(bytes: Option<u64>) -> Option<f64> {
     bytes.map(|bytes| bytes as f64)
 }
 
-/// An amount of the interval, a second.
-fn rate(sample: &Sample, amount: Option<f64>) -> Option<f64> {
-    let interval_ms = sample.interval_ms.filter(|ms| *ms > 0)?;
-    Some(amount? * 1e3 / interval_ms as f64)
+/// Bytes a second.
+fn rate(sample: &Sample, bytes: Option<u64>) -> Option<f64> {
+    Some(count(bytes)? / samples::seconds(sample)?)
 }
 
 impl Metrics {

@@ -90,12 +90,14 @@ const OF_PROCESSES: [Quantity; 2] = [
     }),
 ];
 
-fn seconds(sample: &Sample) -> Option<f64> {
+/// The length of the interval.
+pub fn seconds(sample: &Sample) -> Option<f64> {
     let interval_ms = sample.interval_ms.filter(|length| *length > 0)?;
     Some(interval_ms as f64 / 1e3)
 }
 
-fn processors(sample: &Sample) -> Option<f64> {
+/// How many processors it used.
+pub fn processors(sample: &Sample) -> Option<f64> {
     Some(sample.cpu_s? / seconds(sample)?)
 }
 

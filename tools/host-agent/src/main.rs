@@ -55,6 +55,8 @@ Usage: host-agent                 serves requests until its stdin ends
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent stack PID TICKS [native]  tells where the threads of a Python stand, and what that
                                   has called; TICKS is when it began
+       host-agent record WANTED   tells where the threads of a job's Pythons were over some time;
+                                  WANTED is the request for it, as JSON
        host-agent hash            prints the BLAKE3 hash of its own file
        host-agent --version
 

@@ -120,8 +120,10 @@ pub struct EventLoop<'a, 'h> {
     busiest: Busiest,
     /// Detects stalls.
     stall: StallReports,
-    /// When all processes were started, and whether the hosts were asked to record them since.
-    profile: (Option<Instant>, bool),
+    /// When all processes were started, if the job is to be recorded.
+    all_started: Option<Instant>,
+    /// Whether the hosts were asked to record it.
+    is_recorded: bool,
     /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
     stalls: Option<String>,
     /// Processes that have raised an exception and do not end.
@@ -180,7 +182,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             end_times: None,
             busiest: Busiest::default(),
             stall: StallReports::default(),
-            profile: (None, false),
+            all_started: None,
+            is_recorded: false,
             stalls: None,
             raised: BTreeMap::new(),
             reaped: false,
@@ -224,12 +227,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let Some(times) = self.plan.profile else {
             return;
         };
-        let (started, is_asked) = &mut self.profile;
-        if started.is_none() && self.states.iter().all(|state| state.started.is_some()) {
-            *started = Some(now);
+        if self.all_started.is_none() && self.states.iter().all(|one| one.started.is_some()) {
+            self.all_started = Some(now);
         }
-        let is_due = started.is_some_and(|at| now >= at + times.after);
-        if is_due && !std::mem::replace(is_asked, true) && self.end_times.is_none() {
+        let is_due = self.all_started.is_some_and(|at| now >= at + times.after);
+        if is_due && !std::mem::replace(&mut self.is_recorded, true) && self.end_times.is_none() {
             let pick = Pick {
                 job: Some(self.plan.name.clone()),
                 ..Pick::default()
@@ -396,7 +398,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.stack(at, stack.clone());
                 Ok(())
             }
-            Event::Profile(profile) if self.profile.1 => {
+            Event::Profile(profile) if self.is_recorded => {
                 let host = self.hosts.sessions[at].host.id;
                 let profile = profile.clone().into_record(host, self.processes, now_ms());
                 self.sink.record(&profile);

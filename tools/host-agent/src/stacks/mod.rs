@@ -2,10 +2,10 @@
 //! changed.
 //!
 //! [`reader`] reads one process, and [`recorder`] all of a job again and again. They may fail in
-//! every way, so they run in a process of their own (`host-agent stack`). Where the kernel lets
-//! only ancestors read a process (Yama's ptrace_scope 1, or a container's seccomp filter for
-//! logins), [`server`] does it: the supervisor of the job, which is the ancestor of all its
-//! processes, reads for others.
+//! every way, so they run in processes of their own (`host-agent stack`, `host-agent record`).
+//! Where the kernel lets only ancestors read a process (Yama's ptrace_scope 1, or a container's
+//! seccomp filter for logins), [`server`] does it: the supervisor of the job, which is the ancestor
+//! of all its processes, reads for others.
 
 mod native;
 pub mod place;
@@ -94,10 +94,11 @@ fn record_apart(wanted: &Record) -> Result<Vec<Profile>, Failure> {
 
 /// `host-agent record WANTED`: prints a profile for each process, as JSON.
 pub fn print_record(wanted: &str) -> ExitCode {
-    let Ok(wanted) = serde_json::from_str(wanted) else {
+    let Ok(wanted) = serde_json::from_str::<Record>(wanted) else {
         return ExitCode::from(2);
     };
-    for profile in recorder::record(&wanted, |_| true, || true) {
+    let find = || job_processes::selected(&wanted.take.pick);
+    for profile in recorder::record(&wanted, find, || true) {
         println!("{}", serde_json::to_string(&profile).unwrap_or_default());
     }
     ExitCode::SUCCESS

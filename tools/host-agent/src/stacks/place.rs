@@ -40,25 +40,23 @@ impl Place {
 pub fn read(process: ProcessHandle) -> Option<Place> {
     let is_readable = process.is_alive() && reader::has_python(process.pid);
     let traces = is_readable.then(|| reader::traces_with_locals(process).ok());
-    let mut traces = traces.flatten()?;
-    traces.reverse();
-    place(&traces)
+    place(&traces.flatten()?)
 }
 
-/// The place in these stacks, the youngest thread first.
+/// The place in these stacks, the main thread first.
 fn place(traces: &[StackTrace]) -> Option<Place> {
     let mut hasher = DefaultHasher::new();
-    let main = traces.iter().position(reader::is_main);
-    let main = main.or(traces.len().checked_sub(1))?;
+    traces.first()?;
     for (at, trace) in traces.iter().enumerate() {
+        let is_main = at == 0;
         let mut frames = trace.frames.iter().skip_while(|one| waits(one)).peekable();
-        if at == main && frames.peek().is_none_or(|inner| inner.name == "<module>") {
+        if is_main && frames.peek().is_none_or(|inner| inner.name == "<module>") {
             return None;
         }
         for frame in frames {
             (&frame.filename, &frame.name, frame.line).hash(&mut hasher);
             // others may keep watch, and note the time
-            for local in frame.locals.iter().flatten().filter(|_| at == main) {
+            for local in frame.locals.iter().flatten().filter(|_| is_main) {
                 let number = local.repr.as_deref();
                 let number = number.filter(|text| text.parse::<f64>().is_ok());
                 (&local.name, local.addr, number).hash(&mut hasher);
@@ -130,7 +128,8 @@ mod tests {
             frames: frames.iter().map(|text| frame(text)).collect(),
             process_info: None,
         };
-        place(&threads.iter().enumerate().map(trace).collect::<Vec<_>>())
+        let traces: Vec<StackTrace> = threads.iter().enumerate().map(trace).rev().collect();
+        place(&traces)
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]

@@ -140,7 +140,7 @@ impl Spy {
     }
 }
 
-/// All threads with the variables of their functions.
+/// All threads, the main one first, with the variables of their functions.
 pub fn traces_with_locals(process: ProcessHandle) -> Result<Vec<StackTrace>, Problem> {
     let mut spy = Spy::new(process);
     spy.with_locals = true;
@@ -165,7 +165,7 @@ pub fn denied() -> Reading {
     Reading::unreadable(Why::Denied { ptrace_scope }, problem)
 }
 
-pub fn is_main(trace: &StackTrace) -> bool {
+fn is_main(trace: &StackTrace) -> bool {
     trace.thread_name.as_deref() == Some(MAIN_THREAD)
 }
 

@@ -7,7 +7,7 @@
 
 use super::native::{self, Images};
 use super::reader::{self, Problem, Spy};
-use crate::job_processes::{self, JobProcess};
+use crate::job_processes::JobProcess;
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use job::Role;
@@ -44,21 +44,21 @@ const OTHER_STACKS: &str = "other stacks";
 /// Whose turn it is to look.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Records the processes that `may_read` allows, while `goes_on` says so.
+/// Records the processes that `find` finds, again and again, while `goes_on` says so.
 pub fn record(
     wanted: &Record,
-    may_read: impl Fn(&JobProcess) -> bool,
+    find: impl Fn() -> Vec<JobProcess>,
     goes_on: impl Fn() -> bool,
 ) -> Vec<Profile> {
     let until = Instant::now() + Duration::from_millis(wanted.time_ms);
     thread::scope(|scope| {
         let mut recordings: BTreeMap<ProcessHandle, Recording<'_>> = BTreeMap::new();
         loop {
-            let found = job_processes::selected(&wanted.take.pick);
+            let found = find();
             let is_over = found.is_empty() && !recordings.is_empty();
             for one in found {
                 let process = one.member.process;
-                let is_new = !recordings.contains_key(&process) && may_read(&one);
+                let is_new = !recordings.contains_key(&process);
                 if is_new && recordings.len() < MAX_PYTHONS && reader::has_python(process.pid) {
                     let begun = Recording::begin(scope, one, wanted, until);
                     recordings.extend(begun.map(|recording| (process, recording)));

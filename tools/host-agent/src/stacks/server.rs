@@ -9,6 +9,7 @@
 use super::reader;
 use super::recorder::{self, PROFILES_BYTES, RECORD_LIMIT};
 use crate::abstract_socket;
+use crate::job_processes;
 use crate::processes::{self, ProcessHandle};
 use crate::procfs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -120,20 +121,19 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
     (&stream).take(MAX_BYTES as u64).read_to_end(&mut text)?;
     let (process, question): (ProcessHandle, Question) = serde_json::from_slice(&text)?;
     // nobody may read processes through us that are not ours
-    let is_ours =
-        |process| processes::find_below(std::process::id().cast_signed()).contains(&process);
-    if !is_ours(process) {
+    let ours = || processes::find_below(std::process::id().cast_signed());
+    if !ours().contains(&process) {
         return Ok(());
     }
     let answer = match question {
         Question::Stacks { native } => serde_json::to_vec(&reader::read(process, native, |_| ()))?,
         Question::Record(wanted) => {
-            let goes_on = || !has_gone(&stream);
-            serde_json::to_vec(&recorder::record(
-                &wanted,
-                |one| is_ours(one.member.process),
-                goes_on,
-            ))?
+            let find = || {
+                let (mut found, ours) = (job_processes::selected(&wanted.take.pick), ours());
+                found.retain(|one| ours.contains(&one.member.process));
+                found
+            };
+            serde_json::to_vec(&recorder::record(&wanted, find, || !has_gone(&stream)))?
         }
         Question::Silence => {
             let silence = written.lock().get(&process.pid).map(Instant::elapsed);

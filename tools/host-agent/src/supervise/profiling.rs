@@ -1,7 +1,7 @@
 //! Records where the processes of the job are, because the launcher asked for it. A thread looks,
 //! while the supervisor goes on.
 
-use crate::job_processes::JobProcess;
+use crate::job_processes;
 use crate::stacks::{reader, recorder};
 use nix::sys::signal::SigSet;
 use std::sync::Arc;
@@ -31,8 +31,12 @@ impl Profiling {
         let work = move || {
             // signals are for the thread that deals with them
             let _ = SigSet::all().thread_block();
-            let is_ours = |one: &JobProcess| one.member.token == token;
-            recorder::record(&wanted, is_ours, || continues.load(Ordering::Relaxed))
+            let find = || {
+                let mut found = job_processes::selected(&wanted.take.pick);
+                found.retain(|one| one.member.token == token);
+                found
+            };
+            recorder::record(&wanted, find, || continues.load(Ordering::Relaxed))
         };
         let name = reader::THREAD.to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(work).ok()?;
