@@ -1,16 +1,18 @@
 #!/bin/bash
 # What it costs to look into a job that runs. dgl-stacks, also with --native, on 4 hosts with 16 Pythons each, of which one computes:
 # how long it takes, and how fast that one goes meanwhile, by its iterations a second and by those a second of its own processor time
-# (which tells whether it is held up, where the hosts share this machine's processors). Then what the supervisor of 16 processes on one
-# host costs with nothing to watch, with the stall watch as it comes, and with --sample 5s. A table, and lines of BENCH_JSON where that is
-# set. Fails at nothing: a busy machine proves nothing.
+# (which tells whether it is held up, where the hosts share this machine's processors). Then the same where all 64 compute, beside
+# dgl-stacks --record; what the recorders cost and what they send. Then what the supervisor of 16 processes on one host costs with nothing
+# to watch, with the stall watch as it comes, and with --sample 5s. A table, and lines of BENCH_JSON where that is set. Fails at nothing: a
+# busy machine proves nothing.
 # Usage: stacks.sh [ROUNDS=5] [SECONDS-OF-SAMPLING=60]
 # shellcheck source=tests/bench/begin.sh
 . "$(dirname "$0")/begin.sh"
 rounds=${1:-5} sampled=${2:-60}
 export SHM=16m
 
-# Two threads, of which one computes where the rank says so; how often it went round, by both clocks, goes to a file 5 times a second.
+# Two threads, of which one computes where BUSY is the rank or all; how often it went round, by both clocks, goes to a file of its rank 5
+# times a second.
 cat >job.py <<'PY'
 import os, threading, time
 def waits():
@@ -24,11 +26,12 @@ def computes():
             for _ in range(1000):
                 pass
             rounds += 1
-        with open("rounds.new", "w") as file:
+        with open(f"rounds.{rank}.new", "w") as file:
             file.write(f"{rounds} {time.monotonic()} {time.process_time()}\n")
-        os.replace("rounds.new", "rounds")
+        os.replace(f"rounds.{rank}.new", f"rounds.{rank}")
+rank = os.environ["RANK"]
 threading.Thread(target=waits, name="loader").start()
-computes() if os.environ["RANK"] == os.environ.get("BUSY") else waits()
+computes() if os.environ.get("BUSY") in (rank, "all") else waits()
 PY
 
 job() { # HOSTS PROCESSES: records of a job of Pythons
@@ -42,22 +45,25 @@ on1() { "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; $1"; }
 # ---- dgl-stacks -----------------------------------------------------------------------------------------------------
 
 "$cluster" up 4 --quiet >/dev/null
-BUSY=0 job 4 16 >job.jsonl
-on1 "dgl-spawn --connect-timeout 60s --no-preflight --job bench <job.jsonl >run.jsonl 2>run.txt" &
-until [ "$(grep -c '"type":"started"' run.jsonl 2>/dev/null)" = 64 ] && [ -e rounds ]; do sleep 0.2; done
-sleep 5
+start() { # RANK-THAT-COMPUTES|all: the job on 4 hosts, until it has settled
+    BUSY=$1 job 4 16 >job.jsonl
+    on1 "dgl-spawn --connect-timeout 60s --no-preflight --job bench <job.jsonl >run.jsonl 2>run.txt" &
+    until [ "$(grep -c '"type":"started"' run.jsonl 2>/dev/null)" = 64 ] && [ -e rounds.0 ]; do sleep 0.2; done
+    sleep 5
+}
+start 0
 
 speed() { # NAME SECONDS-FILE: a second's iterations between two readings of `rounds`, by both clocks
     awk -v name="$1" 'NR == 1 { n = $1; wall = $2; cpu = $3 } END { printf "%s %.0f %.0f\n", name, ($1 - n) / ($2 - wall), ($1 - n) / ($3 - cpu) }' "$2" >>figures
 }
 during() { # NAME COMMAND: how fast the busy one goes while it runs
     local begun status=0
-    cat rounds >readings
+    cat rounds.0 >readings
     begun=$(date +%s%N)
     on1 "$2" || status=$?
     awk -v name="$1" -v ns="$(($(date +%s%N) - begun))" 'BEGIN { printf "%s.took %.3f\n", name, ns / 1e9 }' >>figures
     sleep 0.3
-    cat rounds >>readings
+    cat rounds.0 >>readings
     speed "$1" readings
     return "$status"
 }
@@ -85,6 +91,48 @@ compare "  a second of its own processor time, beside it and alone" "$(median st
 compare "  the same beside dgl-stacks --native" "$(median native 3)" "$(median nothing 3)" /s
 touch go
 wait
+rm go rounds.*
+
+# ---- dgl-stacks --record --------------------------------------------------------------------------------------------
+
+spent() { # PID: nanoseconds of its threads
+    cat /proc/"$1"/task/*/schedstat | awk '{ ns += $1 } END { print ns }'
+}
+recorders() { # nanoseconds of the processes that record, and how many they are
+    local pid ns=0 count=0
+    for pid in $(pgrep -f '^host-agent record'); do ns=$((ns + $(spent "$pid"))) count=$((count + 1)); done
+    echo "$ns $count"
+}
+around() { # NAME SECONDS: how fast all 64 go in that time, together, and what recorders spend, in percent of a core
+    local before after
+    before=$(recorders)
+    head -qn 1 rounds.?? rounds.? >readings.before
+    sleep "$2"
+    head -qn 1 rounds.?? rounds.? >readings.after
+    after=$(recorders)
+    paste readings.before readings.after | awk -v name="$1" '{ rounds += $4 - $1; wall += $5 - $2; cpu += $6 - $3 }
+        END { printf "%s %.0f %.0f\n", name, rounds * NR / wall, rounds / cpu }' >>figures
+    awk -v name="$1.recorders" -v s="$2" '{ ns[NR] = $1; n = $2 } END { printf "%s %.3f %d\n", name, (ns[2] - ns[1]) / s / 1e7, n }' \
+        <(printf '%s\n' "$before" "$after") >>figures
+}
+start all
+for ((round = 0; round < rounds; round++)); do
+    around alone 20
+    on1 "dgl-stacks --connect-timeout 60s --job bench --record 30s --format jsonl <job.jsonl >profile.jsonl" &
+    recording=$!
+    sleep 8
+    around recorded 20
+    wait "$recording"
+done
+printf 'recorded: %s processes, 10 looks a second for 30 s; looks that each counted: %s to %s of 300; missed: %s; bytes: %s\n' \
+    "$(jq -s 'map(select(.type == "profile")) | length' profile.jsonl)" "$(jq -s 'map(.samples? // empty) | min' profile.jsonl)" \
+    "$(jq -s 'map(.samples? // empty) | max' profile.jsonl)" "$(jq -s 'map(.missed? // empty) | add' profile.jsonl)" \
+    "$(grep '"type":"profile"' profile.jsonl | wc -c)"
+compare "64 busy Pythons' rounds a second, beside --record and alone" "$(median recorded)" "$(median alone)" /s
+compare "  a second of their own processor time" "$(median recorded 3)" "$(median alone 3)" /s 0.99
+limit "recorders of 64 processes, a process" "$(awk -v all="$(median recorded.recorders)" 'BEGIN { print all / 64 }')" % 2
+touch go
+wait
 "$cluster" down
 rm go
 
@@ -100,9 +148,6 @@ supervisor() { # PID of dgl-spawn
     for pid in $(below "$1"); do
         ! tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q '^[^ ]*host-agent supervise ' || { echo "$pid"; return; }
     done
-}
-spent() { # PID: nanoseconds of its threads
-    cat /proc/"$1"/task/*/schedstat | awk '{ ns += $1 } END { print ns }'
 }
 watched() { # NAME FLAGS...: percent of a core
     local name=$1 pid agent before

@@ -426,5 +426,7 @@ fn host_agent_reads_one_process_by_hand() {
         "{}",
         ran.out
     );
+    // Python has no names of threads until somebody imports threading
+    assert!(lines[0].contains(r#""name":"MainThread""#), "{}", ran.out);
     assert!(lines[1].contains(r#""why":"ended""#), "{}", ran.out);
 }

@@ -22,6 +22,7 @@ use job::Role;
 use parking_lot::Mutex;
 use record::Thread;
 use recorder::{PROFILES_BYTES, RECORD_LIMIT, python_parent};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use wire::stacks::{Profile, Reading, Record, Stack, Take, Why};
@@ -74,7 +75,7 @@ pub fn record(wanted: &Record, output: &mut Output) -> Result<(), Failure> {
 fn record_apart(wanted: &Record) -> Result<Vec<Profile>, Failure> {
     let failure = |problem: String| Failure::new(format!("stacks cannot be recorded: {problem}"));
     let mut command = Command::new("/proc/self/exe");
-    command.arg("record");
+    command.arg0("host-agent").arg("record");
     command.arg(serde_json::to_string(wanted).map_err(|error| failure(error.to_string()))?);
     let limit = Duration::from_millis(wanted.time_ms) + RECORD_LIMIT;
     let answer = command::ask(command, limit, PROFILES_BYTES);
@@ -193,7 +194,7 @@ fn read(one: &JobProcess, native: bool) -> Reading {
 /// Reads in a process of its own, because the memory of another process may make the reader fail.
 fn read_apart(process: ProcessHandle, native: bool) -> Reading {
     let mut command = Command::new("/proc/self/exe");
-    command.arg("stack");
+    command.arg0("host-agent").arg("stack");
     command.args([process.pid.to_string(), process.start_ticks.to_string()]);
     command.args(native.then_some("native"));
     // with native frames it answers twice

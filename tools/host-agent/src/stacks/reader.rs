@@ -169,8 +169,17 @@ fn is_main(trace: &StackTrace) -> bool {
     trace.thread_name.as_deref() == Some(MAIN_THREAD)
 }
 
-/// The main thread first, the others in the order in which they began, and not too many.
+/// The main thread first, the others in the order in which they began, and not too many. A Python
+/// that never imported `threading` has no names; its main thread gets the usual one.
 fn main_first(traces: &mut Vec<StackTrace>) {
+    if traces.iter().all(|trace| trace.thread_name.is_none()) {
+        let is_alone = traces.len() == 1;
+        let mut all = traces.iter_mut();
+        let main = all.find(|one| is_alone || one.os_thread_id == u64::try_from(one.pid).ok());
+        if let Some(main) = main {
+            main.thread_name = Some(MAIN_THREAD.to_owned());
+        }
+    }
     traces.sort_by_key(|trace| !is_main(trace));
     traces.truncate(MAX_THREADS);
 }
