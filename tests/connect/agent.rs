@@ -283,7 +283,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
     ] {
         assert!(refused.err.contains(words), "{words}: {}", refused.err);
     }
-    // the cure
+    // the fix
     let cured = host.log_in(&format!(
         "export DGL_TOOLS_AGENT_DIR=$PWD/own\n{}",
         with_mounts(&mounts)
@@ -401,8 +401,8 @@ fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
             host.only_agent_in(&host.cache());
         } else {
             ran.ends(74);
-            let said = format!("no answer within {limit} s");
-            ran.err_has(&said);
+            let message = format!("no answer within {limit} s");
+            ran.err_has(&message);
             soon("half of an agent is removed", || {
                 names_in(&host.cache()).is_empty()
             });

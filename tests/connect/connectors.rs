@@ -12,10 +12,10 @@ fn a_command_template_carries_the_whole_path() {
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
     std::fs::write(folder.join("logins.txt"), "127.0.0.1 pod-0\n").unwrap();
-    let way = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
+    let route = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
                echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; \
                printf 'Goodbye\\n0 ends'; exit $s\n";
-    executable(&folder.join("way"), way);
+    executable(&folder.join("way"), route);
     let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {login} {id} {user} {port} \
         {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
         ipconf-check --login logins.txt ip.txt | host-probe --workspace \"$PWD\" | part-map \
@@ -106,14 +106,14 @@ fn a_template_that_fails_says_why() {
         "dgl-spawn --no-push-check <job.jsonl",
         "dgl-reap --list <plan.jsonl",
     ];
-    for (template, said, status) in table {
+    for (template, message, status) in table {
         for tool in tools {
             let got = sh(
                 &folder,
                 &format!("{tool} --connect '{template}' --connect-timeout 1s"),
             );
             assert_eq!(got.status, status, "{template}: {tool}: {}", got.err);
-            assert!(got.err.contains(said), "{template}: {tool}: {}", got.err);
+            assert!(got.err.contains(message), "{template}: {tool}: {}", got.err);
             assert!(!folder.join("ws").exists(), "{template}: {tool}");
         }
     }
@@ -141,8 +141,8 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         \x20   os.write(2, b'warning\\n' * (1 if sys.argv[1] == 'slow' else 8192))\n\
         \x20   if sys.argv[1] == 'slow': time.sleep(1)\n";
     std::fs::write(folder.join("forward.py"), forward).unwrap();
-    let way = "#!/bin/sh\npace=$1; shift 2\n\"$@\" | exec python3 forward.py $pace\n";
-    executable(&folder.join("way"), way);
+    let route = "#!/bin/sh\npace=$1; shift 2\n\"$@\" | exec python3 forward.py $pace\n";
+    executable(&folder.join("way"), route);
     for pace in ["slow", "fast"] {
         let ran = sh(
             &folder,
@@ -583,10 +583,10 @@ fn what_ssh_is_told_on_real_hosts() {
             "--identity ~/.ssh/id_ed25519",
         ),
     ];
-    for (variable, said, flag) in table {
+    for (variable, message, flag) in table {
         let wrong = cluster.sh(&folder, &format!("export {variable}; {probe}"));
         assert_eq!(
-            (wrong.status, wrong.err.contains(said)),
+            (wrong.status, wrong.err.contains(message)),
             (74, true),
             "{variable}: {}",
             wrong.err
@@ -661,15 +661,18 @@ fn what_ssh_is_told_on_real_hosts() {
          ProxyJump 10.77.0.2\n"
     );
     std::fs::write(folder.join("config"), config).unwrap();
-    let told = "ipconf-check ip.txt | dgl-env --role worker --workspace /srv -- sh -c 'echo \
+    let report = "ipconf-check ip.txt | dgl-env --role worker --workspace /srv -- sh -c 'echo \
         $SSH_CONNECTION | cut -d\" \" -f1,4' |
                 DGL_TOOLS_SSH_CONFIG=config dgl-spawn --format human";
-    let ssh = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh | sort"));
+    let ssh = cluster.sh(
+        &folder,
+        &format!("{report} --host 1,2 --connect ssh | sort"),
+    );
     let both = "[10.77.0.2 worker 1] 10.77.0.1 2222\n[10.77.0.3 worker 2] 10.77.0.2 22\n";
     ssh.gives(0, both);
-    let ssh2 = cluster.sh(&folder, &format!("{told} --host 1 --connect ssh2"));
+    let ssh2 = cluster.sh(&folder, &format!("{report} --host 1 --connect ssh2"));
     ssh2.gives(0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n");
-    let beyond = cluster.sh(&folder, &format!("{told} --host 1,2 --connect ssh2"));
+    let beyond = cluster.sh(&folder, &format!("{report} --host 1,2 --connect ssh2"));
     beyond.gives(74, "");
     beyond
         .err_has("host 2 (10.77.0.3): ssh_config has proxyjump")
@@ -763,12 +766,12 @@ fn known_hosts_of_real_hosts() {
         DGL_TOOLS_SSH_CONFIG=config host-probe --host 1,2 <hosts >out";
     let ssh2 = cluster.sh(&folder, revoked);
     ssh2.ends(74);
-    for told in [
+    for report in [
         "host 1 (10.77.0.2): ssh_config has revokedhostkeys ",
         "host 2 (10.77.0.3): ssh_config has ",
         "fix: use --connect ssh",
     ] {
-        assert!(ssh2.err.contains(told), "{told}: {}", ssh2.err);
+        assert!(ssh2.err.contains(report), "{report}: {}", ssh2.err);
     }
     let ssh = cluster.sh(
         &folder,
@@ -854,13 +857,13 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
         );
         let got = cluster.sh(&folder, &script);
         assert_eq!(got.status, 74, "{connect}: {}{}", got.out, got.err);
-        let told = got
+        let report = got
             .err
             .lines()
             .find(|line| line.contains("host 1 (10.77.0.2) lost: "))
             .unwrap_or_default();
         assert!(
-            told.to_lowercase().contains("connection") && told.contains("closed"),
+            report.to_lowercase().contains("connection") && report.contains("closed"),
             "{connect}: {}",
             got.err
         );

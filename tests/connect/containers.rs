@@ -37,7 +37,7 @@ impl Engine {
     }
 
     /// What stands in front of a script.
-    fn way(&self, template: &str) -> String {
+    fn route(&self, template: &str) -> String {
         format!(
             "export LAB='{}' PATH=\"$PWD/bin:$PATH\" DGL_TOOLS_CONNECT='{template}'; ",
             self.cluster.0.display()
@@ -45,7 +45,7 @@ impl Engine {
     }
 
     fn sh(&self, template: &str, script: &str) -> Ran {
-        sh(&self.folder, &(self.way(template) + script))
+        sh(&self.folder, &(self.route(template) + script))
     }
 
     /// dgl-spawn with a worker a host; its records in NAME.out.
@@ -53,7 +53,7 @@ impl Engine {
         let script = format!(
             "{} dgl-env --workspace /srv --role worker -- {command} <hosts.jsonl >{name}.jsonl; \
              exec dgl-spawn --job {name} --grace 1s <{name}.jsonl >{name}.out 2>{name}.err",
-            self.way(template)
+            self.route(template)
         );
         let mut launch = Command::new("sh");
         launch

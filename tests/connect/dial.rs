@@ -36,20 +36,20 @@ impl Lab {
     }
 
     /// What stands in front of a script: nobody else's folders.
-    fn way(&self) -> String {
+    fn route(&self) -> String {
         "export HOME=$PWD/home XDG_CACHE_HOME=$PWD/cache DGL_TOOLS_CONNECT_TIMEOUT=60s; unset \
          DGL_TOOLS_AGENT_DIR; "
             .to_owned()
     }
 
     fn sh(&self, script: &str) -> Ran {
-        sh(&self.folder, &(self.way() + script))
+        sh(&self.folder, &(self.route() + script))
     }
 
     /// A script that is not waited for.
     fn begin(&self, script: &str) -> Child {
         Command::new("sh")
-            .args(["-c", &(self.way() + script)])
+            .args(["-c", &(self.route() + script)])
             .current_dir(&self.folder)
             .env("PATH", path())
             .stdin(Stdio::null())
@@ -223,7 +223,7 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
          --format human --connect 'dial ./more {agent}' <job.jsonl | sort",
     );
     ran.gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
-    let said = |start: &str| {
+    let message = |start: &str| {
         let mut lines = ran.err.lines().filter(|line| line.starts_with(start));
         assert!(
             lines.next().is_some() && lines.next().is_none(),
@@ -231,8 +231,8 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
             ran.err
         );
     };
-    said("dgl-spawn: dialed in twice: ");
-    said("dgl-spawn: dialed in, and nobody asked for it: ");
+    message("dgl-spawn: dialed in twice: ");
+    message("dgl-spawn: dialed in, and nobody asked for it: ");
     lab.assert_clean();
 }
 
@@ -254,12 +254,12 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
          'dial ./more {agent}' <hosts.jsonl",
     );
     ran.ends(74);
-    for said in [
+    for message in [
         "host 0 (n1, 127.0.1.1): several agents dialed in as this host: n1 (127.0.0.1, SLURM_NO",
         "SLURM_NODEID 4)",
         "SLURM_NODEID 5)",
     ] {
-        assert!(ran.err.contains(said), "{said}: {}", ran.err);
+        assert!(ran.err.contains(message), "{message}: {}", ran.err);
     }
     assert!(!ran.err.contains("host 1"), "{}", ran.err);
     lab.assert_clean();
@@ -283,12 +283,12 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     };
     let refused = list("dial");
     refused.ends(74);
-    for said in [
+    for message in [
         "host 0 (n1, 192.0.2.1): n1 (127.0.0.1) tells that it is this host, whose address is \
          another one",
         "let agents in by what they tell with --connect 'dial-by-name ...'",
     ] {
-        assert!(refused.err.contains(said), "{said}: {}", refused.err);
+        assert!(refused.err.contains(message), "{message}: {}", refused.err);
     }
     list("dial-by-name").ends(0);
     lab.assert_clean();
@@ -376,13 +376,18 @@ fn a_command_that_fails_says_why() {
             "{name} is of one host, and dial runs its command once",
         ),
     ];
-    for (command, status, said) in table {
+    for (command, status, message) in table {
         let ran = lab.sh(&format!(
             "dgl-reap --list --connect '{command}' --connect-timeout 1s <hosts.jsonl"
         ));
         assert_eq!(ran.status, status, "{command}: {}", ran.err);
         // once, not for each host
-        assert_eq!(ran.err.matches(said).count(), 1, "{command}: {}", ran.err);
+        assert_eq!(
+            ran.err.matches(message).count(),
+            1,
+            "{command}: {}",
+            ran.err
+        );
         // nothing is waited for where no agent came
         assert!(!ran.err.contains("did not end"), "{}", ran.err);
         lab.assert_clean();
@@ -545,9 +550,9 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
     kill("KILL", agent.unwrap().split(' ').next().unwrap());
     let status = job.wait().unwrap();
     assert!(status.success(), "{}", lab.read("err"));
-    let said =
+    let message =
         "host 1 (n2, 127.0.1.2) lost: its agent had dialed in, and the connection to it is lost";
-    assert!(lab.read("err").contains(said), "{}", lab.read("err"));
+    assert!(lab.read("err").contains(message), "{}", lab.read("err"));
     assert_eq!(lab.read("engine.log").lines().count(), 2);
     lab.assert_clean();
 }
@@ -624,9 +629,9 @@ fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
     partition(&folder, 3);
     ip_config(&folder, 3);
     executable(&folder.join("engine"), BY_SSH);
-    let way = "export DGL_TOOLS_CONNECT='dial ./engine {agent} h1 h2 h3'; ";
+    let route = "export DGL_TOOLS_CONNECT='dial ./engine {agent} h1 h2 h3'; ";
     let script = format!(
-        "{way} ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config \
+        "{route} ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config \
              out/g.json --workspace /srv/job --script-folder code | part-push --verify \
              >pushed.jsonl && dgl-env --role worker -- sh 'code/run it.sh' 'two  words' \
              <pushed.jsonl | dgl-spawn --format human | sort &&
@@ -661,12 +666,12 @@ fn real_hosts_dial_in_that_mpirun_starts() {
     fs::create_dir(folder.join("src")).unwrap();
     fs::write(folder.join("src/file"), "to all\n").unwrap();
     // mpirun does not like root, and looks for the other hosts' answers on all of its cards
-    let way = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    let route = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
          DGL_TOOLS_CONNECT_TIMEOUT=60s \
          DGL_TOOLS_CONNECT='dial mpirun --mca plm_rsh_args -oConnectTimeout=5 --host {ips} \
          --map-by ppr:1:node {agent}'; ";
     let script = format!(
-        "{way} ipconf-check ip.txt | host-probe >hosts.jsonl &&
+        "{route} ipconf-check ip.txt | host-probe >hosts.jsonl &&
          part-map --workspace /srv/job --extra src <hosts.jsonl | part-push >pushed.jsonl &&
          dgl-env --workspace /srv/job --role worker -- cat src/file <pushed.jsonl |
          dgl-spawn --format human | sort"
@@ -679,7 +684,7 @@ fn real_hosts_dial_in_that_mpirun_starts() {
     }
     // a host that mpirun cannot reach
     cluster.call(&["stop", "3"]);
-    let script = format!("{way} ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe");
+    let script = format!("{route} ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe");
     cluster.sh(&folder, &script).ends(74).err_has("mpirun");
     cluster.assert_clean();
 }

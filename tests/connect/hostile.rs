@@ -20,7 +20,7 @@ fn what_hosts_say_is_shown_as_text() {
         &folder.join("way"),
         &format!("#!/bin/sh\nprintf '{EVIL}evil\\n  fix: paste this\\n' >&2\nexit 1\n"),
     );
-    // an agent that fails, and words the cure
+    // an agent that fails, and words the fix
     let failed = r#"{"event":"failed","problem":"evil\u001b[2J\n  fix: paste","fix":"paste that"}"#;
     executable(
         &folder.join("agent"),
@@ -170,12 +170,12 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         (
             format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
             "--stale-shm",
-            "it told what was not asked",
+            "protocol error: it sent what was not asked for",
         ),
         (
             format!("echo '{REAPED}'; exec sleep 9"),
             "--list",
-            "it told what was not asked",
+            "protocol error: it sent what was not asked for",
         ),
         (
             "echo '{\"event\":\"dropped\"}'; exec sleep 9".to_owned(),
@@ -295,7 +295,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     }
 }
 
-/// Why a job that was left has ended is the first host's to say.
+/// Why a detached job has ended is the first host's to say.
 #[test]
 fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {
     let folder = scratch();
@@ -390,7 +390,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
             "more than 8 times",
         ),
     ];
-    for (name, text, said) in table {
+    for (name, text, message) in table {
         executable(&folder.join(name), &format!("{start}{text}\n"));
         let ran = sh(
             &folder,
@@ -401,7 +401,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
         );
         assert_eq!(ran.status, 74, "{name}: {}", ran.err);
         assert!(
-            ran.err.contains("it asks for host-agent ") && ran.err.contains(said),
+            ran.err.contains("it asks for host-agent ") && ran.err.contains(message),
             "{name}: {}",
             ran.err
         );

@@ -218,9 +218,9 @@ fn real_hosts_under_slurm_whatever_ends_a_job_nothing_is_left() {
     }
     slurm.assert_clean();
     println!("all clean after {:.1} s", begun.elapsed().as_secs_f64());
-    for (job, (end, state, said)) in jobs.iter().zip(ENDS) {
+    for (job, (end, state, message)) in jobs.iter().zip(ENDS) {
         assert_eq!(slurm.state(&job.id), state, "{end}: {}", job.output());
-        assert!(job.output().contains(said), "{end}: {}", job.output());
+        assert!(job.output().contains(message), "{end}: {}", job.output());
     }
 }
 
@@ -341,8 +341,8 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
                  \"port\":30050,\"name\":\"h{k}\"}}'"
         )
     };
-    let refused = |got: Ran, said: &str| {
-        got.ends(74).err_has(said);
+    let refused = |got: Ran, message: &str| {
+        got.ends(74).err_has(message);
     };
     let no_such = slurm.within(&folder, &format!("{SRUN} {} | host-probe", host(9)));
     refused(

@@ -29,12 +29,12 @@ fn large(ran: &Ran) -> Vec<(bool, u64)> {
 }
 
 impl Lab {
-    /// The agent of a host lies from here on: a line of Python changes `said`, a request to it, or
-    /// an event of it, on the way.
-    fn take_over(&self, host: u32, lie: &str) {
+    /// The agent of a host lies from here on: a line of Python changes `message`, a request to it,
+    /// or an event of it, on the way.
+    fn take_over(&self, host: u32, forgery: &str) {
         let agent = tools().join("host-agent").display().to_string();
         let hash = self.run(&format!("'{agent}' hash")).out;
-        let liar = LIAR.replace("AGENT", &agent).replace("LIE", lie);
+        let liar = LIAR.replace("AGENT", &agent).replace("LIE", forgery);
         let location = format!("taken/host-agent-{}", hash.trim());
         executable(&self.folder.join(location), &liar);
         let taken = self.folder.join("taken");
@@ -83,7 +83,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
     let lab = up("");
     let chain = [(true, ALL), (true, 0), (true, 0)];
     // to all, to those that have it no longer, and to each from here; --relay asks for nothing
-    for (hosts, options, expected, said) in [
+    for (hosts, options, expected, message) in [
         (vec![2, 3, 4], "", chain, " through a chain"),
         (vec![2, 4], "--relay", chain, "--relay is no longer needed"),
         (
@@ -97,7 +97,7 @@ fn a_file_for_three_real_hosts_leaves_this_machine_once() {
             let _ = fs::remove_dir_all(lab.ws(host));
         }
         let ran = lab.push(options);
-        ran.ends(0).err_has(said);
+        ran.ends(0).err_has(message);
         assert_eq!(self::large(&ran), expected, "{options}: {}", ran.err);
         assert!((2..=4).all(|host| lab.has(host)), "{options}");
         lab.cluster.assert_clean();

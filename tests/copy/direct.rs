@@ -130,11 +130,11 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         let ran = lab.push(options);
         assert_eq!(ran.status, 0, "{options}: {}", ran.err);
         assert!(lab.has(2), "{options}");
-        let way = match options {
+        let route = match options {
             "--wire ssh" => ", through its login",
             _ => ", directly",
         };
-        assert!(ran.err.contains(way), "{options}: {}", ran.err);
+        assert!(ran.err.contains(route), "{options}: {}", ran.err);
         let connect = format!(
             "python3 -c 'import socket; socket.create_connection((\"{CLUSTER_ADDRESS}\", {PORT}))'"
         );
@@ -144,7 +144,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         let pulled = lab.pull(&options.replace("--compress never", ""));
         assert_eq!(pulled.status, 0, "{options}: {}", pulled.err);
         assert!(
-            lab.has_brought_all() && pulled.err.contains(way),
+            lab.has_brought_all() && pulled.err.contains(route),
             "{options}: {}",
             pulled.err
         );
@@ -152,7 +152,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
         assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
     }
     // the machine on which the tool runs: how it is reached decides, not its address
-    for (login, way) in [
+    for (login, route) in [
         (".login = env.USER + \"@10.77.0.1\"", ", directly"),
         (".", ", through its login"),
     ] {
@@ -163,7 +163,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
              part-pull --workspace /srv/own --to back large <own"
         );
         let ran = lab.run(&own);
-        assert_eq!(ran.err.matches(way).count(), 2, "{login}: {}", ran.err);
+        assert_eq!(ran.err.matches(route).count(), 2, "{login}: {}", ran.err);
         let large = |folder: &str| fs::read(lab.folder.join(folder).join("large")).unwrap();
         assert!(large("back") == large("src"), "{login}");
     }
@@ -247,7 +247,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
             Some("who answers there has another key than the host told"),
         ),
     ];
-    for (case, command, said) in table {
+    for (case, command, message) in table {
         let _listener = command
             .as_ref()
             .map(|command| Listener::begin(&lab, command));
@@ -257,7 +257,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
         assert!(ran.status == 0 && lab.has(2), "{case}: {}", ran.err);
         assert_eq!(
             ran.err.contains("another key"),
-            said.is_some(),
+            message.is_some(),
             "{case}: {}",
             ran.err
         );
@@ -269,7 +269,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
         );
         assert_eq!(
             pulled.err.contains("another key"),
-            said.is_some(),
+            message.is_some(),
             "{case}: {}",
             pulled.err
         );
@@ -287,7 +287,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
                 && !lab.ws(2).join("src/large").exists()
                 && refused.err.contains("there is no direct way to it")
                 && refused.err.contains("DGL_TOOLS_DATA_PORT")
-                && said.is_none_or(|said| refused.err.contains(said)),
+                && message.is_none_or(|message| refused.err.contains(message)),
             "{case}: {} {}",
             refused.status,
             refused.err

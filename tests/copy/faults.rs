@@ -137,15 +137,15 @@ impl Lab {
             }
             let disturbed = Instant::now();
             let ran: Vec<Ran> = copies.into_iter().map(|one| one.join().unwrap()).collect();
-            let said: Vec<&str> = ran.iter().map(|ran| ran.err.as_str()).collect();
-            assert!(!over, "one ended before it was disturbed: {said:?}");
+            let message: Vec<&str> = ran.iter().map(|ran| ran.err.as_str()).collect();
+            assert!(!over, "one ended before it was disturbed: {message:?}");
             let took = disturbed.elapsed();
             println!("{fault}: over after {:.1} s", took.as_secs_f64());
             let limit = match fault {
                 "INT" | "TERM" | "KILL" => TO_THE_END_OF_A_SIGNAL,
                 _ => TO_THE_END,
             };
-            assert!(took < limit, "{fault}: {took:?}: {said:?}");
+            assert!(took < limit, "{fault}: {took:?}: {message:?}");
             ran
         })
     }
@@ -181,7 +181,7 @@ impl Lab {
 }
 
 /// The largest file below a folder whose name begins so: what has come of the large one.
-fn coming(folder: &Path, beginning: &str) -> u64 {
+fn incoming(folder: &Path, beginning: &str) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let files = files.filter(|file| file.file_name().to_string_lossy().starts_with(beginning));
     let sizes = files.filter_map(|file| Some(file.metadata().ok()?.len()));
@@ -249,7 +249,9 @@ impl Push {
             let stages = fs::read_dir(self.0.srv(VICTIM, wire.name))
                 .into_iter()
                 .flatten();
-            let come = stages.flatten().map(|stage| coming(&stage.path(), "part."));
+            let come = stages
+                .flatten()
+                .map(|stage| incoming(&stage.path(), "part."));
             come.max().unwrap_or(0)
         };
         let copy = |wire: &Wire| self.push(wire, SLOWLY);
@@ -375,7 +377,7 @@ impl Push {
         let lab = &self.0;
         // without root a host has no right to mount
         let mount = |how: &str| lab.cluster.on(3, how).status == 0;
-        for (fault, options, said) in [
+        for (fault, options, message) in [
             ("a folder that is read-only", "ro", "Read-only file system"),
             ("no room", "size=10m", "no space left"),
         ] {
@@ -393,7 +395,7 @@ impl Push {
             }
             let ran: Vec<Ran> = lab.wires.iter().map(|wire| self.push(wire, "")).collect();
             for (wire, ran) in lab.wires.iter().zip(&ran) {
-                let is_said = ran.status == 1 && ran.err.contains(said);
+                let is_said = ran.status == 1 && ran.err.contains(message);
                 assert!(
                     is_said,
                     "{fault} over {}: {} {}",
@@ -546,7 +548,8 @@ impl Pull {
 
     fn disturb(&self, fault: &str, disturbance: impl FnOnce()) -> Vec<Ran> {
         self.forget();
-        let come = |wire: &Wire| coming(&self.0.folder.join(wire.name).join("out"), ".part-pull.");
+        let come =
+            |wire: &Wire| incoming(&self.0.folder.join(wire.name).join("out"), ".part-pull.");
         let copy = |wire: &Wire| self.pull(wire, SLOWLY);
         self.0.disturb(fault, copy, come, disturbance)
     }
@@ -597,9 +600,16 @@ impl Pull {
                 "{what}: {}",
                 again.err
             );
-            let came: u64 = records(&again.out).iter().map(|(.., came)| came).sum();
-            assert_eq!(goes_on, came < LARGE as u64, "{what}: {came} bytes came");
-            let left = coming(&self.0.folder.join(wire.name).join("out"), ".part-pull");
+            let arrived: u64 = records(&again.out)
+                .iter()
+                .map(|(.., arrived)| arrived)
+                .sum();
+            assert_eq!(
+                goes_on,
+                arrived < LARGE as u64,
+                "{what}: {arrived} bytes came"
+            );
+            let left = incoming(&self.0.folder.join(wire.name).join("out"), ".part-pull");
             assert_eq!(left, 0, "{what}");
         }
     }
@@ -638,7 +648,7 @@ fn real_hosts_give_no_half_file_whatever_happens_over_any_wire() {
             .map(|wire| command.replace("WIRE", wire.name));
         all.all(|command| lab.sh(&command).status == 0)
     };
-    for (fault, options, said) in [
+    for (fault, options, message) in [
         ("a folder that is read-only", "ro", "Read-only file system"),
         ("no room", "size=10m", "No space left"),
     ] {
@@ -656,7 +666,7 @@ fn real_hosts_give_no_half_file_whatever_happens_over_any_wire() {
             if ran.status == 99 {
                 return println!("skipped: no right to mount");
             }
-            let is_said = [1, 74].contains(&ran.status) && ran.err.contains(said);
+            let is_said = [1, 74].contains(&ran.status) && ran.err.contains(message);
             assert!(is_said, "{fault} over {name}: {} {}", ran.status, ran.err);
         }
         assert!(here("! ls WIRE/out/large"), "{fault}");

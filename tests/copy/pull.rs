@@ -38,14 +38,14 @@ fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
     fs::write(folder.join("requests"), requests).unwrap();
     sh(folder, "host-agent <requests >events").ends(0);
     let events = fs::read(folder.join("events")).unwrap();
-    let (mut rest, mut heard) = (events.as_slice(), Vec::new());
+    let (mut rest, mut answers) = (events.as_slice(), Vec::new());
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
         let line: Value = serde_json::from_slice(&rest[..end]).unwrap();
         let length = line["bytes"].as_u64().unwrap_or(0) as usize;
-        heard.push((line, rest[end + 1..end + 1 + length].to_vec()));
+        answers.push((line, rest[end + 1..end + 1 + length].to_vec()));
         rest = &rest[end + 1 + length..];
     }
-    heard
+    answers
 }
 
 /// A part of a file is as long as was asked for, or it is said that it is not.
@@ -59,14 +59,14 @@ fn a_host_gives_exactly_what_was_asked_for() {
             "{{\"do\":\"file\",\"step\":\"read\",\"file\":{{\"id\":7,\
                  \"path\":\"{file}\"}},\"at\":{at},\"length\":{length}}}"
         );
-        let mut heard = ask_agent(&folder, &format!("{give}\n{read}\n"));
-        let (last, _) = heard.pop().unwrap();
+        let mut answers = ask_agent(&folder, &format!("{give}\n{read}\n"));
+        let (last, _) = answers.pop().unwrap();
         assert_eq!(
             (last["kind"].as_str(), last["id"].as_u64()),
             (Some("read"), Some(7)),
             "{last}"
         );
-        let bytes: Vec<u8> = heard.iter().flat_map(|(_, body)| body.clone()).collect();
+        let bytes: Vec<u8> = answers.iter().flat_map(|(_, body)| body.clone()).collect();
         assert_eq!(last["size"].as_u64(), Some(bytes.len() as u64));
         (bytes, last["fault"].as_str().map(str::to_owned))
     };
@@ -129,7 +129,7 @@ fn files_that_cannot_be_read_are_told() {
     );
     // root may read everything, so this host is another user's
     let other = "setpriv --reuid=65534 --regid=65534 --clear-groups env";
-    let way = if sh(folder, &format!("{other} true")).status == 0 {
+    let route = if sh(folder, &format!("{other} true")).status == 0 {
         other
     } else {
         "env A=b"
@@ -137,7 +137,8 @@ fn files_that_cannot_be_read_are_told() {
     let ran = sh(
         folder,
         &format!(
-            "ipconf-check ip.txt | part-pull --connect '{way}' --workspace \"$PWD/ws\" --to got '*'"
+            "ipconf-check ip.txt | part-pull --connect '{route}' --workspace \"$PWD/ws\" \
+             --to got '*'"
         ),
     );
     ran.ends(1);
@@ -219,8 +220,8 @@ fn folders_that_cannot_be_read_are_told() {
         let record = format!("\"src\":\"logs/{name}\",\"dst\":\"got/logs/{name}\",\"ok\":{ok}");
         assert!(ran.out.contains(&record), "{name}: {}", ran.out);
         assert_eq!(folder.join("got/logs").join(name).exists(), ok, "{name}");
-        let told = format!("./logs/{name}: what is there cannot be read: Permission denied");
-        assert_eq!(ran.err.contains(&told), !ok, "{name}: {}", ran.err);
+        let report = format!("./logs/{name}: what is there cannot be read: Permission denied");
+        assert_eq!(ran.err.contains(&report), !ok, "{name}: {}", ran.err);
     }
     // a folder in which nothing is wanted does no harm
     pull("logs/open '*.pt' logs/open/a.log").ends(0);
@@ -464,21 +465,22 @@ fn a_host_that_lies_is_given_up() {
         ),
         ("no event", "is not a message"),
     ];
-    for (lie, why) in lies {
-        let lie = lie.replace("SUM", &sum);
-        let way = format!("#!/bin/sh\n\"$@\" | {{ sed -u '/\"ready\"/q'; exec yes '{lie}'; }}\n");
-        executable(&folder.join("way"), &way);
+    for (forgery, why) in lies {
+        let forgery = forgery.replace("SUM", &sum);
+        let route =
+            format!("#!/bin/sh\n\"$@\" | {{ sed -u '/\"ready\"/q'; exec yes '{forgery}'; }}\n");
+        executable(&folder.join("way"), &route);
         // what it takes more memory than this, it does not get
         let script = "ulimit -v 4000000; ipconf-check ip.txt | timeout 60 part-pull --connect \
             './way env' --workspace \"$PWD/ws\" --to got a";
         let ran = sh(&folder, script);
         assert!(
             ran.status == 74 && ran.err.contains(why),
-            "{lie}: {} {}",
+            "{forgery}: {} {}",
             ran.status,
             ran.err
         );
-        assert!(!folder.join("got/a").exists(), "{lie}");
+        assert!(!folder.join("got/a").exists(), "{forgery}");
     }
 }
 
@@ -720,12 +722,12 @@ fn a_large_file_comes_over_several_connections() {
         "#!/bin/sh\n./way true\n[ $(wc -l <way.log) = 3 ] || exec \"$@\"\n\"$@\" 2>&- | { dd \
          bs=4096 count=500; kill $$; }\n",
     );
-    let pull = |way: &str, options: &str| {
+    let pull = |route: &str, options: &str| {
         let _ = fs::remove_file(folder.join("way.log"));
         // the home of the host
         let ran = format!(
-            "ipconf-check ip.txt | HOME=$PWD part-pull --connect './{way} env' --workspace '~/ws' \
-             --to got {options} model.pt"
+            "ipconf-check ip.txt | HOME=$PWD part-pull --connect './{route} env' \
+             --workspace '~/ws' --to got {options} model.pt"
         );
         let ran = sh(&folder, &ran);
         (

@@ -652,14 +652,14 @@ fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
             (status.trim().to_owned(), ran.err)
         };
         let (usual, _) = run(">/dev/null");
-        let (full, said) = run(">/dev/full");
-        assert_eq!(full, "74", "{tool}: {said}");
+        let (full, words) = run(">/dev/full");
+        assert_eq!(full, "74", "{tool}: {words}");
         assert!(
-            said.contains(": stdout: not all of it could be written"),
-            "{tool}: {said}"
+            words.contains(": stdout: not all of it could be written"),
+            "{tool}: {words}"
         );
-        let (closed, said) = run("| true");
-        assert_eq!(closed, usual, "{tool}: {said}");
+        let (closed, words) = run("| true");
+        assert_eq!(closed, usual, "{tool}: {words}");
     }
 }
 
@@ -730,10 +730,12 @@ fn an_archive_that_breaks_off_replaces_nothing() {
     push(&folder, "--dry-run --connect 'env A=b'").ends(0);
     let full = push(&folder, "--connect './full env'");
     full.ends(1);
-    let told = pushed(&full.out);
+    let report = pushed(&full.out);
     assert!(
-        told.iter().any(|(ok, _, why)| !ok && why.contains("limit")),
-        "{told:?}"
+        report
+            .iter()
+            .any(|(ok, _, why)| !ok && why.contains("limit")),
+        "{report:?}"
     );
     assert_eq!(
         fs::read_to_string(folder.join("ws/src/b")).unwrap(),
@@ -1021,7 +1023,7 @@ fn a_large_file_goes_over_several_connections() {
         -f true\necho x >>way.log\nexec bash \"${@:3}\"\n";
     executable(&folder.join("slow"), slow);
     let without_gnu = busybox(&folder, &[]).replace("--connect 'env", "--connect './way env");
-    let ways = [
+    let routes = [
         ("--connect './way env'", "", 1),
         (
             "--connect './slow env'",
@@ -1030,7 +1032,7 @@ fn a_large_file_goes_over_several_connections() {
         ),
         (&without_gnu, "--streams 8", 8),
     ];
-    for (connect, options, connections) in ways {
+    for (connect, options, connections) in routes {
         let _ = (
             fs::remove_dir_all(folder.join("ws")),
             fs::remove_file(folder.join("way.log")),
@@ -1215,8 +1217,8 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
         return;
     }
     let folder = plan(&[("a", noise(1, 1000))]);
-    let lie = r#"sed -u 's/\("kind":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
-    if !with_own_workspaces(&folder, 3, lie) {
+    let forgery = r#"sed -u 's/\("kind":"peers","hosts":\)\[0\]/\1[0,1,2]/'"#;
+    if !with_own_workspaces(&folder, 3, forgery) {
         return println!("skipped: no right to mount");
     }
     push(&folder, "--wire ssh --connect './own {ip} env'").ends(0);
@@ -1229,13 +1231,13 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
 /// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is
 /// a file `on`; the connection of that number alone.
 fn slow_way(folder: &Path, number: u32, bytes: u32) {
-    let way = format!(
+    let route = format!(
         "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = {number} ] || exec \"$@\"\n\
          {{ dd bs=1000 count={} 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }} | \
          \"$@\"\n",
         bytes / 1000
     );
-    executable(&folder.join("way"), &way);
+    executable(&folder.join("way"), &route);
     // it has the agent already
     push(folder, "--dry-run --connect 'env A=b'").ends(0);
 }
@@ -1439,7 +1441,7 @@ fn a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
     let back = "cp -r src there; rm -r src
         ipconf-check ip.txt | part-pull --wire direct --workspace \"$PWD/there\" --to src '*'";
     let back_by_login = back.replace("direct", "ssh");
-    let ways = [
+    let routes = [
         ("direct", read, direct),
         ("login", read, login),
         (
@@ -1451,7 +1453,7 @@ fn a_disk_that_hangs_for_longer_than_the_silence_loses_no_host() {
         ("back-here", "HANGING_WRITE=/.part-pull.", back),
     ];
     std::thread::scope(|scope| {
-        for (name, hangs, script) in ways {
+        for (name, hangs, script) in routes {
             let folder = folder.join(name);
             scope.spawn(move || {
                 plan_in(

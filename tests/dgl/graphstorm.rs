@@ -136,9 +136,9 @@ fn infer_on_own_disks(cluster: &Cluster, folder: &Path, python: &str, own: &str)
     );
     assert!(count_named(cluster, folder, python, "all") > 0);
     // what would wait for ever is told before it starts
-    let told = format!("gs-launch --print {infer} | sed 's/fs False/fs True/' | head -n 7");
+    let report = format!("gs-launch --print {infer} | sed 's/fs False/fs True/' | head -n 7");
     cluster
-        .sh(folder, &format!("{told} >plan; echo : >>plan; . ./plan"))
+        .sh(folder, &format!("{report} >plan; echo : >>plan; . ./plan"))
         .err_has("worker 0 would wait there for ever");
 }
 

@@ -133,8 +133,8 @@ fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {
     let parmetis = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         mpirun --host 10.77.0.1,10.77.0.2 --wdir $PWD/nfs/parmetis $(command -v pm_dglpart) \
             $PWD/nfs/chunks/g 2 parmetis_nfiles.txt parmetis_efiles.txt";
-    let said = well(&cluster, &folder, parmetis);
-    assert!(said.contains("gnvtxs: 400, gnedges: 3000"), "{said}");
+    let message = well(&cluster, &folder, parmetis);
+    assert!(message.contains("gnvtxs: 400, gnedges: 3000"), "{message}");
     let how = "--parmetis nfs/chunks/g_part.2";
     partition_and_train(&cluster, &folder, &python, how);
 }

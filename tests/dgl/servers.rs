@@ -1,4 +1,4 @@
-//! Graph servers that stay, with real DGL: started and left, used by one group of trainers after
+//! Graph persistent servers, with real DGL: started and left, used by one group of trainers after
 //! another and by two at once, refused where they do not fit, noticed when they have died, ended
 //! without a trace.
 
@@ -231,9 +231,9 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
             .err_has("job uses was ended: the graph servers that it used have ended\n")
             .err_has("host 2 (127.0.0.3): graph server ended by SIGKILL\n");
         let why = sh(&folder, "dgl-why out.jsonl").out;
-        let said = "The job failed: the graph servers that it used have ended, first on host 2 \
+        let message = "The job failed: the graph servers that it used have ended, first on host 2 \
             (127.0.0.3): ended by SIGKILL.\n";
-        assert!(why.starts_with(said), "{why}");
+        assert!(why.starts_with(message), "{why}");
         sh(&folder, "host-swap --run out.jsonl --spares hosts <hosts")
             .ends(65)
             .err_has("no host was lost");

@@ -86,12 +86,12 @@ pub fn prepared() -> PathBuf {
 /// What a script does with the stand-ins: its status, and what it says if that is not 0.
 pub fn run(folder: &Path, script: &str) -> (i32, String) {
     let ran = sh(folder, &format!("set -e; PATH=$PWD/bin:$PATH\n{script}"));
-    let said = if ran.status == 0 {
+    let message = if ran.status == 0 {
         String::new()
     } else {
         ran.err
     };
-    (ran.status, said)
+    (ran.status, message)
 }
 
 /// The pages with recipes, and the section that holds them.

@@ -82,9 +82,9 @@ fn follow(cluster: &Cluster, folder: &Path, tutorial: &str, python: &str) -> Str
     for (script, fails) in blocks(tutorial) {
         let script = script.replace("python3 ", &format!("{python} "));
         let ran = cluster.sh(folder, &script);
-        let said = format!("{}{}", ran.out, ran.err);
-        assert_eq!(ran.status != 0, fails, "{tutorial}: {script}{said}");
-        shown += &said;
+        let message = format!("{}{}", ran.out, ran.err);
+        assert_eq!(ran.status != 0, fails, "{tutorial}: {script}{message}");
+        shown += &message;
     }
     shown
 }

@@ -263,15 +263,15 @@ fn real_hosts_of_an_installed_host_lab() {
     );
 }
 
-/// Each line is refused with that status and problem, and a cure; its state would be in `lab`.
+/// Each line is refused with that status and problem, and a fix; its state would be in `lab`.
 fn refused(folder: &Path, table: &[(&str, i32, &str)]) {
     let (lab, script) = (folder.join("lab"), root().join("tools/host-lab/host-lab"));
     let begin = format!("export LAB='{}'; H='{}'; ", lab.display(), script.display());
     for (line, status, problem) in table {
         let got = sh(folder, &format!("{begin}{line}"));
-        let told = got.err.contains(problem) && got.err.contains("\n  fix: ");
+        let report = got.err.contains(problem) && got.err.contains("\n  fix: ");
         assert!(
-            got.status == *status && told && got.out.is_empty(),
+            got.status == *status && report && got.out.is_empty(),
             "{line}: {} {}",
             got.status,
             got.err

@@ -94,12 +94,16 @@ fn what_cargo_built_elsewhere() {
         root().display()
     );
     let folder = scratch();
-    let said = sh(&folder, &line);
-    said.ends(0);
+    let message = sh(&folder, &line);
+    message.ends(0);
     let built = folder.join("elsewhere/release");
-    let installed = |tool: &str| said.out.contains(&format!("{}/{tool} ", built.display()));
-    assert!(TOOLS.into_iter().all(installed), "{}", said.out);
-    assert!(installed("host-agent"), "{}", said.out);
+    let installed = |tool: &str| {
+        message
+            .out
+            .contains(&format!("{}/{tool} ", built.display()))
+    };
+    assert!(TOOLS.into_iter().all(installed), "{}", message.out);
+    assert!(installed("host-agent"), "{}", message.out);
 }
 
 /// The wheel takes minutes to build: it is tried where `make wheel` has made one.

@@ -444,14 +444,14 @@ fn commands_are_asked_in_the_environment_of_their_process() {
     let mut agent = Agent::of_job(&folder, "mine", "9");
     let mut processes = 0;
     let mut look = |process: Value, python: Value| {
-        let mut told = json!({"do": "process", "index": processes, "role": "trainer",
+        let mut report = json!({"do": "process", "index": processes, "role": "trainer",
             "rank": processes, "cwd": "."});
         process
             .as_object()
             .unwrap()
             .iter()
-            .for_each(|(key, value)| told[key] = value.clone());
-        agent.ask(&told);
+            .for_each(|(key, value)| report[key] = value.clone());
+        agent.ask(&report);
         processes += 1;
         agent.look(json!({"check": "command", "process": processes - 1, "python": python}))
     };
@@ -538,10 +538,10 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
         &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
         "env": [["PATH", path]], "command": {"shell": "tool"}}),
     );
-    let said =
+    let message =
         agent.look(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
     assert_eq!(
-        said,
+        message,
         [problem("python", "its Python does not run: why venv")]
     );
 }

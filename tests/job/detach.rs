@@ -269,9 +269,9 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
         cluster.sh(&folder, &kill).ends(0);
         cluster.assert_clean();
         let ended = attach(&cluster, &folder, "--attach killed");
-        ended.ends(74).err_has("its guard is gone");
+        ended.ends(74).err_has("its keeper has ended");
         ended.err_has(&format!(
-            "host {} (10.77.0.{host}): nobody keeps the job there any more",
+            "host {} (10.77.0.{host}): the keeper of the job has ended there",
             host - 1
         ));
     }
@@ -364,9 +364,9 @@ fn a_connection_that_breaks_before_all_is_up_is_told() {
         kill -9 $(cat connect.pid)";
     let ran = leave_deaf_job(&folder, "detach-cut", cut);
     assert!(ran.out.starts_with("status 74\n"), "{}", ran.out);
-    let said = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
+    let message = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
     assert!(
-        ran.out.contains(said) && !ran.out.contains("ended well"),
+        ran.out.contains(message) && !ran.out.contains("ended well"),
         "{}",
         ran.out
     );

@@ -19,9 +19,9 @@ fn a_second_address_of_a_card_on_real_hosts() {
         "ipconf-check ip.txt | host-probe --host-key accept-new --python {PYTHON_WITH_STAND_IN}"
     );
     let probed = cluster.sh(&folder, &probe);
-    let said = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface there \
-        (eth0 10.77.0.2); DGL would take the host for machine 0";
-    probed.ends(74).err_has(said);
+    let message = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface \
+        there (eth0 10.77.0.2); DGL would take the host for machine 0";
+    probed.ends(74).err_has(message);
     assert!(
         probed
             .out
@@ -76,7 +76,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
 
     let refused = cluster.sh(&folder, "dgl-spawn <job.jsonl >out.jsonl");
     refused.ends(74);
-    for said in [
+    for message in [
         "host 0 (10.77.0.1): no such command: code/tool".to_owned(),
         "host 1 (10.77.0.2): no such folder: /srv/job".to_owned(),
         "host 2 (10.77.0.3): no such file: /srv/job/data/g.json".to_owned(),
@@ -85,9 +85,9 @@ fn preflight_reports_all_faults_of_real_hosts() {
         "nothing was started".to_owned(),
     ] {
         assert_eq!(
-            refused.err.matches(&said).count(),
+            refused.err.matches(&message).count(),
             1,
-            "{said}\n{}",
+            "{message}\n{}",
             refused.err
         );
     }

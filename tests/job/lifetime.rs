@@ -69,13 +69,13 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
     }
     let mut other = Launched::start(&cluster, &folder, "direct", "other", 29000);
     other.wait_until_it_runs();
-    for (round, (end, status, said)) in ENDS.iter().enumerate() {
+    for (round, (end, status, message)) in ENDS.iter().enumerate() {
         one_round(
             &cluster,
             &folder,
             end,
             *status,
-            said,
+            message,
             30000 + 100 * round,
             "other",
         );
@@ -91,13 +91,13 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
     );
     other.signal(&cluster, "TERM");
     assert_eq!(other.wait().0, 143);
-    for (round, (end, status, said)) in LOSSES.iter().enumerate() {
+    for (round, (end, status, message)) in LOSSES.iter().enumerate() {
         one_round(
             &cluster,
             &folder,
             end,
             *status,
-            said,
+            message,
             31000 + 100 * round,
             "nothing",
         );
@@ -253,7 +253,7 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     );
     let pushed = cluster.sh(&folder, &copy);
     pushed.ends(0);
-    for (end, status, said) in DGL_ENDS {
+    for (end, status, message) in DGL_ENDS {
         let name = end.replace(' ', "-");
         let launcher = if end == "KILL" {
             "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1"
@@ -288,7 +288,7 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
         let (got, err) = job.wait();
         let aborted = end == "server exits 1" && got == 134;
         assert!(
-            (got == status || aborted) && err.contains(said),
+            (got == status || aborted) && err.contains(message),
             "{end}: {got}: {err}"
         );
         cluster.assert_clean();
@@ -305,7 +305,7 @@ fn one_round(
     folder: &Path,
     end: &str,
     status: i32,
-    said: &str,
+    message: &str,
     port: usize,
     but: &str,
 ) {
@@ -324,7 +324,7 @@ fn one_round(
         let job_name = job.name.clone();
         let (got, err) = job.wait();
         assert_eq!(got, status, "{job_name}: {err}");
-        assert!(err.contains(said), "{job_name}: {err}");
+        assert!(err.contains(message), "{job_name}: {err}");
     }
     let ended = begun.elapsed();
     if ["INT", "TERM", "HUP"].contains(&end) {

@@ -137,11 +137,11 @@ fn faults_of_real_hosts_come_in_one_report() {
         "nothing else is wrong: {}",
         all.err
     );
-    // what is refused can be seen and cured with what the message says
-    let cures = "ipconf-check ip.txt | dgl-reap --stale-shm --format human; ipconf-check ip.txt | \
+    // what is refused can be seen and fixed with what the message says
+    let fixes = "ipconf-check ip.txt | dgl-reap --stale-shm --format human; ipconf-check ip.txt | \
         dgl-reap --job old --format human";
     cluster
-        .sh(&folder, cures)
+        .sh(&folder, fixes)
         .out_has("1 file removed")
         .out_has("1 process ended");
     cluster.on(3, &format!("kill {listener}"));

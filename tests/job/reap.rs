@@ -64,9 +64,9 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
         "{}",
         text("none.txt")
     );
-    let told = text("out.txt");
-    assert_eq!(told.matches("got it").count(), 1, "{told}");
-    assert!(told.contains("trainer 3] got it"), "{told}");
+    let report = text("out.txt");
+    assert_eq!(report.matches("got it").count(), 1, "{report}");
+    assert!(report.contains("trainer 3] got it"), "{report}");
 
     let table = text("table.txt");
     let head = table.lines().next().unwrap();
@@ -137,8 +137,8 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
             (&true.into(), &name.into()),
             "{out}"
         );
-        let said = format!("ended by a signal of dgl-reap, SIG{name}");
-        assert!(err.contains(&said), "{err}");
+        let message = format!("ended by a signal of dgl-reap, SIG{name}");
+        assert!(err.contains(&message), "{err}");
         if name == "ABRT" {
             // of each process, on each host
             let stacks = out.matches("Fatal Python error: Aborted").count();
@@ -563,16 +563,16 @@ fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
             ran.out,
             ran.err
         );
-        let said = format!("exited with status {code} because of dgl-reap");
+        let message = format!("exited with status {code} because of dgl-reap");
         assert!(
-            ran.err.contains(&format!("worker 0 {said}")),
+            ran.err.contains(&format!("worker 0 {message}")),
             "{begin}: {}",
             ran.err
         );
         let page = sh(&folder, "dgl-report out").out;
-        assert!(page.contains(&said), "{begin}: {page}");
+        assert!(page.contains(&message), "{begin}: {page}");
         let why = sh(&folder, "dgl-why out").out;
-        let said = "The job was ended: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
-        assert!(why.starts_with(said), "{begin}: {why}");
+        let message = "The job was ended: worker 0 on host 0 (127.0.0.1) was ended by dgl-reap.\n";
+        assert!(why.starts_with(message), "{begin}: {why}");
     }
 }

@@ -106,7 +106,7 @@ fn a_browser_draws_every_process() {
     let script = r"[...document.querySelectorAll('.row .bar')].map(bar => bar.className + ' ' +
         Math.round(bar.getBoundingClientRect().width)).join(';') + '|' +
         document.documentElement.scrollWidth";
-    let Some(said) = drawn(
+    let Some(message) = drawn(
         &folder,
         &sh(&folder, "dgl-report job.jsonl").out,
         1200,
@@ -114,7 +114,7 @@ fn a_browser_draws_every_process() {
     ) else {
         return;
     };
-    let (bars, page_width) = said.split_once('|').expect(&said);
+    let (bars, page_width) = message.split_once('|').expect(&message);
     let bars: Vec<(&str, u32)> = bars
         .split(';')
         .filter_map(|bar| bar.rsplit_once(' '))
@@ -321,11 +321,12 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
         .filter(one => one.scrollWidth > one.clientWidth)
         .filter(one => getComputedStyle(one).overflowX == 'auto').length";
     for width in [320, 400, 700, 900, 1200] {
-        let Some(said) = drawn(&folder, &page, width, script) else {
+        let Some(message) = drawn(&folder, &page, width, script) else {
             return;
         };
-        let [page_width, labels, bars, scrolled] = said.split('|').collect::<Vec<_>>()[..] else {
-            panic!("{said}")
+        let [page_width, labels, bars, scrolled] = message.split('|').collect::<Vec<_>>()[..]
+        else {
+            panic!("{message}")
         };
         assert_eq!(scrolled, "0", "{width}: nothing is to be scrolled sideways");
         assert!(
@@ -402,7 +403,7 @@ fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
     let brief = sh(&folder, "dgl-why --brief run.jsonl").out;
     let cause = brief.lines().next().unwrap();
     assert!(page.contains(cause), "{cause}: {}", &page[why..why + 600]);
-    for told in [
+    for report in [
         "host 9 (10.0.0.10) used 8.0 processors on average, the others 1.0.",
         "50 min 0 s to 1 h 0 min: stalled: Nobody moves",
         "1 h 23 min: trainer 41 on host 41 failed: status 1",
@@ -412,7 +413,7 @@ fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
         "Memory in use, from 0 to 50 GB",
         "ran from 0.0 s to 1 h 23 min: ",
     ] {
-        assert!(page.contains(told), "{told}");
+        assert!(page.contains(report), "{report}");
     }
     assert!(
         !page.contains("GPUs at work"),
@@ -447,11 +448,11 @@ fn samples_of_many_hosts_are_legible_in_a_browser() {
         [...document.querySelectorAll('details > summary')]
             .filter(one => one.tabIndex >= 0).length";
     for width in [320, 700, 1200] {
-        let Some(said) = drawn(&folder, &page, width, script) else {
+        let Some(message) = drawn(&folder, &page, width, script) else {
             return;
         };
-        let [figures, page_width, reached] = said.split('|').collect::<Vec<_>>()[..] else {
-            panic!("{said}")
+        let [figures, page_width, reached] = message.split('|').collect::<Vec<_>>()[..] else {
+            panic!("{message}")
         };
         let page_width: u32 = page_width.parse().unwrap();
         assert!(
@@ -496,8 +497,8 @@ fn the_page_is_dark_where_the_reader_wants_it_so() {
     let script = r"getComputedStyle(document.documentElement).colorScheme + '|' +
         [...document.styleSheets[0].cssRules]
             .filter(rule => rule.conditionText == '(prefers-color-scheme: dark)').length";
-    if let Some(said) = drawn(&folder, &page, 1200, script) {
-        assert_eq!(said, "light dark|1");
+    if let Some(message) = drawn(&folder, &page, 1200, script) {
+        assert_eq!(message, "light dark|1");
     }
 }
 
@@ -536,11 +537,11 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
         told.push([...area.querySelectorAll('button')].map(one => one.style.width).join(' '));
         return told.join('|');
     })()";
-    let Some(said) = drawn(&folder, &page.out, 1200, script) else {
+    let Some(message) = drawn(&folder, &page.out, 1200, script) else {
         return;
     };
-    let said = said.replace("&lt;", "<").replace("&gt;", ">");
-    let told: Vec<&str> = said.split('|').collect();
+    let message = message.replace("&lt;", "<").replace("&gt;", ">");
+    let report: Vec<&str> = message.split('|').collect();
     let both = "all 2 trainers 100, <module> (t.py:9) 100, load</script> (t.py:4) 55, all_reduce \
                 (torch/distributed/c10d.py:7) 45, ";
     let slow = "trainer 1 100, <module> (t.py:9) 100, load</script> (t.py:4) 100";
@@ -553,7 +554,7 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
         reduce,
         "100% 100% 100%",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(report, expected);
 }
 
 #[test]

@@ -65,10 +65,10 @@ fn after_a_time_limit_the_odd_one_is_named() {
     );
     let ran = spawn(&folder, "--timeout 10s");
     ran.ends(124);
-    let told = "it took longer than 10.0 s\ndgl-spawn: trainer 1, unlike the others, is in load \
+    let report = "it took longer than 10.0 s\ndgl-spawn: trainer 1, unlike the others, is in load \
         (load.py:3)\ndgl-spawn: trainers 0 and 2 wait in a collective operation for all others \
         [all_reduce (all_reduce.py:3)]\n";
-    ran.err_has(told);
+    ran.err_has(report);
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn the_exception_comes_before_the_last_lines() {
         "python3 -c 'raise KeyError(7)'; echo 'frame #0: f() + 1 (0x2 in libc10.so)' >&2; exit 1";
     job(&folder, &[(None, raises)]);
     let ran = spawn(&folder, "");
-    let told = "dgl-spawn: host 0 (127.0.0.1): trainer 0: KeyError: 7\n\
+    let report = "dgl-spawn: host 0 (127.0.0.1): trainer 0: KeyError: 7\n\
         dgl-spawn: host 0 (127.0.0.1): trainer 0 exited with status 1; its last lines:\n    \
         Traceback";
     assert!(
-        ran.err.contains(told) && !ran.err.contains("frame #0"),
+        ran.err.contains(report) && !ran.err.contains("frame #0"),
         "{}",
         ran.err
     );
@@ -612,11 +612,11 @@ c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close();
         "python3 ended.py && dgl-spawn --connect local <job.jsonl",
     );
     ran.ends(74);
-    let told = format!(
+    let report = format!(
         "the port {port} is still held by connections of a job that has ended\n  fix: wait a \
          minute, or choose another port"
     );
-    ran.err_has(&told);
+    ran.err_has(&report);
 }
 
 /// The kernel's 60 s of TIME_WAIT cannot be made shorter.
@@ -646,10 +646,10 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
              dgl-spawn --connect local <job.jsonl",
     );
     ran.ends(0).out_has("served");
-    let told = format!(
+    let report = format!(
         "waiting up to a minute: port {port} is still held by connections of a job that has ended"
     );
-    assert_eq!(ran.err.matches(&told).count(), 1, "{}", ran.err);
+    assert_eq!(ran.err.matches(&report).count(), 1, "{}", ran.err);
 }
 
 #[test]

@@ -57,14 +57,14 @@ fn beside_job(folder: &Path, job: &str, script: &str) -> support::Ran {
         folder.display()
     );
     let ran = sh(folder, &run);
-    let told = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let report = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     assert!(
         ran.out.ends_with("job 0\n"),
         "{}{}{}{}",
         ran.out,
         ran.err,
-        told("env.txt"),
-        told("run.txt")
+        report("env.txt"),
+        report("run.txt")
     );
     ran
 }
@@ -255,7 +255,7 @@ open(sys.argv[1], 'w').write('x'); time.sleep(300)
 ";
 
 /// What would help where the kernel says no, by Yama's ptrace_scope here.
-fn cure() -> &'static str {
+fn fix() -> &'static str {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match scope.as_deref().map_or("0", str::trim) {
         "0" => "fix: a container's seccomp filter may forbid",
@@ -317,14 +317,14 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
             && ran.out.contains("\n2 Pythons for "),
         "{all}"
     );
-    let told = std::fs::read_to_string(folder.join("alone.txt")).unwrap();
-    assert!(ran.out.contains("alone 1"), "{all}{told}");
+    let report = std::fs::read_to_string(folder.join("alone.txt")).unwrap();
+    assert!(ran.out.contains("alone 1"), "{all}{report}");
     // the process is one of the user who asks: another login would not help
     assert!(
-        told.contains("the kernel does not let this login read it")
-            && told.contains(cure())
-            && told.contains("dgl-reap --signal ABRT"),
-        "{told}"
+        report.contains("the kernel does not let this login read it")
+            && report.contains(fix())
+            && report.contains("dgl-reap --signal ABRT"),
+        "{report}"
     );
 }
 

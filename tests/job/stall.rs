@@ -463,15 +463,15 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
         ran.out,
         ran.err
     );
-    let told = "trainer 2 raised ValueError: loss is nan and has been silent for ";
+    let report = "trainer 2 raised ValueError: loss is nan and has been silent for ";
     let waits = "it waits at DGL's exit barrier for all others to end";
-    let line = ran.err.lines().find(|line| line.contains(told));
+    let line = ran.err.lines().find(|line| line.contains(report));
     assert!(
         line.is_some_and(|line| line.ends_with(waits)),
         "{}",
         ran.err
     );
-    assert_eq!(ran.err.matches(told).count(), 1, "{}", ran.err);
+    assert_eq!(ran.err.matches(report).count(), 1, "{}", ran.err);
     let again = "trainer 2 had raised ValueError: loss is nan and did not end";
     assert_eq!(ran.err.matches(again).count(), 1, "{}", ran.err);
     let why = sh(&folder, "dgl-why --brief run.jsonl");
@@ -578,13 +578,13 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     assert_eq!(stalled[0]["culprit"]["rank"], 1, "{}", stalled[0]);
     assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
     assert_eq!(records(&left.out, "stack").len(), 3, "{}", left.out);
-    let told = "trainer 1, unlike the others, is in loads (<string>:";
-    left.out_has(told);
+    let report = "trainer 1, unlike the others, is in loads (<string>:";
+    left.out_has(report);
     left_job_fails_by_an_exception(&cluster, &folder);
     cluster.assert_clean();
 }
 
-/// The hosts of a job that was left see to that too.
+/// The hosts of a detached job see to that too.
 fn left_job_fails_by_an_exception(cluster: &Cluster, folder: &Path) {
     let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
     let raises = text.replace("/srv/go", "/srv/stop").replacen(

@@ -16,7 +16,7 @@ fn job(folder: &Path, commands: &[&str]) {
 #[test]
 fn an_exit_with_137_is_no_death_by_kill() {
     let folder = scratch();
-    for (command, field, value, said) in [
+    for (command, field, value, message) in [
         (
             "exit 137",
             "code",
@@ -34,7 +34,7 @@ fn an_exit_with_137_is_no_death_by_kill() {
         let ran = spawn(&folder, "");
         let exited = &records(&ran.out, "exited")[0];
         assert_eq!((ran.status, &exited[field]), (137, &value), "{}", ran.out);
-        ran.err_has(said);
+        ran.err_has(message);
     }
 }
 
@@ -130,8 +130,8 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
         (&exited["code"], &exited["oom"]),
         (&json!(137), &json!(true))
     );
-    let said = "status 137: the kernel killed what it ran because memory ran out";
-    ran.err_has(said);
+    let message = "status 137: the kernel killed what it ran because memory ran out";
+    ran.err_has(message);
     // the same death by another hand, in the same cgroup
     job(&folder, &[&format!("{enter}; kill -KILL $$")]);
     let ran = spawn(&folder, "");
@@ -392,8 +392,8 @@ fn a_signal_while_a_try_ends_is_the_last_word() {
     );
     let tries = std::fs::read_to_string(folder.join("tries")).unwrap();
     assert_eq!((ran.status, tries.as_str()), (3, "try\n"), "{}", ran.err);
-    let said = "does not start again: SIGTERM came while it ended";
-    ran.err_has(said);
+    let message = "does not start again: SIGTERM came while it ended";
+    ran.err_has(message);
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
     let folder = scratch();
     job(&folder, &["true"]);
     let started = r#"b'{"event":"started","index":0,"pid":1}\n'"#;
-    for (before, said) in [
+    for (before, message) in [
         (
             r#"b'{"event":"exited","index":7,"code":0,"cpu_s":0,"max_rss_bytes":0}\n'"#.to_owned(),
             "it has no process 7",
@@ -576,10 +576,10 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
             &folder,
             "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s <job.jsonl",
         );
-        assert_eq!(ran.status, 74, "{said}: {}", ran.err);
+        assert_eq!(ran.status, 74, "{message}: {}", ran.err);
         assert!(
-            ran.err.contains(said) && ran.err.contains("host 0 (127.0.0.1) lost: "),
-            "{said}: {}",
+            ran.err.contains(message) && ran.err.contains("host 0 (127.0.0.1) lost: "),
+            "{message}: {}",
             ran.err
         );
     }

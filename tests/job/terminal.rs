@@ -8,7 +8,7 @@ use support::{Cluster, ip_config, partition, path, ran, scratch, sh, soon, takes
 /// A terminal of tmux, with a server of its own.
 struct Terminal {
     /// What leads to the machine that it is a terminal of: nothing, or `host-lab exec 1`.
-    way: String,
+    route: String,
     folder: PathBuf,
     socket: PathBuf,
 }
@@ -24,7 +24,7 @@ impl Terminal {
         );
         let socket = std::env::temp_dir().join(name);
         Terminal {
-            way: String::new(),
+            route: String::new(),
             folder: folder.to_owned(),
             socket,
         }
@@ -55,7 +55,7 @@ impl Terminal {
             "200",
             "-y",
             "50",
-            &format!("{} sh run.sh 2>err", self.way),
+            &format!("{} sh run.sh 2>err", self.route),
         ]);
     }
 
@@ -159,14 +159,14 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     let script = support::root().join("tools/host-lab/host-lab");
-    let way = format!(
+    let route = format!(
         "LAB='{}' '{}' exec 1",
         cluster.0.display(),
         script.display()
     );
     let terminal_of_host_1 = || {
         let mut terminal = Terminal::new(&folder);
-        terminal.way.clone_from(&way);
+        terminal.route.clone_from(&route);
         terminal
     };
     let begin = "ipconf-check ip.txt | host-probe | dgl-env --role worker --workspace /srv";
@@ -204,13 +204,13 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     terminal.run(&format!(
         "{begin} {deaf} | dgl-spawn --grace 10m --format human >out.txt"
     ));
-    let said = |what: &str| {
+    let message = |what: &str| {
         std::fs::read_to_string(folder.join("out.txt"))
             .is_ok_and(|all| all.matches(what).count() >= 3)
     };
-    soon("the job runs", || said("deaf"));
+    soon("the job runs", || message("deaf"));
     terminal.ctrl_c();
-    soon("it is told to end", || said("told"));
+    soon("it is told to end", || message("told"));
     assert!(!terminal.ended(), "it has ten minutes");
     terminal.ctrl_c();
     let (status, err) = terminal.status();

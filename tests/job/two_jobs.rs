@@ -80,7 +80,7 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
     let name = name(&folder);
     for apart in ["0", "0", "0.05", "0.5", "3"] {
         let (ran, a, b) = both(&folder, apart, "", "<job.jsonl");
-        let (winner, loser, told) = if ran.out == "a 0\nb 74\n" {
+        let (winner, loser, report) = if ran.out == "a 0\nb 74\n" {
             ("a", "b", &b)
         } else {
             ("b", "a", &a)
@@ -96,13 +96,14 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
             ran.out
         );
         assert!(
-            told.contains(&format!("taken by job {winner}-{name}"))
-                && told.contains("nothing was started"),
-            "{apart}: {told}"
+            report.contains(&format!("taken by job {winner}-{name}"))
+                && report.contains("nothing was started"),
+            "{apart}: {report}"
         );
         assert!(
-            told.contains(&format!("dgl-reap --job {winner}-{name}")) && told.contains("--wait"),
-            "{apart}: {told}"
+            report.contains(&format!("dgl-reap --job {winner}-{name}"))
+                && report.contains("--wait"),
+            "{apart}: {report}"
         );
         let out = std::fs::read_to_string(folder.join(format!("{winner}.out"))).unwrap();
         assert!(

@@ -28,14 +28,14 @@ fn it_names_the_exception_that_ended_a_job() {
     );
     let why = sh(&folder, "dgl-why job.jsonl");
     why.ends(0);
-    let said =
+    let message =
         "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing'.\n  since: ";
-    assert!(why.out.starts_with(said), "{}", why.out);
+    assert!(why.out.starts_with(message), "{}", why.out);
     why.out_has(r#"shown by: {"type":"output""#)
         .out_has(r#"{"type":"exited""#);
     let brief = sh(&folder, "dgl-why --brief job.jsonl").out;
     assert!(
-        brief.starts_with(said) && !brief.contains("shown by"),
+        brief.starts_with(message) && !brief.contains("shown by"),
         "{brief}"
     );
     for same in ["dgl-why <job.jsonl", "dgl-why - <job.jsonl"] {
@@ -240,9 +240,9 @@ fn a_pause_of_who_decides_is_no_lost_host() {
     ] {
         let ran = sh(&folder, &script);
         ran.ends(74);
-        let said = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
+        let message = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
         assert!(
-            ran.err.contains(&said)
+            ran.err.contains(&message)
                 && ran.err.contains("; no host was lost\n  fix: ")
                 && !ran.err.contains("lost: ")
                 && !ran.err.contains("could not be ended"),
@@ -250,9 +250,9 @@ fn a_pause_of_who_decides_is_no_lost_host() {
             ran.err
         );
         let why = sh(&folder, "dgl-why out.jsonl").out;
-        let said = format!("The job failed: {who} was stopped for ");
+        let message = format!("The job failed: {who} was stopped for ");
         assert!(
-            why.starts_with(&said) && why.contains("; no host was lost.\n"),
+            why.starts_with(&message) && why.contains("; no host was lost.\n"),
             "{why}"
         );
     }

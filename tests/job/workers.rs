@@ -159,8 +159,9 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
         without.err
     );
     let mistyped = run(with_torch, "code/jbo.py");
-    let told = "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
-    mistyped.ends(74).err_has(told);
+    let report =
+        "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
+    mistyped.ends(74).err_has(report);
     cluster.assert_clean();
 }
 
@@ -211,13 +212,13 @@ fn more_trainers_than_gpus_are_told() {
         (ran.out.lines().count(), ran.err)
     };
     assert_eq!(plan("gpus"), (4, String::new()));
-    let (count, told) = plan("3");
+    let (count, report) = plan("3");
     assert!(
         count == 6
-            && told.starts_with(
+            && report.starts_with(
                 "dgl-env: warning: host 0 (10.77.0.1) has 2 GPUs for 3 processes, and 1 more host"
             ),
-        "{told}"
+        "{report}"
     );
 }
 

@@ -41,7 +41,7 @@ fn command_lines_of_every_generation() {
              --num_servers 1 --extra_envs A=1 'python3 t.py --x=1'",
             format!("{launch} --env A=1 'python3 t.py --x=1' |\n  dgl-spawn\n"),
         ),
-        // 0.8 to 1.1: servers that stay; without --keep_alive a name means nothing
+        // 0.8 to 1.1: persistent servers; without --keep_alive a name means nothing
         (
             "--keep_alive --server_name g --workspace /w --num_trainers 2 --part_config d/g.json \
              --ip_config ip.txt --num_servers 1 'python3 t.py'",
@@ -166,7 +166,7 @@ fn copied_and_launched_on_real_hosts() {
         "client 1 it is $5 data/g.json fail\n"
     );
 
-    // a cure names what the user of dgl-launch can do
+    // a fix names what the user of dgl-launch can do
     let no_dgl = cluster.sh(
         &folder,
         &format!(

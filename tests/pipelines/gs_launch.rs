@@ -215,13 +215,13 @@ fn results_are_renamed_only_after_a_job_that_ended_well() {
     );
 }
 
-/// Each line is refused with that problem, and a cure.
+/// Each line is refused with that problem, and a fix.
 fn refused(folder: &Path, table: &[(&str, &str)]) {
     for (line, problem) in table {
         let got = sh(folder, line);
-        let told = got.err.contains(problem) && got.err.contains("fix: ");
+        let report = got.err.contains(problem) && got.err.contains("fix: ");
         assert!(
-            got.status == 2 && told,
+            got.status == 2 && report,
             "{line}: {} {}",
             got.status,
             got.err

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, scratch, sh, takes_seconds};
 
-/// Each fault has its cure below it, or shares that of the next; one that an earlier stage has told
+/// Each fault has its fix below it, or shares that of the next; one that an earlier stage has told
 /// stands alone.
 fn in_form(tool: &str, err: &str) -> Result<(), String> {
     let begin = format!("{tool}: ");
@@ -32,7 +32,7 @@ fn in_form(tool: &str, err: &str) -> Result<(), String> {
             None => return Err(format!("no line of {tool}'s: {line}")),
         }
     }
-    open.map_or(Ok(()), |line| Err(format!("no cure: {line}")))
+    open.map_or(Ok(()), |line| Err(format!("no fix: {line}")))
 }
 
 /// A script whose last command is the tool; its status; where and what.
@@ -48,13 +48,13 @@ fn all_in_form(folder: &Path, rows: &[Row]) {
             .find(|word| support::commands().any(|tool| tool == *word))
             .unwrap();
         let ran = sh(folder, script);
-        let told = ran.err.lines().any(|line| {
+        let report = ran.err.lines().any(|line| {
             line.starts_with(&format!("{tool}: {location}: ")) && line.contains(problem)
         });
         if std::env::var_os("SHOW").is_some() {
             println!("$ {script}\n{}", ran.err);
         }
-        if ran.status != *status || !told {
+        if ran.status != *status || !report {
             wrong.push(format!(
                 "{script}: status {}, wanted {status} and {location}: … {problem}\n{}",
                 ran.status, ran.err
@@ -90,9 +90,9 @@ fn of_command_lines() {
             ("--version=3", "unexpected value '3'"),
         ] {
             let ran = sh(&folder, &format!("{tool} {flags} <hosts"));
-            let told = ran.err.starts_with(&format!("{tool}: command line: "))
+            let report = ran.err.starts_with(&format!("{tool}: command line: "))
                 && ran.err.contains(problem);
-            if ran.status != 2 || !told || in_form(tool, &ran.err).is_err() {
+            if ran.status != 2 || !report || in_form(tool, &ran.err).is_err() {
                 wrong.push(format!("{tool} {flags}: {} {}", ran.status, ran.err));
             }
         }
@@ -338,7 +338,7 @@ fn of_command_lines() {
                 "<hosts dgl-env --role worker --num-workers gpus -- t",
                 65,
                 "host 1 (10.77.0.2)",
-                "--num-workers gpus: nobody counted its GPUs",
+                "--num-workers gpus: its number of GPUs is unknown",
             ),
             (
                 "<hosts dgl-env --num-trainers 1 --launcher-arg=x -- t",
@@ -806,12 +806,12 @@ fn of_real_hosts() {
                 .unwrap();
             println!("$ {script}\n{}", ran.err);
             let faults: Vec<&str> = ran.err.lines().filter(|line| !is_progress(line)).collect();
-            let told = faults.iter().any(|line| {
+            let report = faults.iter().any(|line| {
                 line.starts_with(&format!("{tool}: {location}: ")) && line.contains(problem)
             });
             if let (true, true, Ok(())) = (
                 ran.status == status,
-                told,
+                report,
                 in_form(tool, &faults.join("\n")),
             ) {
                 continue;
@@ -827,10 +827,10 @@ fn of_real_hosts() {
 
 /// What is told beside faults.
 fn is_progress(line: &str) -> bool {
-    let signs = [
+    let signals = [
         " there already",
         ": nothing was started",
         "no process of any job",
     ];
-    signs.iter().any(|sign| line.contains(sign))
+    signals.iter().any(|sign| line.contains(sign))
 }

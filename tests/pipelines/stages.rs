@@ -82,7 +82,7 @@ fn workspace(folder: &Path) -> String {
 }
 
 /// Runs what breaks off in place of stage number `at`, and the stages behind it.
-fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, said: &str) {
+fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, message: &str) {
     let before = workspace(folder);
     let got = local(folder, &format!("{broken}{}", rest(at)));
     let (tool, next) = (PIPELINE[at].0, PIPELINE[at + 1].0);
@@ -91,11 +91,11 @@ fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, said: &str)
     let from = |line: &str, tool: &str| line.starts_with(&format!("{tool}: "));
     let explained = got.err.lines().any(|line| {
         let is_of_next = from(line, next) || next == "dgl-env" && from(line, "dgl-spawn");
-        is_of_next && line.contains(said)
+        is_of_next && line.contains(message)
     });
     assert!(
         explained,
-        "{tool} {how}: {next} does not say {said:?}\n{}",
+        "{tool} {how}: {next} does not say {message:?}\n{}",
         got.err
     );
     assert_eq!(
@@ -122,8 +122,8 @@ fn every_stage_failing_in_every_way_fails_the_last_one() {
     for (at, Stage(tool, args, set)) in PIPELINE.iter().enumerate().take(5) {
         let whole = local(&folder, &format!("<in {tool} {args} >whole"));
         assert_eq!(whole.status, 0, "{tool}: {}", whole.err);
-        for (how, filter, said) in WAYS {
-            assert_refused(&folder, at, &format!("<whole {filter}"), how, said);
+        for (how, filter, message) in WAYS {
+            assert_refused(&folder, at, &format!("<whole {filter}"), how, message);
         }
         let lines = std::fs::read_to_string(folder.join("whole")).unwrap();
         let count = lines.lines().count();
@@ -142,22 +142,22 @@ fn every_stage_failing_in_every_way_fails_the_last_one() {
             .collect();
         assert!(!members.is_empty(), "{tool} adds no {set}");
         for (number, _) in &members {
-            let said = match members.len() {
+            let message = match members.len() {
                 1 => "no record came in".to_owned(),
                 of => format!("1 of {of} {set} records are missing"),
             };
             // a host alone has no stream without it
-            let said = if count > 1 && members.len() == 1 {
+            let message = if count > 1 && members.len() == 1 {
                 format!("{set} record")
             } else {
-                said
+                message
             };
             assert_refused(
                 &folder,
                 at,
                 &format!("sed {number}d whole"),
                 &format!("loses line {number}"),
-                &said,
+                &message,
             );
         }
         if at > 0 {
@@ -206,7 +206,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
         "dgl-reap --list",
     ];
     for tool in tools {
-        for (filter, said) in [
+        for (filter, message) in [
             (
                 "head -n 1",
                 "1 of 2 host records are missing, the first is 1",
@@ -238,7 +238,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
                 got.err
             );
             assert!(
-                got.err.contains(said) && !got.err.contains("stage before this one failed"),
+                got.err.contains(message) && !got.err.contains("stage before this one failed"),
                 "{filter} | {tool}: {}",
                 got.err
             );
@@ -247,7 +247,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
 }
 
 #[test]
-fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
+fn what_other_programs_make_of_a_stream_is_named_and_the_fix_helps() {
     let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
     sh(
@@ -294,7 +294,7 @@ fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
             "iconv -f utf-16 -t utf-8",
         ),
     ];
-    for (filter, said, cure) in table {
+    for (filter, message, fix) in table {
         let got = plan(filter);
         assert_eq!(
             (got.status, got.out.as_str()),
@@ -303,16 +303,16 @@ fn what_other_programs_make_of_a_stream_is_named_and_the_cure_helps() {
             got.err
         );
         assert!(
-            got.err.contains(said) && got.err.contains(&format!(" {cure} ")),
+            got.err.contains(message) && got.err.contains(&format!(" {fix} ")),
             "{filter}: {}",
             got.err
         );
-        let cured = plan(&format!("{filter} | {cure}"));
-        assert_eq!(cured.status, 0, "{filter} | {cure}: {}", cured.err);
+        let fixed = plan(&format!("{filter} | {fix}"));
+        assert_eq!(fixed.status, 0, "{filter} | {fix}: {}", fixed.err);
         assert_eq!(
-            cured.out.replace('\r', ""),
+            fixed.out.replace('\r', ""),
             std::fs::read_to_string(folder.join("plan")).unwrap(),
-            "{filter} | {cure}"
+            "{filter} | {fix}"
         );
     }
     // the line ends of Windows are white space, in jq's long form too

@@ -215,7 +215,7 @@ fn on_real_hosts() {
     cluster.call(&["start", "3"]);
     let unknown = cluster.sh(
         &folder,
-        // a file whose last line has no end, and what the cure makes of it
+        // a file whose last line has no end, and what the fix makes of it
         "mv ~/.ssh/known_hosts ~/.ssh/k; printf '# mine' >~/.ssh/known_hosts
          ipconf-check ip.txt | host-probe 2>said >/dev/null; s=$?; cat said >&2
          sed '1,/accept these keys with/d; /or once with/,$d' said | sh &&

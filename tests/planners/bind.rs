@@ -50,7 +50,7 @@ fn each_process_runs_where_its_record_says_and_what_it_starts_too() {
         );
         let ran = sh(&folder, &job);
         ran.ends(0);
-        let said: BTreeMap<u64, String> = records(&ran.out, "process")
+        let message: BTreeMap<u64, String> = records(&ran.out, "process")
             .iter()
             .map(|record| (record["id"].as_u64().unwrap(), record["cpus"].to_string()))
             .collect();
@@ -59,7 +59,7 @@ fn each_process_runs_where_its_record_says_and_what_it_starts_too() {
         for line in output {
             let id = line["id"].as_u64().unwrap();
             let is = line["line"].as_str().unwrap().rsplit('\t').next().unwrap();
-            assert_eq!(said[&id], format!("{is:?}"), "{line}");
+            assert_eq!(message[&id], format!("{is:?}"), "{line}");
         }
     }
 }
@@ -108,10 +108,11 @@ fn servers_and_trainers_of_two_sockets() {
     for (flags, expected) in table {
         assert_eq!(plan(flags).0, expected, "{flags}");
     }
-    let (_, said) = plan("--num-servers 3 --bind cores");
+    let (_, message) = plan("--num-servers 3 --bind cores");
     assert!(
-        said.contains("--bind cores: host 0 (127.0.0.1) has 5 servers and trainers on fewer cores"),
-        "{said}"
+        message
+            .contains("--bind cores: host 0 (127.0.0.1) has 5 servers and trainers on fewer cores"),
+        "{message}"
     );
 }
 

@@ -96,8 +96,8 @@ fn gpus_with_their_memory_and_who_uses_them() {
     assert_eq!(user["pid"], std::process::id());
     assert_eq!(user["mem_used_bytes"], 39_936_u64 << 20);
     assert!(user["user"].is_string(), "{user}");
-    let told = format!("GPU 1, 43 GB of 86 GB: process {}", std::process::id());
-    ran.err_has(&told);
+    let report = format!("GPU 1, 43 GB of 86 GB: process {}", std::process::id());
+    ran.err_has(&report);
     let counts = nvidia_smi_counts();
     if counts {
         assert_eq!(host["gpus"], 2);
@@ -185,14 +185,14 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
              sh -c 'tail -n 1 data/part$RANK/graph.dgl; echo; cat ip_config.txt' |
          dgl-spawn --format human",
     );
-    let said = std::fs::read_to_string(folder.join("said")).unwrap();
-    assert_eq!(ran.status, 0, "{}{said}", ran.err);
+    let message = std::fs::read_to_string(folder.join("said")).unwrap();
+    assert_eq!(ran.status, 0, "{}{message}", ran.err);
     for words in [
         "host 1 (10.77.0.2) is left out: ",
         "host 2 (10.77.0.3) is left out: there is another job: other",
         "not needed, though good: 10.77.0.5",
     ] {
-        assert!(said.contains(words), "{said}");
+        assert!(message.contains(words), "{message}");
     }
     for line in [
         "[10.77.0.1 worker 0] graph of part 0",

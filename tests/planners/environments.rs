@@ -273,7 +273,7 @@ fn what_is_no_environment_is_told() {
             "python3 does not run there: no module dgl\n  fix: name the job's Python",
         ),
     ];
-    for (flags, status, told) in table {
+    for (flags, status, report) in table {
         let here = |text: &str| text.replace("HOME", &home.display().to_string());
         let probed = sh(
             &folder,
@@ -284,8 +284,8 @@ fn what_is_no_environment_is_told() {
         );
         assert!(
             probed.status == status
-                && probed.err.contains(&here(told))
-                && (!told.is_empty() || probed.err.is_empty()),
+                && probed.err.contains(&here(report))
+                && (!report.is_empty() || probed.err.is_empty()),
             "{flags}: {}\n{}",
             probed.status,
             probed.err
@@ -367,11 +367,11 @@ fn without_dgl_on_any_host_nothing_is_copied() {
     };
     let refused = push("--part-config out/g.json --script-folder code");
     refused.ends(65);
-    let told = format!(
+    let report = format!(
         "part-map: host 0 (127.0.0.1): no dgl in the job's environment, {}/home/v, and the graph",
         folder.display()
     );
-    refused.err_has(&told);
+    refused.err_has(&report);
     assert!(!refused.err.contains("host-probe: "), "{}", refused.err);
     assert!(!folder.join("ws").exists(), "something was copied");
     // scripts alone are for whatever runs there
@@ -486,9 +486,9 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
         "ipconf-check ip.txt >hosts.jsonl; host-probe --conda /srv/conda/envs/gnn <hosts.jsonl",
     );
     none.ends(74);
-    let told = "host 0 (10.77.0.1): no such folder: /srv/conda/envs/gnn";
+    let report = "host 0 (10.77.0.1): no such folder: /srv/conda/envs/gnn";
     assert!(
-        none.err.contains(told)
+        none.err.contains(report)
             && none.err.contains("host 2 (10.77.0.3): no such")
             && !none.err.contains("host 1"),
         "{}",
@@ -510,8 +510,8 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     .unwrap();
     let plan = "part-map --part-config out/g.json --workspace /srv/job --script-folder code";
     let refused = cluster.sh(&folder, &format!("<probed.jsonl {plan}"));
-    let told = "part-map: host 2 (10.77.0.3): no dgl in the job's environment, /srv/v, and";
-    refused.ends(65).err_has(told);
+    let report = "part-map: host 2 (10.77.0.3): no dgl in the job's environment, /srv/v, and";
+    refused.ends(65).err_has(report);
     let packages = "cd /srv/v/lib/python3*/site-packages";
     let job = "<job.jsonl dgl-spawn --format human";
     let refused = cluster.sh(
@@ -524,9 +524,9 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
         ),
     );
     refused.ends(74);
-    let told = "host 2 (10.77.0.3): no module named dgl for /srv/v/bin/python3 (Python 3.";
+    let report = "host 2 (10.77.0.3): no module named dgl for /srv/v/bin/python3 (Python 3.";
     assert!(
-        refused.err.contains(told)
+        refused.err.contains(report)
             && refused.err.matches("no module").count() == 1
             && refused
                 .err
@@ -558,8 +558,9 @@ fn real_hosts_with_other_versions_are_refused() {
     }
     let probe = format!("ipconf-check ip.txt | host-probe --python {PYTHON_WITH_STAND_IN}");
     let refused = cluster.sh(&folder, &probe);
-    let told = "host-probe: host 1 (10.77.0.2): has dgl 2.1.0, where host 0 (10.77.0.1) has 1.0.4";
-    refused.ends(74).err_has(told);
+    let report =
+        "host-probe: host 1 (10.77.0.2): has dgl 2.1.0, where host 0 (10.77.0.1) has 1.0.4";
+    refused.ends(74).err_has(report);
     let later = format!("{probe} 2>/dev/null | dgl-env --role worker -- true");
     assert_ne!(cluster.sh(&folder, &later).status, 0);
     let taken = cluster.sh(&folder, &format!("{probe} --mixed-versions | jq -r .dgl"));

@@ -166,18 +166,18 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
         let gap = begun.elapsed() - cut;
         (training.join().unwrap(), gap)
     });
-    let told = &ran.out;
-    assert_eq!(ran.status, 0, "{told}{}", ran.err);
+    let report = &ran.out;
+    assert_eq!(ran.status, 0, "{report}{}", ran.err);
     assert!(
-        told.contains("10.77.0.3 is passed over: ")
-            && told.contains("; 10.77.0.4 takes its place")
-            && told.contains("goes on with epoch ")
-            && told.contains("loss fell from"),
-        "{told}"
+        report.contains("10.77.0.3 is passed over: ")
+            && report.contains("; 10.77.0.4 takes its place")
+            && report.contains("goes on with epoch ")
+            && report.contains("loss fell from"),
+        "{report}"
     );
     // no epoch of those that were saved is trained again
-    let all = epochs(told);
-    let again: Vec<u32> = told
+    let all = epochs(report);
+    let again: Vec<u32> = report
         .lines()
         .filter_map(|line| line.split_once("goes on with epoch ")?.1.parse().ok())
         .collect();

@@ -254,9 +254,9 @@ fn skew_is_said() {
     );
     let ran = sh(&folder, &skewed);
     ran.ends(0);
-    let said = "part-fit: warning: partition 0 has 1.67 times the mean of nodes: where all hosts \
-        are equal, the others wait for it, up to 40 % of the time\n";
-    assert_eq!(ran.err, said);
+    let message = "part-fit: warning: partition 0 has 1.67 times the mean of nodes: where all \
+        hosts are equal, the others wait for it, up to 40 % of the time\n";
+    assert_eq!(ran.err, message);
 }
 
 /// The most memory of a server, and what part-fit says of it on what the process takes by itself.
@@ -307,11 +307,11 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
         if record["type"] == "exited" && record["role"] == "server" {
             let of_host = |one: &&Value| one["host"] == record["host"];
             let records = fits(&run);
-            let said = number(records.iter().find(of_host).unwrap(), "server_bytes") as f64;
+            let message = number(records.iter().find(of_host).unwrap(), "server_bytes") as f64;
             let is = number(&record, "max_rss_bytes") as f64;
             assert!(
-                (0.95..1.10).contains(&(said / is)),
-                "{said} was said, {is} it took"
+                (0.95..1.10).contains(&(message / is)),
+                "{message} was said, {is} it took"
             );
         }
     }

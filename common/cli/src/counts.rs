@@ -50,7 +50,7 @@ fn gpus(option: &'static str, hosts: &[Host]) -> Result<Vec<u32>, Report> {
                 "run host-probe again".to_owned(),
             ),
             None => (
-                "nobody counted its GPUs".to_owned(),
+                "its number of GPUs is unknown".to_owned(),
                 format!("put host-probe before dgl-env, or give {option} a number"),
             ),
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use wire::supervise::Computing;
 
 /// The shortest limit. A worker of torch that waits in gloo takes 2 to 4 hundredths of a second of
-/// processor time in 10 seconds, which may come at once, and the kernel counts in hundredths: only
+/// CPU time in 10 seconds, which may come at once, and the kernel counts in hundredths: only
 /// 5 of them are more than waiting, and a process that uses 1 % of a processor takes 5 seconds for
 /// them.
 pub const SHORTEST_STALL: Duration = Duration::from_secs(5);

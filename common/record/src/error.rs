@@ -1,4 +1,4 @@
-//! Faults and reports. A fault knows its place and its cure and is made where both are known; a
+//! Faults and reports. A fault knows its place and its fix and is made where both are known; a
 //! report holds all faults that were found at once.
 //!
 //! A problem may quote hosts, files and other programs. Such text is made harmless for a terminal
@@ -22,7 +22,7 @@ pub struct Fault {
     pub problem: String,
     /// Lines below the problem, where one line cannot name all parts of it.
     pub details: Vec<String>,
-    /// The cure. It is written by us; of text from elsewhere it holds only what
+    /// The fix. It is written by us; of text from elsewhere it holds only what
     /// [`crate::quote::may_be_pasted`] allows.
     pub fix: Option<String>,
     /// The exit status that the fault leads to.
@@ -65,7 +65,7 @@ impl Fault {
         }
     }
 
-    /// Adds the cure.
+    /// Adds the fix.
     pub fn fix(self, fix: impl Into<String>) -> Fault {
         Fault {
             fix: Some(fix.into()),
@@ -111,7 +111,7 @@ impl fmt::Display for Fault {
             &self
                 .fix
                 .as_ref()
-                .map_or(String::new(), |fix| cure(fix, None)),
+                .map_or(String::new(), |fix| fix_line(fix, None)),
         )
     }
 }
@@ -160,12 +160,12 @@ impl Report {
         }
     }
 
-    /// The lines that people read. A cure that several faults share stands once, behind the last of
+    /// The lines that people read. A fix that several faults share stands once, behind the last of
     /// them. On a terminal it is broken between words.
     pub fn lines(&self, tool: &str) -> Vec<String> {
         let mut by_fix: IndexMap<(Option<&str>, usize), Vec<&Fault>> = IndexMap::new();
         for (at, fault) in self.0.iter().enumerate() {
-            // what has no cure shares none
+            // what has no fix shares none
             let key = (
                 fault.fix.as_deref(),
                 if fault.fix.is_some() { 0 } else { at },
@@ -181,7 +181,7 @@ impl Report {
             lines.extend(shown.map(|fault| format!("{tool}: {}", fault.without_fix())));
             if let (Some(fix), Some(last)) = (fix, lines[before..].last_mut()) {
                 names_option |= fix.split(' ').any(|word| word.starts_with("--"));
-                *last += &cure(fix, columns);
+                *last += &fix_line(fix, columns);
             }
         }
         let left = self.0.len() - lines.len();
@@ -199,11 +199,11 @@ impl Report {
 }
 
 /// The variable with the name of the script that made the pipeline. Its own options are those of
-/// another program, so a cure can name an option that it does not have.
+/// another program, so a fix can name an option that it does not have.
 const WRAPPER: &str = "DGL_TOOLS_WRAPPER";
 
-/// A cure below its problem. Some are commands, one on each line.
-fn cure(fix: &str, columns: Option<usize>) -> String {
+/// A fix below its problem. Some are commands, one on each line.
+fn fix_line(fix: &str, columns: Option<usize>) -> String {
     let mut lines = fix.split('\n').map(plain);
     let first = format!("  fix: {}", lines.next().unwrap_or_default());
     let first = match columns {

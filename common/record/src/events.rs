@@ -94,7 +94,7 @@ pub struct Exited {
     pub signal: Option<String>,
     /// Milliseconds since the process was started.
     pub elapsed_ms: u64,
-    /// Seconds of processor time, of the process and of the children that it waited for.
+    /// Seconds of CPU time, of the process and of the children that it waited for.
     pub cpu_s: Option<f64>,
     /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     pub max_rss_bytes: Option<u64>,

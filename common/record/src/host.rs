@@ -141,7 +141,7 @@ pub struct Facts {
     pub free_bytes: Option<u64>,
     /// The number of NVIDIA GPUs.
     pub gpus: Option<u32>,
-    /// What nvidia-smi tells of each of them.
+    /// What nvidia-smi lists of each of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_cards: Vec<GpuCard>,
     /// The hard limit on open files (`ulimit -Hn`).
@@ -179,7 +179,7 @@ impl Facts {
     }
 }
 
-/// A card of NVIDIA's, as nvidia-smi tells of it.
+/// A card of NVIDIA's, as nvidia-smi lists it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

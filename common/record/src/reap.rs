@@ -36,7 +36,7 @@ pub struct Found {
     /// The ports on which the process listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// How many groups of trainers have used these graph servers; only for servers that stay, on
+    /// How many groups of trainers have used these graph servers; only for persistent servers, on
     /// the first host.
     pub groups: Option<u32>,
     /// The command of the process, cut at 200 characters.

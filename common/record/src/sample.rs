@@ -23,7 +23,7 @@ pub struct Sample {
     pub time_ms: u64,
     /// The length of the interval in milliseconds.
     pub interval_ms: Option<u64>,
-    /// Seconds of processor time in the interval.
+    /// Seconds of CPU time in the interval.
     pub cpu_s: Option<f64>,
     /// Resident memory of a process in bytes.
     pub rss_bytes: Option<u64>,

@@ -50,7 +50,7 @@ pub enum Sign {
     Listening,
     /// It wrote something to stdout or stderr.
     Output,
-    /// It took processor time.
+    /// It took CPU time.
     Processor,
     /// It read or wrote files.
     Files,

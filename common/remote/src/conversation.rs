@@ -47,7 +47,8 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     fn listen(&mut self, read: Read<'_, A>, limit: Duration) {
         let answers = &mut self.answers;
         let answered = self.session.take_answer(limit, |event| {
-            let answer = read(self.host.id, event).ok_or("it told what was not asked")?;
+            let answer = read(self.host.id, event)
+                .ok_or("protocol error: it sent what was not asked for")?;
             if answers.len() >= MOST_ANSWERS {
                 return Err(format!("it tells of more than {MOST_ANSWERS} processes"));
             }

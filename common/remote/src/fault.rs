@@ -10,7 +10,7 @@ use wire::files::FileEvent;
 pub struct HostFault {
     /// The problem in one line.
     pub problem: String,
-    /// The cure.
+    /// The fix.
     pub fix: Option<String>,
     /// The key of a host that known_hosts does not have.
     pub unknown_key: Option<Box<UnknownKey>>,
@@ -70,7 +70,9 @@ impl HostFault {
     /// The event does not match what was asked.
     pub fn unexpected(event: &FileEvent) -> HostFault {
         let text: String = format!("{event:?}").chars().take(100).collect();
-        HostFault::reported(format!("it told something that was not asked for: {text}"))
+        HostFault::reported(format!(
+            "protocol error: it sent what was not asked for: {text}"
+        ))
     }
 
     /// A signal ended the tool before the host answered.
@@ -101,7 +103,7 @@ impl HostFault {
         }
     }
 
-    /// Adds the cure.
+    /// Adds the fix.
     pub fn fix(self, fix: impl Into<String>) -> HostFault {
         HostFault {
             fix: Some(fix.into()),

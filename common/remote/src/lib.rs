@@ -148,7 +148,7 @@ impl Remote {
             options.connect_timeout,
             || options.is_stopped(),
             |at| {
-                let fault = |fault| self.cured(&hosts[at], self.explain(&hosts[at], fault));
+                let fault = |fault| self.with_fix(&hosts[at], self.explain(&hosts[at], fault));
                 self.log_in(&hosts[at]).map_err(fault)
             },
         )
@@ -195,8 +195,8 @@ impl Remote {
             .install(|| pairs.into_par_iter().map(ask).collect()))
     }
 
-    /// Adds a cure to a fault that only quotes a connector: how to try that connector by hand.
-    fn cured(&self, host: &Host, fault: HostFault) -> HostFault {
+    /// Adds a fix to a fault that only quotes a connector: how to try that connector by hand.
+    fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
         let is_no_host_of_lab = !self.here.iter().any(is_of_host_lab);
         if fault.is_unanswered() && is_of_host_lab(&host.ip.0) && is_no_host_of_lab {

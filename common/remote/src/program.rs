@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// The size of a pipe to or from a program, once it was full. It is as much as an ordinary user may
 /// have, so that the program neither runs dry nor blocks while one side waits for a processor. With
-/// half of it, copying took 6 % more processor time in all; with the kernel's default, bringing
+/// half of it, copying took 6 % more CPU time in all; with the kernel's default, bringing
 /// files back took 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
 /// Pipes get that size up to this sum, because all pipes of a user share 64 MiB
@@ -360,7 +360,7 @@ impl Channel for Program {
     }
 
     /// The kernel hands the pages of the file to the pipe, without a copy and with hardly any
-    /// processor time.
+    /// CPU time.
     fn write_file(&mut self, file: &File, offset: u64, length: u64) -> Result<usize, Unsent> {
         let Some(stdin) = &mut self.stdin else {
             return Err(Unsent::Unwritable(io::ErrorKind::BrokenPipe.into()));

@@ -73,10 +73,10 @@ pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostF
             Ok(parse(&text, &home, options.identity.as_deref()))
         }
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr)
+            let message = String::from_utf8_lossy(&output.stderr)
                 .trim()
                 .replace('\n', "; ");
-            Err(HostFault::unreachable(format!("ssh -G: {said}"))
+            Err(HostFault::unreachable(format!("ssh -G: {message}"))
                 .fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names"))
         }
         Err(_) => {

@@ -118,9 +118,9 @@ pub(crate) fn quick_exchange(options: &Options, host: &Host) -> Option<&'static 
 /// The files that `ssh -v` says it reads, those included for other hosts too; `None` if it says
 /// nothing that is known. A path of more than 200 bytes is cut (readconf.c of OpenSSH), so that no
 /// file is found there.
-fn files_read(said: &str) -> Option<Vec<PathBuf>> {
-    said.lines().find(|line| line.starts_with("OpenSSH_"))?;
-    let files = said
+fn files_read(message: &str) -> Option<Vec<PathBuf>> {
+    message.lines().find(|line| line.starts_with("OpenSSH_"))?;
+    let files = message
         .lines()
         .filter_map(|line| line.strip_prefix("debug1: Reading configuration data "));
     Some(files.map(PathBuf::from).collect())
@@ -195,13 +195,13 @@ mod tests {
 
     #[test]
     fn files_that_set_something_are_known() {
-        let said = "OpenSSH_9.2p1 Debian, OpenSSL 3.0.19\r
+        let message = "OpenSSH_9.2p1 Debian, OpenSSL 3.0.19\r
 debug1: Reading configuration data /home/ann/.ssh/config\r
 debug1: /home/ann/.ssh/config line 1: Applying options for *\r
 debug1: Reading configuration data /etc/ssh/ssh_config\r
 ";
         let files = ["/home/ann/.ssh/config", "/etc/ssh/ssh_config"].map(PathBuf::from);
-        assert_eq!(files_read(said), Some(files.to_vec()));
+        assert_eq!(files_read(message), Some(files.to_vec()));
         assert_eq!(files_read("OpenSSH_9.2p1 Debian\n"), Some(Vec::new()));
         assert_eq!(files_read("debug1: Reading configuration data /a\n"), None);
         for (text, expected) in [

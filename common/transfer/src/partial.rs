@@ -466,7 +466,7 @@ pub fn write_small(
 }
 
 /// Gives a file that something else has written its mode, its time and its name.
-pub fn place(
+pub fn finish_written(
     (written, name): (&Folder, &OsStr),
     (folder, dst): (&Folder, &OsStr),
     finish: Finish,

@@ -67,7 +67,7 @@ pub enum Command {
     Shell(String),
 }
 
-/// Names a job that was left, or graph servers that stay, on one of its hosts.
+/// Names a detached job, or graph persistent servers, on one of its hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOnHost {
     pub name: String,

@@ -58,11 +58,11 @@ pub enum Request {
     ExpectPeer(keep::ExpectPeer),
     /// Makes the keeper join that of the first host.
     Join(keep::Join),
-    /// Asks for the records of a job that was left: one [`Event::Record`] each.
+    /// Asks for the records of a detached job: one [`Event::Record`] each.
     ListRecords(job::JobOnHost),
-    /// Asks what a job that was left has done and does. From here on the agent serves only that.
+    /// Asks what a detached job has done and does. From here on the agent serves only that.
     Follow(job::JobOnHost),
-    /// Asks whether graph servers that stay are there.
+    /// Asks whether graph persistent servers are there.
     FindServers(Box<servers::Find>),
     /// Claims the right to start these graph servers.
     ClaimServers(job::JobOnHost),
@@ -142,13 +142,13 @@ pub enum Event {
     Prepared(keep::Prepared),
     /// The job is kept; it no longer needs this connection.
     Kept(keep::Kept),
-    /// A record of a job that was left.
+    /// A record of a detached job.
     Record(keep::Record),
     /// To the keeper of the first host: the processes of this one can be started.
     Ready,
     /// There is no such job.
     NoJob,
-    /// What happened to a job that was left.
+    /// What happened to a detached job.
     Past(keep::Past),
     /// The job's end has begun.
     Ending(ending::Ending),
@@ -193,7 +193,7 @@ pub enum Event {
 /// Why a request could not be carried out, in words for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What is wrong, in one line. The tool knows the cure: people may paste one, so that no host
+    /// What is wrong, in one line. The tool knows the fix: people may paste one, so that no host
     /// words it.
     pub problem: String,
 }

@@ -1,4 +1,4 @@
-//! Messages about graph servers that stay: a job of its own that groups of trainers use one after
+//! Messages about graph persistent servers: a job of its own that groups of trainers use one after
 //! another.
 
 use crate::ending::{Ending, Failure};

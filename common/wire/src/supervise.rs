@@ -17,10 +17,10 @@ pub struct Start {
     pub private_shm: bool,
     /// Environment variables of every process; its own take precedence.
     pub env: Vec<(String, crate::Text)>,
-    /// Whether they are graph servers that stay: their trainers map their shared memory, and may
+    /// Whether they are graph persistent servers: their trainers map their shared memory, and may
     /// end a moment after them.
     pub stays: bool,
-    /// The graph servers that stay and that the processes use.
+    /// The graph persistent servers and that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::job::JobOnHost>,
     /// The interval of [`Event::Usage`](crate::Event::Usage) in milliseconds; 0 for never.
@@ -198,7 +198,7 @@ pub struct ProcessUsage {
     pub shm_bytes: u64,
 }
 
-/// None of the job's processes has given a sign of life: output, processor time, bytes over the
+/// None of the job's processes has given a sign of life: output, CPU time, bytes over the
 /// network or from a disk. Processor time does not count while the stack of a process stays the
 /// same. Sent repeatedly while this is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -722,15 +722,15 @@ mod tests {
                 earlier: Earlier::of(&all),
                 ..StreamFacts::default()
             };
-            let told = |report: Report| {
+            let reported = |report: Report| {
                 let faults: Vec<String> = report.0.iter().map(ToString::to_string).collect();
                 faults.join("\n")
             };
-            let command = args.command().map_err(told)?;
-            let env = UserEnv::new(&args, &|_| None).map_err(told)?;
+            let command = args.command().map_err(reported)?;
+            let env = UserEnv::new(&args, &|_| None).map_err(reported)?;
             let machine = LaunchMachine::default();
             let plan = Plan::new(&args, command, hosts.to_vec(), stream, env, machine);
-            all.extend(plan.map_err(told)?.processes());
+            all.extend(plan.map_err(reported)?.processes());
         }
         Ok(all)
     }
@@ -1286,7 +1286,7 @@ mod tests {
         };
         let refused = |hosts: &[Host]| trainers(hosts).unwrap_err().join("; ");
         assert!(
-            refused(&two).contains("host 1 (10.0.0.2): --num-trainers gpus: nobody counted"),
+            refused(&two).contains("host 1 (10.0.0.2): --num-trainers gpus: its number of GPUs"),
             "{}",
             refused(&two)
         );

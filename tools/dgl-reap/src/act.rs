@@ -105,11 +105,11 @@ fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
         .filter(|one| one.fault.is_none())
         .partition(|one| !one.answers.is_empty());
     if !with.is_empty() && !without.is_empty() {
-        let places: Vec<String> = without.iter().map(|one| one.host.location()).collect();
+        let locations: Vec<String> = without.iter().map(|one| one.host.location()).collect();
         record::tell!(
             "dgl-reap: no such process of {} on {}",
             args.of_what(),
-            places.join(", ")
+            locations.join(", ")
         );
     }
 }

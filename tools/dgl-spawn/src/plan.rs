@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// The processes of a stream: graph servers that stay, which are a job of their own, and all
+/// The processes of a stream: graph persistent servers, which are a job of their own, and all
 /// others, which may use them.
 pub struct Parts {
     /// The name of the servers.
@@ -93,7 +93,7 @@ impl Parts {
         })
     }
 
-    /// The servers that stay, which are started unless they are already there.
+    /// The persistent servers, which are started unless they are already there.
     pub fn staying(&self) -> &[Process] {
         &self.all[..self.staying]
     }

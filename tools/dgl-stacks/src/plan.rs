@@ -55,7 +55,7 @@ pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
         let location = host.map_or_else(String::new, Host::location);
         let fault = Fault::item(location, format!("process {}: {problem}", pids.join(", ")));
         match why {
-            Why::Denied { ptrace_scope } => fault.fix(cure(ptrace_scope)),
+            Why::Denied { ptrace_scope } => fault.fix(fix_for(ptrace_scope)),
             _ => fault.fix(format!("run this again; {BY_PYTHON}")),
         }
     };
@@ -66,7 +66,7 @@ const BY_PYTHON: &str = "dgl-reap --signal ABRT makes Python itself print it, an
 
 /// What helps where the kernel says no. The user who asks is the one who has started the job: only
 /// his processes are looked at.
-fn cure(ptrace_scope: u8) -> String {
+fn fix_for(ptrace_scope: u8) -> String {
     let allowed = match ptrace_scope {
         0 => "a container's seccomp filter may forbid process_vm_readv: allow it there".to_owned(),
         // the job's supervisor would read for us, and has no answer

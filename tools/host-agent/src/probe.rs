@@ -73,7 +73,7 @@ pub fn probe(request: &Probe) -> Probed {
     })
 }
 
-/// What nvidia-smi tells of the cards; nothing where it is not there.
+/// What nvidia-smi lists of the cards; nothing where it is not there.
 fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
     nvidia::program().map_or(Ok(Vec::new()), |program| {
         nvidia::cards::query(&program, nvidia::cards::LIMIT)

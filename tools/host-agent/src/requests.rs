@@ -15,7 +15,7 @@ use wire::codec::{Decoder, Message};
 pub const REST: &str = "DGL_TOOLS_REST";
 /// The size of a widened pipe: as much as an ordinary user may have. Between sshd and the agent a
 /// pipe holds 64 KiB; if more comes, sshd writes a little now and then and moves the rest in its
-/// memory, so that copying takes a fifth more processor time.
+/// memory, so that copying takes a fifth more CPU time.
 const PIPE_BYTES: i32 = 1 << 20;
 /// How much is read at once before it is known that much will come: as much as can be passed on in
 /// the environment.

@@ -645,13 +645,13 @@ fn strangers_at_the_leaders_port_change_nothing() {
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
     for (number, mut stranger) in strangers.iter().enumerate() {
-        let said: &[u8] = [
+        let text: &[u8] = [
             b"join 1 \xc3\xa9 t\n",
             &b"\x16\x03\x01\x02\x00\x01"[..],
             b"{\"tell\":\"joined\"}\n",
             b"",
         ][number % 4];
-        let _ = stranger.write_all(said);
+        let _ = stranger.write_all(text);
     }
     launcher.join();
     launcher.start();

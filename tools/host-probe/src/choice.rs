@@ -108,7 +108,7 @@ fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
     let least = least?;
     match (facts.gpus, &facts.gpu_cards[..]) {
         (None | Some(0), []) => Some("it has no GPU".to_owned()),
-        (_, []) => Some("nvidia-smi tells nothing of its GPUs there".to_owned()),
+        (_, []) => Some("nvidia-smi lists none of its GPUs".to_owned()),
         (_, cards) => {
             let free = |card: &GpuCard| card.mem_free_bytes;
             let card = cards
@@ -283,10 +283,7 @@ mod tests {
         let table = [
             (of(2, &[Some(80), Some(40)]), None),
             (of(0, &[]), Some("it has no GPU")),
-            (
-                of(2, &[]),
-                Some("nvidia-smi tells nothing of its GPUs there"),
-            ),
+            (of(2, &[]), Some("nvidia-smi lists none of its GPUs")),
             (
                 of(2, &[Some(80), Some(39)]),
                 Some("39 B are free on GPU 1, less than 40 B"),

@@ -59,9 +59,9 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
         .map(|interface| interface.name.clone());
     let has_no_dgl = probed.facts.python.is_some() && probed.facts.dgl.is_none();
     if probed.interfaces.is_empty() {
-        let problem = "its network interfaces could not be listed, so nobody knows which has its \
-            address";
-        warn(problem.to_owned(), "look what `ip addr` says there");
+        let problem = "its network interfaces could not be listed, so the one that has its \
+            address is unknown";
+        warn(problem.to_owned(), "see what `ip addr` lists there");
     } else if probed.facts.iface.is_none() && has_no_dgl {
         let problem = format!(
             "{}, so gloo may choose another",
@@ -91,7 +91,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     })
 }
 
-/// Why there is no such environment. People paste cures, so that its path stands there as the user
+/// Why there is no such environment. People paste fixes, so that its path stands there as the user
 /// gave it, and not as the host.
 fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     let fix = match python {

@@ -214,9 +214,9 @@ fn data(job: &Job, host: &Host, part: &Part) -> Data {
     })
 }
 
-/// A fault for each host whose partitions do not fit, with a cure.
+/// A fault for each host whose partitions do not fit, with a fix.
 pub fn faults(job: &Job, hosts: &[Host], fits: &[Fit]) -> Vec<Fault> {
-    let fix = cure(job, hosts, fits);
+    let fix = fix_for(job, hosts, fits);
     by_host(job, hosts, fits)
         .filter(|(_, fits, _)| !fits[0].fits)
         .map(|(host, fits, _)| fault(job, host, fits).fix(fix.clone()))
@@ -259,7 +259,7 @@ fn fault(job: &Job, host: &Host, fits: &[Fit]) -> Fault {
 }
 
 /// The number of parts, or the amount of memory, with which all would fit.
-fn cure(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
+fn fix_for(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
     let memory = fits
         .iter()
         .filter(|fit| fit.missing_mem_bytes.is_some())
@@ -413,12 +413,15 @@ mod tests {
         assert_eq!((first.node_skew, found[1].edge_skew), (1.5, 0.5));
         assert!(found.iter().all(|fit| fit.fits));
         assert_eq!(faults(&job(), &hosts, &found), []);
-        let said = warnings(&found);
+        let message = warnings(&found);
         assert!(
-            said.len() == 2 && said[0].contains("partition 0 has 1.50 times"),
-            "{said:?}"
+            message.len() == 2 && message[0].contains("partition 0 has 1.50 times"),
+            "{message:?}"
         );
-        assert!(said[1].ends_with("up to 33 % of the time"), "{said:?}");
+        assert!(
+            message[1].ends_with("up to 33 % of the time"),
+            "{message:?}"
+        );
         let alike = fits(&job(), &hosts, &[part(12), part(10)]).unwrap();
         assert!(warnings(&alike).is_empty());
     }
@@ -454,8 +457,11 @@ mod tests {
             let found = fits(&job(), &hosts, &[part(10), part(10)]).unwrap();
             let faults = faults(&job(), &hosts, &found);
             assert_eq!(found[1].fits, problem.is_empty());
-            let said = faults.first().map(ToString::to_string).unwrap_or_default();
-            assert!(said.contains(problem) && said.contains(fix), "{said}");
+            let message = faults.first().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                message.contains(problem) && message.contains(fix),
+                "{message}"
+            );
             assert!(faults.len() < 2 && found[0].fits);
         }
     }

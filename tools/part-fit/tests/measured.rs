@@ -151,17 +151,17 @@ fn graph(nodes: u64, edges: u64, has_types: bool) -> Graph {
     }))
 }
 
-fn check(what: &str, said: Data, versions: [&str; 2], shm: u64, peak: u64) {
+fn check(what: &str, message: Data, versions: [&str; 2], shm: u64, peak: u64) {
     let of = |text: &str| -> Option<Version> { version(text) };
     let process = process(of(versions[0]), of(versions[1]));
-    let bytes = process.shared_bytes + process.own_bytes + said.peak_bytes;
+    let bytes = process.shared_bytes + process.own_bytes + message.peak_bytes;
     let error = bytes as f64 / peak as f64 - 1.0;
     assert!((-0.05..0.10).contains(&error), "{what}: {error}");
     // enough, and no more than pages make of it
-    let more = said.shm_bytes.checked_sub(shm);
+    let more = message.shm_bytes.checked_sub(shm);
     assert!(
         more.is_some_and(|more| more < 1 << 16),
-        "{what}: {said:?}, {shm}"
+        "{what}: {message:?}, {shm}"
     );
 }
 
@@ -177,7 +177,7 @@ fn servers_took_what_the_model_says() {
                 node_bytes,
                 edge_bytes,
             };
-            let said = data(
+            let message = data(
                 &graph(nodes, edges, has_types),
                 features,
                 &formats(list),
@@ -185,7 +185,7 @@ fn servers_took_what_the_model_says() {
             );
             check(
                 &format!("{} {name} {list}", versions[0]),
-                said,
+                message,
                 versions,
                 shm,
                 peak,
@@ -197,10 +197,10 @@ fn servers_took_what_the_model_says() {
             node_bytes,
             edge_bytes,
         };
-        let said = data(&Graph::Graphbolt { bytes }, features, &formats("csc"), true);
+        let message = data(&Graph::Graphbolt { bytes }, features, &formats("csc"), true);
         check(
             &format!("graphbolt {name}"),
-            said,
+            message,
             ["2.1.0", "2.2.1"],
             shm,
             peak,

@@ -11,7 +11,7 @@ const FIRST_INTERVAL: u64 = 32 << 20;
 const LONGEST_INTERVAL: u64 = 512 << 20;
 /// On a link with at least this rate, in bytes a second, zstd never pays.
 const FAST_LINK: f64 = 500e6;
-/// The factor by which compressing must reduce the time, because it costs processor time on both
+/// The factor by which compressing must reduce the time, because it costs CPU time on both
 /// sides.
 const WORTH: f64 = 0.8;
 

@@ -1,4 +1,4 @@
-//! Attaches to a job that was left: to its output and its status.
+//! Attaches to a detached job: to its output and its status.
 
 use super::launch::on_host;
 use crate::args::Args;
@@ -69,7 +69,7 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
     })
 }
 
-/// A host of a job that was left, and the processes that it reported, in the order in which its
+/// A host of a detached job, and the processes that it reported, in the order in which its
 /// agent numbers them.
 type FoundJob<'a> = (&'a Host, Session, Vec<Process>);
 

@@ -1,6 +1,6 @@
 //! Jobs that outlive their launcher. [`launch`] starts one and leaves it to the keepers on its
-//! hosts, [`attach`] returns to it, and [`servers`] handles graph servers that stay, which are such
-//! jobs. The event loop of attached jobs follows them too.
+//! hosts, [`attach`] returns to it, and [`servers`] handles graph persistent servers, which are
+//! such jobs. The event loop of attached jobs follows them too.
 
 pub mod attach;
 pub mod launch;

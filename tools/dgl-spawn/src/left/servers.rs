@@ -1,4 +1,4 @@
-//! Graph servers that stay, as the launcher of their trainers sees them: whether they are on all
+//! Graph persistent servers, as the launcher of their trainers sees them: whether they are on all
 //! hosts, and whether they are the ones that the trainers need.
 
 use super::launch::{data, on_host};
@@ -97,7 +97,7 @@ fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
             .map_or_else(|| format!("host {id}"), Host::location)
     };
     let Some(ending) = ending else {
-        return format!("{}: nobody keeps them there any more", host.location());
+        return format!("{}: their keeper has ended there", host.location());
     };
     match (&ending.cause, &ending.failure) {
         (Some(Cause::Process), Some(failure)) => match &failure.reason {
@@ -267,7 +267,7 @@ mod tests {
             ),
             (
                 [Liveness::Alive, Liveness::Dead(None)],
-                missing("they have ended: host 1 (10.0.0.2): nobody keeps them there any more"),
+                missing("they have ended: host 1 (10.0.0.2): their keeper has ended there"),
             ),
             (
                 [Liveness::Alive, Liveness::Dead(Some(ending))],

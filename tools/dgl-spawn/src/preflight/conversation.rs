@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// Where people find what a host keeps of a job that was left.
+/// Where people find what a host keeps of a detached job.
 pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, \
     with what happened and the logs";
 

@@ -2,7 +2,7 @@
 //! the crate `job` decides what is to be done. A host is believed only about its own processes, and
 //! each event only once.
 //!
-//! The same loop follows a job that was left: then the hosts report what happened to it, and when,
+//! The same loop follows a detached job: then the hosts report what happened to it, and when,
 //! and the keeper of the first host decides.
 
 use super::hosts::{ConnectedHosts, HostSession, RunEvent};
@@ -192,7 +192,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    /// Runs until all hosts have ended, or until a job that was left need not be followed any
+    /// Runs until all hosts have ended, or until a detached job need not be followed any
     /// longer.
     pub fn run(mut self) -> Outcome {
         let mut shown = Instant::now();
@@ -456,7 +456,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     fn keeper_gone(&mut self, at: usize) {
         self.host_states[at] = HostState::Over;
         self.finish_lines(at);
-        let problem = "nobody keeps the job there any more, and nobody knows how it ended there";
+        let problem =
+            "the keeper of the job has ended there, and how the job ended there is unknown";
         let fix = "was the host started anew, or the agent that kept the job killed? The host has \
             ended what it had of the job";
         self.faults

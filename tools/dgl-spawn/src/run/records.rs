@@ -57,7 +57,7 @@ pub fn first_failure(failure: &Failure, process: Option<(&Process, &LastLines)>)
 fn loss_label(loss: &Loss) -> String {
     match loss {
         Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
-        Loss::KeeperGone => "its guard is gone".to_owned(),
+        Loss::KeeperGone => "its keeper has ended".to_owned(),
         Loss::NotJoined { joined, hosts } => {
             format!("of {hosts} hosts only {joined} have joined the job")
         }

@@ -1,7 +1,7 @@
 //! Whether a job stalls, and the report of a stall: where all processes stand, the odd one first,
 //! and which of them the others wait for.
 //!
-//! Whoever decides (this launcher, or the leader of a job that was left) has asked all hosts a
+//! Whoever decides (this launcher, or the leader of a detached job) has asked all hosts a
 //! numbered question; each has sent its stacks, followed by that number. When all have, and the
 //! decision has come, the stall is reported.
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use transfer::folder::Folder;
-use transfer::partial::{Finish, place};
+use transfer::partial::{Finish, finish_written};
 use wire::files::{Fault, Fetch, FileEvent};
 
 /// What the names of the folders in which commands write begin with.
@@ -133,7 +133,7 @@ fn run(
             bytes: meta.len(),
         }),
     }
-    place((&folder, &to.name), (&to.folder, &to.name), to.finish)?;
+    finish_written((&folder, &to.name), (&to.folder, &to.name), to.finish)?;
     if to.finish.fsync {
         let synced = to.folder.as_file().and_then(|folder| folder.sync_all());
         synced.map_err(system)?;

@@ -1,4 +1,4 @@
-//! The folder of a job that was left, on each of its hosts: `~/.local/state/dgl-tools/JOB/ADDRESS`.
+//! The folder of a detached job, on each of its hosts: `~/.local/state/dgl-tools/JOB/ADDRESS`.
 //! The address is there because hosts may share their homes.
 //!
 //!     token        what the job's processes carry in their environment
@@ -8,7 +8,7 @@
 //!     boot         during which run of the kernel that is
 //!     ROLE-RANK.log   the output of a process
 //!     socket       the way to the keeper while it lives (orders.rs)
-//!     facts        of graph servers that stay: what their trainers must have in common with them
+//!     facts        of graph persistent servers: what their trainers must have in common with them
 //!                  (servers.rs)
 //!     groups/N     on their first host: a folder for each group that has used them
 //!

@@ -1,4 +1,4 @@
-//! Reports what a job that was left has done and does on this host, from the files that its keeper
+//! Reports what a detached job has done and does on this host, from the files that its keeper
 //! writes: the journal and the logs of its processes, from their beginnings on. When nobody reads
 //! the report any longer this ends, and the job does not.
 
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often a sign of life is sent.
 const ALIVE_PACE: Duration = Duration::from_secs(1);
 
-/// Sends the records of a job that was left.
+/// Sends the records of a detached job.
 pub fn send_records(wanted: &JobOnHost, output: &mut Output) {
     match find(wanted).and_then(|folder| folder.records().ok()) {
         Some(records) => records

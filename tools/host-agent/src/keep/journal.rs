@@ -105,7 +105,7 @@ impl Tail {
     }
 }
 
-/// A job that was left on this host, as others see it: by what its keeper writes, and by whether
+/// A detached job on this host, as others see it: by what its keeper writes, and by whether
 /// the keeper is there.
 #[derive(Debug)]
 pub struct KeptJob {

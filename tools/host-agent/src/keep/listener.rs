@@ -131,7 +131,7 @@ mod tests {
         let (guest, stranger) = (Identity::new().unwrap(), Identity::new().unwrap());
         listener.expect(7, guest.public_key());
         let address = (Ipv4Addr::LOCALHOST, listener.port());
-        let knock = |identity: &Identity| {
+        let connect_as = |identity: &Identity| {
             Link::connect(
                 TcpStream::connect(address).unwrap(),
                 identity,
@@ -143,9 +143,9 @@ mod tests {
         let silent: Vec<TcpStream> = (0..100)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
-        let mut other = knock(&stranger);
+        let mut other = connect_as(&stranger);
         assert!(serve(&mut listener, Some(&mut other), Duration::from_millis(300)).is_none());
-        let mut link = knock(&guest);
+        let mut link = connect_as(&guest);
         let arrived = serve(&mut listener, Some(&mut link), Duration::from_secs(10)).unwrap();
         assert_eq!(
             (arrived.host, arrived.link.peer(), listener.is_complete()),
@@ -154,7 +154,7 @@ mod tests {
         assert!(
             serve(
                 &mut listener,
-                Some(&mut knock(&guest)),
+                Some(&mut connect_as(&guest)),
                 Duration::from_millis(300)
             )
             .is_none()

@@ -1,4 +1,4 @@
-//! Graph servers that stay, as their users on this host see them. They are a job that was left. Its
+//! Graph persistent servers, as their users on this host see them. They are a detached job. Its
 //! folder has a file `facts` with the settings that trainers must have in common with them, and on
 //! the first host `groups`, with a folder for each group of trainers.
 
@@ -109,8 +109,8 @@ pub fn claim_start(servers: &JobOnHost) -> Result<Event, Failure> {
     }
     let claim = folder.starting();
     drop_dead_claim(&claim);
-    let own = mark(std::process::id())
-        .ok_or_else(|| Failure::new("/proc tells nothing of this process"))?;
+    let own =
+        mark(std::process::id()).ok_or_else(|| Failure::new("/proc does not show this process"))?;
     let alive = matches!(life(&folder), Liveness::Alive | Liveness::Starting);
     let ours = !alive && symlink(own, &claim).is_ok();
     Ok(Event::StartClaimed(StartClaimed { ours }))

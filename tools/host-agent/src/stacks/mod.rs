@@ -8,7 +8,7 @@
 //! of all its processes, reads for others.
 
 mod native;
-pub mod place;
+pub mod position;
 pub mod reader;
 pub mod recorder;
 pub mod server;

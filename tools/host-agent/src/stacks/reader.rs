@@ -103,7 +103,7 @@ impl Spy {
     }
 
     /// Where the threads are, and what Python has called if there are images for that.
-    pub fn look(
+    pub fn read_threads(
         &mut self,
         most_frames: usize,
         images: Option<&Images<'_>>,

@@ -1,9 +1,9 @@
 //! Reads the stacks of all Pythons of a job again and again, and counts them here, so that only the
 //! counts travel.
 //!
-//! Each Python has a thread that looks at it; only one of them looks at a time, so that a recording
-//! takes at most one processor from the job. A look that would come too late is left out and
-//! counted as missed.
+//! Each Python has a thread that samples it; only one of them samples at a time, so that a
+//! recording takes at most one processor from the job. A sample that would come too late is left
+//! out and counted as missed.
 
 use super::native::{self, Images};
 use super::reader::{self, Problem, Spy};
@@ -41,7 +41,7 @@ const FAILURES: u32 = 5;
 /// The frame of the stacks that are not told apart.
 const OTHER_STACKS: &str = "other stacks";
 
-/// Whose turn it is to look.
+/// Whose turn it is to sample.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Records the processes that `find` finds, again and again, while `goes_on` says so.
@@ -111,7 +111,7 @@ struct Recording<'s> {
     parent: Option<i32>,
     command: String,
     rate: u32,
-    thread: ScopedJoinHandle<'s, Looks>,
+    thread: ScopedJoinHandle<'s, Samples>,
 }
 
 impl<'s> Recording<'s> {
@@ -125,7 +125,7 @@ impl<'s> Recording<'s> {
         let handle = process.member.process;
         let thread = thread::Builder::new()
             .name(reader::THREAD.to_owned())
-            .spawn_scoped(scope, move || Looks::at(handle, wanted, until))
+            .spawn_scoped(scope, move || Samples::at(handle, wanted, until))
             .ok()?;
         Some(Recording {
             parent: procfs::stat(handle.pid).map(|stat| stat.parent),
@@ -144,14 +144,14 @@ impl<'s> Recording<'s> {
     /// before it was read once.
     fn end(self) -> Option<(Profile, Option<i32>)> {
         // a panic in it: the memory of another process may hold anything
-        let looks = self.thread.join().unwrap_or_else(|_| Looks {
+        let samples = self.thread.join().unwrap_or_else(|_| Samples {
             problem: Some((Why::Other, "what reads it has failed".to_owned())),
-            ..Looks::default()
+            ..Samples::default()
         });
-        if looks.samples == 0 && looks.problem.is_none() {
+        if samples.taken == 0 && samples.problem.is_none() {
             return None;
         }
-        let (why, error) = looks.problem.filter(|_| looks.samples == 0).unzip();
+        let (why, error) = samples.problem.filter(|_| samples.taken == 0).unzip();
         let record = record::Profile {
             job: self.process.job,
             pid: self.process.member.process.pid.cast_unsigned(),
@@ -159,11 +159,11 @@ impl<'s> Recording<'s> {
             rank: self.process.rank,
             command: self.command,
             rate: self.rate,
-            samples: looks.samples,
-            missed: looks.missed,
-            elapsed_ms: millis(looks.elapsed),
-            frames: looks.counts.frames,
-            threads: looks.counts.threads.into_iter().map(sorted).collect(),
+            samples: samples.taken,
+            missed: samples.missed,
+            elapsed_ms: millis(samples.elapsed),
+            frames: samples.counts.frames,
+            threads: samples.counts.threads.into_iter().map(sorted).collect(),
             error,
             ..record::Profile::default()
         };
@@ -177,21 +177,21 @@ fn sorted((name, counts): (Option<String>, HashMap<Vec<u32>, CountedStack>)) -> 
     ThreadProfile { name, stacks }
 }
 
-/// All looks at one process.
+/// All samples of one process.
 #[derive(Default)]
-struct Looks {
-    samples: u32,
+struct Samples {
+    taken: u32,
     missed: u32,
     elapsed: Duration,
     counts: Counts,
-    /// Why the last look failed.
+    /// Why the last sample failed.
     problem: Option<(Why, String)>,
 }
 
-impl Looks {
-    /// Looks until the time is over, the process has ended, or it cannot be read.
-    fn at(process: ProcessHandle, wanted: &Record, until: Instant) -> Looks {
-        let (mut looks, begun) = (Looks::default(), Instant::now());
+impl Samples {
+    /// Samples until the time is over, the process has ended, or it cannot be read.
+    fn at(process: ProcessHandle, wanted: &Record, until: Instant) -> Samples {
+        let (mut samples, begun) = (Samples::default(), Instant::now());
         let mut spy = Spy::new(process);
         let mut due = begun;
         let mut goes_on = true;
@@ -202,24 +202,24 @@ impl Looks {
                 let renewal = until.min(due + IMAGES_AGE);
                 while goes_on && due < renewal {
                     thread::sleep(due.saturating_duration_since(Instant::now()));
-                    goes_on = looks.once(&mut spy, images);
-                    due = looks.next(due, period);
+                    goes_on = samples.once(&mut spy, images);
+                    due = samples.next(due, period);
                 }
             });
         }
-        looks.elapsed = begun.elapsed();
-        looks
+        samples.elapsed = begun.elapsed();
+        samples
     }
 
-    /// Looks once; whether to go on.
+    /// Samples once; whether to go on.
     fn once(&mut self, spy: &mut Spy, images: Option<&Images<'_>>) -> bool {
         let read = {
             let _turn = TURN.lock();
-            spy.look(MAX_COUNTED_DEPTH, images)
+            spy.read_threads(MAX_COUNTED_DEPTH, images)
         };
         match read {
             Ok(threads) => {
-                self.samples += 1;
+                self.taken += 1;
                 self.counts.add(threads);
                 return true;
             }
@@ -238,7 +238,7 @@ impl Looks {
         true
     }
 
-    /// When the next look is due; those whose time is over are missed.
+    /// When the next sample is due; those whose time is over are missed.
     fn next(&mut self, due: Instant, period: Duration) -> Instant {
         let (mut next, now) = (due + period, Instant::now());
         while next + period < now {
@@ -259,12 +259,12 @@ struct Counts {
     threads: BTreeMap<Option<String>, HashMap<Vec<u32>, CountedStack>>,
     /// How many there are.
     stacks: usize,
-    /// Where each thread was at the last look, by its name and number.
+    /// Where each thread was at the last sample, by its name and number.
     last: HashMap<(Option<String>, Option<u32>), Vec<u32>>,
 }
 
 impl Counts {
-    /// Counts the threads of one look.
+    /// Counts the threads of one sample.
     fn add(&mut self, threads: Vec<Thread>) {
         let mut now = HashMap::with_capacity(threads.len());
         for thread in threads {
@@ -332,9 +332,9 @@ mod tests {
 
     /// Samples, active ones and visits of each stack, by the name of the thread and its inner
     /// frame.
-    fn counts(looks: Vec<Vec<Thread>>) -> Vec<(String, String, [u32; 3])> {
+    fn counts(samples: Vec<Vec<Thread>>) -> Vec<(String, String, [u32; 3])> {
         let mut counts = Counts::default();
-        looks.into_iter().for_each(|threads| counts.add(threads));
+        samples.into_iter().for_each(|threads| counts.add(threads));
         let Counts {
             frames, threads, ..
         } = counts;
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn looks_at_a_thread_that_stays_are_one_visit() {
         let main = |frame, active| thread("MainThread", 7, frame, active);
-        let looks = [
+        let samples = [
             ("f", true),
             ("f", false),
             ("g", false),
@@ -367,7 +367,7 @@ mod tests {
             ("f", true),
         ];
         let found = counts(
-            looks
+            samples
                 .map(|(frame, active)| vec![main(frame, active)])
                 .into(),
         );

@@ -1,14 +1,14 @@
 //! Decides whether the job's processes on this host give signs of life, from one look to the next.
 //!
-//! Signs are processor time beyond what waiting takes, bytes read from or written to files, and
+//! Signs are CPU time beyond what waiting takes, bytes read from or written to files, and
 //! bytes that the processes' own TCP sockets move, to other hosts or to this one. All of these are
 //! summed up over several looks, because little in a short time tells nothing: the kernel counts
-//! processor time in hundredths of a second, and disks move pages. Sockets are examined only while
+//! CPU time in hundredths of a second, and disks move pages. Sockets are examined only while
 //! nothing else moves, so that a busy job costs little. What other programs do on the host does not
 //! count.
 //!
 //! Processor time alone does not prove that a process moves: it may wait, spinning. Whether it has
-//! left its place is found by its stack ([`super::place_watch`]).
+//! left its position is found by its stack ([`super::position_watch`]).
 
 use super::members::{Running, families, own_pid};
 use crate::netlink;
@@ -48,7 +48,7 @@ const STRAYS: u32 = u32::MAX;
 pub struct ActivityWatch {
     pace: Duration,
     looked: Instant,
-    /// The processor time of each process.
+    /// The CPU time of each process.
     processor: HashMap<ProcessHandle, Window<ProcessorTime>>,
     /// The files of each process and its children.
     files: HashMap<u32, Window<FileCounts>>,
@@ -57,7 +57,7 @@ pub struct ActivityWatch {
     latest_signs: HashMap<u32, Instant>,
     /// The time from which processes count as silent that have given no sign.
     begun: Instant,
-    /// The last sign that proves that something moves, which processor time does not.
+    /// The last sign that proves that something moves, which CPU time does not.
     last_moved: Instant,
     /// Who gave it; `None` if nobody did since all silences were started anew.
     moved_by: Option<(u32, Sign)>,
@@ -85,7 +85,7 @@ impl<C> Window<C> {
     }
 }
 
-/// The processor time of a process, and of those of its children that have ended, in clock ticks.
+/// The CPU time of a process, and of those of its children that have ended, in clock ticks.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessorTime {
     own: u64,
@@ -228,7 +228,7 @@ impl ActivityWatch {
         self.latest_signs.clear();
     }
 
-    /// The last sign other than processor time.
+    /// The last sign other than CPU time.
     pub fn last_moved(&self) -> Instant {
         self.last_moved
     }
@@ -239,7 +239,7 @@ impl ActivityWatch {
     }
 
     /// Since when nothing has moved. Of a process that computed at a time, `unchanged_since` says
-    /// since when it has not left its place, if that is known.
+    /// since when it has not left its position, if that is known.
     pub fn rest(
         &self,
         unchanged_since: impl Fn(ProcessHandle, Instant) -> Option<Instant>,
@@ -500,11 +500,11 @@ mod tests {
         ];
         for (case, work, computes, expected) in table {
             let mut shell = Shell::run(&format!("read a; {work}; read b"));
-            let (watched, mut looks) = (shell.watched(computes), Looks::begin());
-            looks.settle(watched);
+            let (watched, mut samples) = (shell.watched(computes), Looks::begin());
+            samples.settle(watched);
             shell.go_on();
-            assert_eq!(looks.examine(watched), expected, "{case}");
-            looks.settle(watched);
+            assert_eq!(samples.examine(watched), expected, "{case}");
+            samples.settle(watched);
         }
     }
 
@@ -567,10 +567,10 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_no_sign_of_a_process_that_stays_at_its_place() {
+    fn processor_time_is_no_sign_of_a_process_that_stays_at_its_position() {
         let (files, processor) = (Some((1, Sign::Files)), Some((0, Sign::Processor)));
-        // when something else moved, when the process computed, since when it is at its place; then
-        // since when nothing moves, who did last, and whether it computes since
+        // when something else moved, when the process computed, since when it is at its position;
+        // then since when nothing moves, who did last, and whether it computes since
         let table = [
             (0, None, None, 0, files, false),
             (0, Some(50), None, 50, processor, false),
@@ -601,8 +601,8 @@ mod tests {
     #[test]
     fn who_reads_gives_a_sign() {
         let mut shell = Shell::run("exec cat");
-        let (watched, mut looks) = (shell.watched(true), Looks::begin());
-        looks.settle(watched);
+        let (watched, mut samples) = (shell.watched(true), Looks::begin());
+        samples.settle(watched);
         let stdin = shell.0.stdin.as_mut().unwrap();
         let mut read = vec![0; 60_000];
         for _ in 0..4 {
@@ -615,8 +615,8 @@ mod tests {
                 .read_exact(&mut read)
                 .unwrap();
         }
-        assert!(looks.examine(watched));
-        looks.settle(watched);
+        assert!(samples.examine(watched));
+        samples.settle(watched);
     }
 
     #[test]
@@ -630,24 +630,24 @@ mod tests {
         );
         let mut shell = Shell::run(&script);
         let (mut peer, _) = listener.accept().unwrap();
-        let (watched, mut looks) = (shell.watched(true), Looks::begin());
-        looks.settle(watched);
+        let (watched, mut samples) = (shell.watched(true), Looks::begin());
+        samples.settle(watched);
         for (case, is_sign) in [("too little", false), ("enough together", true)] {
             shell.go_on();
             peer.read_exact(&mut [0; 3000]).unwrap();
-            assert_eq!(looks.examine(watched), is_sign, "{case}");
+            assert_eq!(samples.examine(watched), is_sign, "{case}");
         }
-        looks.settle(watched);
+        samples.settle(watched);
     }
 
     #[test]
     fn a_look_that_comes_late_says_nothing() {
         let shell = Shell::run("read a");
-        let (watched, mut looks) = (shell.watched(true), Looks::begin());
-        looks.settle(watched);
-        assert!(looks.0.idle_of(0, looks.1) >= Duration::from_secs(1));
-        looks.1 += Duration::from_secs(5);
-        assert!(looks.examine(watched), "the host was stopped");
-        looks.settle(watched);
+        let (watched, mut samples) = (shell.watched(true), Looks::begin());
+        samples.settle(watched);
+        assert!(samples.0.idle_of(0, samples.1) >= Duration::from_secs(1));
+        samples.1 += Duration::from_secs(5);
+        assert!(samples.examine(watched), "the host was stopped");
+        samples.settle(watched);
     }
 }

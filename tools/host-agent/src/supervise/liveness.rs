@@ -5,7 +5,7 @@
 use super::activity_watch::{ActivityWatch, Rest};
 use super::exception_watch::{ExceptionWatch, Step};
 use super::members::{Running, families};
-use super::place_watch::PlaceWatch;
+use super::position_watch::PositionWatch;
 use super::stack_jobs::{StackJobs, Subject};
 use crate::processes::ProcessHandle;
 use crate::procfs;
@@ -28,7 +28,7 @@ pub struct Liveness {
     /// The stall timeout; zero if nobody wants to know about stalls.
     stall: Duration,
     activity: ActivityWatch,
-    places: PlaceWatch,
+    positions: PositionWatch,
     exceptions: ExceptionWatch,
     stack_jobs: StackJobs,
     /// Whether the launcher believes that everything is idle.
@@ -41,7 +41,7 @@ impl Liveness {
         Liveness {
             stall,
             activity: ActivityWatch::begin((stall / 10).clamp(QUICKEST, SLOWEST), now),
-            places: PlaceWatch::new(stall),
+            positions: PositionWatch::new(stall),
             exceptions: ExceptionWatch::new(stall, start.fail_on_exception),
             stack_jobs: StackJobs::default(),
             reported_idle: false,
@@ -70,7 +70,7 @@ impl Liveness {
     /// not to blame.
     pub fn excuse(&mut self) {
         self.activity.excuse(Instant::now());
-        self.places.clear();
+        self.positions.clear();
     }
 
     /// Notes that the launcher wants to know where all processes stand.
@@ -88,7 +88,7 @@ impl Liveness {
         if is_due {
             self.activity.examine(running, &wanted, now);
         }
-        self.look_at_places(now);
+        self.sample_positions(now);
         let idle = now.saturating_duration_since(self.rest().since);
         if is_due && !self.stall.is_zero() && idle >= self.stall {
             self.reported_idle = true;
@@ -113,26 +113,26 @@ impl Liveness {
     }
 
     /// Looks where those stand that compute while nothing else moves, if that is due.
-    fn look_at_places(&mut self, now: Instant) {
-        if self.needs_places(now) && self.places.is_due(now) {
+    fn sample_positions(&mut self, now: Instant) {
+        if self.needs_positions(now) && self.positions.is_due(now) {
             let computed = self.activity.computed();
-            if self.stack_jobs.ask(Subject::Places(computed)) {
-                self.places.begin_look(now);
+            if self.stack_jobs.ask(Subject::Positions(computed)) {
+                self.positions.begin_sample(now);
             }
         }
     }
 
-    /// Whether nothing but processor time has been a sign of life for a while.
-    fn needs_places(&self, now: Instant) -> bool {
+    /// Whether nothing but CPU time has been a sign of life for a while.
+    fn needs_positions(&self, now: Instant) -> bool {
         let quiet = now.saturating_duration_since(self.activity.last_moved());
-        let is_quiet = !self.stall.is_zero() && quiet >= self.places.pace();
+        let is_quiet = !self.stall.is_zero() && quiet >= self.positions.pace();
         is_quiet && !self.activity.computed().is_empty()
     }
 
     /// Since when nothing has moved.
     fn rest(&self) -> Rest {
         self.activity
-            .rest(|process, computed| self.places.unchanged_since(process, computed))
+            .rest(|process, computed| self.positions.unchanged_since(process, computed))
     }
 
     /// The process that moves again, if that is to be reported because the launcher believes that
@@ -152,8 +152,8 @@ impl Liveness {
     /// Whether this must be called more often than once a second: [`Liveness::take_stacks`] will
     /// soon have some, or looks follow each other faster.
     pub fn is_hurried(&self) -> bool {
-        let has_short_limit = self.places.pace() < Duration::from_secs(1);
-        self.stack_jobs.is_reading() || has_short_limit && self.needs_places(Instant::now())
+        let has_short_limit = self.positions.pace() < Duration::from_secs(1);
+        self.stack_jobs.is_reading() || has_short_limit && self.needs_positions(Instant::now())
     }
 
     /// Takes the stacks that have been read; returns the events to report.
@@ -168,8 +168,8 @@ impl Liveness {
                 self.exceptions.take_stacks(index, &stacks);
                 return Vec::new();
             }
-            Subject::Places(_) => {
-                self.places.end_look(&taken.places, now);
+            Subject::Positions(_) => {
+                self.positions.end_sample(&taken.positions, now);
                 return Vec::new();
             }
             Subject::All(number) => number,

@@ -16,7 +16,7 @@ mod liveness;
 mod members;
 mod oom_watch;
 mod outbox;
-mod place_watch;
+mod position_watch;
 pub mod private_shm;
 mod profiling;
 mod shm_watch;

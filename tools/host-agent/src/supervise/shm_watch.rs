@@ -149,7 +149,7 @@ impl ShmWatch {
     }
 }
 
-/// The processor time that this thread has used.
+/// The CPU time that this thread has used.
 fn used_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

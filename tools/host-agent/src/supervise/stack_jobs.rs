@@ -5,7 +5,7 @@
 use super::members::{self, Running};
 use crate::processes::{self, ProcessHandle};
 use crate::procfs;
-use crate::stacks::place::{self, Place};
+use crate::stacks::position::{self, Position};
 use crate::stacks::{self, Known, reader};
 use nix::sys::signal::SigSet;
 use std::collections::VecDeque;
@@ -27,8 +27,8 @@ pub enum Subject {
     All(u32),
     /// One process and its children.
     One(u32),
-    /// The places of these processes, without their stacks.
-    Places(Vec<ProcessHandle>),
+    /// The positions of these processes, without their stacks.
+    Positions(Vec<ProcessHandle>),
 }
 
 /// What was read.
@@ -36,14 +36,14 @@ pub enum Subject {
 pub struct Taken {
     pub subject: Subject,
     pub stacks: Vec<Stack>,
-    pub places: Vec<(ProcessHandle, Place)>,
+    pub positions: Vec<(ProcessHandle, Position)>,
 }
 
 /// What a thread has read of one process.
 #[derive(Debug)]
 enum Found {
     Stack(Box<Stack>),
-    Place(ProcessHandle, Place),
+    Position(ProcessHandle, Position),
 }
 
 /// Reads for one subject at a time; others wait.
@@ -118,18 +118,18 @@ impl StackJobs {
             .current
             .take_if(|job| !reads(job) || job.begun.elapsed() >= LIMIT)?;
         self.stuck = self.stuck.take().or(job.thread);
-        let (mut stacks, mut places) = (Vec::new(), Vec::new());
+        let (mut stacks, mut positions) = (Vec::new(), Vec::new());
         for found in job.found.try_iter() {
             match found {
                 Found::Stack(stack) => stacks.push(*stack),
-                Found::Place(process, place) => places.push((process, place)),
+                Found::Position(process, position) => positions.push((process, position)),
             }
         }
         stacks::name_all_parents(&mut stacks);
         Some(Taken {
             subject: job.subject,
             stacks,
-            places,
+            positions,
         })
     }
 }
@@ -145,10 +145,10 @@ fn spawn(
     let work = move || {
         // signals are for the thread that deals with them
         let _ = SigSet::all().thread_block();
-        if let Subject::Places(processes) = subject {
+        if let Subject::Positions(processes) = subject {
             for process in processes {
-                let place = place::read(process);
-                place.map(|place| found.send(Found::Place(process, place)));
+                let position = position::read(process);
+                position.map(|position| found.send(Found::Position(process, position)));
             }
             return;
         }
@@ -172,7 +172,7 @@ fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<K
         let root = root_of(process.pid);
         let is_meant = match subject {
             Subject::One(index) => root.is_some_and(|root| root.index == *index),
-            Subject::All(_) | Subject::Places(_) => true,
+            Subject::All(_) | Subject::Positions(_) => true,
         };
         is_meant.then(|| Known {
             process,

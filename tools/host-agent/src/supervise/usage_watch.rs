@@ -16,7 +16,7 @@ pub struct UsageWatch {
     pace: Duration,
     looked: Instant,
     host: HostUsage,
-    /// The processor time of each process of the job, by process id and start time.
+    /// The CPU time of each process of the job, by process id and start time.
     cpu_ticks: HashMap<(i32, u64), u64>,
     /// The GPU watch, if GPUs are wanted and there are any.
     gpus: Option<GpuWatch>,

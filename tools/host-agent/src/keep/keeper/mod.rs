@@ -1,4 +1,4 @@
-//! The keeper: one event loop for a job that was left, in which nothing blocks. Until the job
+//! The keeper: one event loop for a detached job, in which nothing blocks. Until the job
 //! starts, it passes on what the launcher and the agent that supervises send each other.
 
 mod launcher;

@@ -75,12 +75,12 @@ fn hold(pid: i32, tid: u32, images: &Images<'_>) -> Option<Native> {
 }
 
 fn frames(pid: i32, blocked: &Blocked, images: &Images<'_>) -> Vec<String> {
-    let places = unwind::walk(
+    let addresses = unwind::walk(
         (blocked.address, blocked.stack_pointer),
         |address| read_word(pid, address),
         images,
     );
-    let names = places.into_iter().map(|address| images.name(address));
+    let names = addresses.into_iter().map(|address| images.name(address));
     names
         .take_while(|name| !is_python_function(name))
         .take(MAX_NATIVE_FRAMES)
@@ -152,8 +152,8 @@ mod tests {
         let pid = sleep.0.id();
         let begun = std::time::Instant::now();
         loop {
-            let look = |images: &Images<'_>| read(pid.cast_signed(), &[Some(pid)], images);
-            let native = with_images(pid.cast_signed(), look).remove(0);
+            let read_stack = |images: &Images<'_>| read(pid.cast_signed(), &[Some(pid)], images);
+            let native = with_images(pid.cast_signed(), read_stack).remove(0);
             let has = |part: &str| native.frames.iter().any(|frame| frame.contains(part));
             let is_followed = has("nanosleep") && has("__libc_start_main");
             // it may have been loaded while it was read

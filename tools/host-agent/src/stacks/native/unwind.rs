@@ -50,29 +50,31 @@ pub fn walk(
     read: impl Fn(u64) -> Option<u64>,
     images: &Images<'_>,
 ) -> Vec<u64> {
-    let mut places = vec![address];
+    let mut addresses = vec![address];
     let Some(numbers) = NUMBERS else {
-        return places;
+        return addresses;
     };
     let mut registers: Registers = [None; 33];
     registers[usize::from(numbers.stack_pointer)] = Some(stack_pointer);
-    while places.len() < MAX_DEPTH {
-        let Some(address) = places.last() else { break };
+    while addresses.len() < MAX_DEPTH {
+        let Some(address) = addresses.last() else {
+            break;
+        };
         let Some(caller) = caller(&numbers, *address, &registers, &read, images) else {
             break;
         };
         let at = |registers: &Registers| registers[usize::from(numbers.stack_pointer)];
         // a stack grows from caller to called alone
-        if at(&caller) <= at(&registers) && places.len() > 1 {
+        if at(&caller) <= at(&registers) && addresses.len() > 1 {
             break;
         }
         registers = caller;
         match registers[usize::from(numbers.return_address)] {
             None | Some(0) => break,
-            Some(address) => places.push((address & ADDRESS_BITS).saturating_sub(1)),
+            Some(address) => addresses.push((address & ADDRESS_BITS).saturating_sub(1)),
         }
     }
-    places
+    addresses
 }
 
 /// The registers as the caller of the function at a place has them.

@@ -1,11 +1,12 @@
-//! The place at which a Python stands, to be compared with its place at the next look: a process
-//! that computes and has not left its place either waits, spinning, or is in one long call.
+//! The position at which a Python stands, to be compared with its position at the next look: a
+//! process that computes and has not left its position either waits, spinning, or is in one long
+//! call.
 //!
-//! The place is where all its threads stand, frame by frame, and the objects that the main thread's
-//! local variables name. A loop that goes on gives at least one of them another object or number
-//! (its counter, its batch), even if nearly all of its time passes in one line. A module has no
-//! such variables, so that a main thread in one has no place: nobody can tell whether it goes round
-//! a loop.
+//! The position is where all its threads stand, frame by frame, and the objects that the main
+//! thread's local variables name. A loop that goes on gives at least one of them another object or
+//! number (its counter, its batch), even if nearly all of its time passes in one line. A module has
+//! no such variables, so that a main thread in one has no position: nobody can tell whether it goes
+//! round a loop.
 
 use super::reader;
 use crate::processes::ProcessHandle;
@@ -25,26 +26,26 @@ const WAITING_FILES: [&str; 6] = [
 /// The same for packages.
 const WAITING_PACKAGES: [&str; 3] = ["asyncio/", "concurrent/futures/", "multiprocessing/"];
 
-/// A place, by its hash. What variables name is read for it, and does not leave this program.
+/// A position, by its hash. What variables name is read for it, and does not leave this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(u64);
+pub struct Position(u64);
 
 #[cfg(test)]
-impl Place {
-    pub fn of(number: u64) -> Place {
-        Place(number)
+impl Position {
+    pub fn of(number: u64) -> Position {
+        Position(number)
     }
 }
 
-/// Reads the place of a process; `None` if it has none that can be read.
-pub fn read(process: ProcessHandle) -> Option<Place> {
+/// Reads the position of a process; `None` if it has none that can be read.
+pub fn read(process: ProcessHandle) -> Option<Position> {
     let is_readable = process.is_alive() && reader::has_python(process.pid);
     let traces = is_readable.then(|| reader::traces_with_locals(process).ok());
-    place(&traces.flatten()?)
+    position(&traces.flatten()?)
 }
 
-/// The place in these stacks, the main thread first.
-fn place(traces: &[StackTrace]) -> Option<Place> {
+/// The position in these stacks, the main thread first.
+fn position(traces: &[StackTrace]) -> Option<Position> {
     let mut hasher = DefaultHasher::new();
     traces.first()?;
     for (at, trace) in traces.iter().enumerate() {
@@ -63,7 +64,7 @@ fn place(traces: &[StackTrace]) -> Option<Place> {
             }
         }
     }
-    Some(Place(hasher.finish()))
+    Some(Position(hasher.finish()))
 }
 
 /// Whether a frame is in a module of Python in which it waits. A file of the user's may have the
@@ -117,7 +118,7 @@ mod tests {
     }
 
     /// A process by its threads, the main thread last; of each thread the innermost frame first.
-    fn process(threads: &[&[&str]]) -> Option<Place> {
+    fn process(threads: &[&[&str]]) -> Option<Position> {
         let trace = |(at, frames): (usize, &&[&str])| StackTrace {
             pid: 1,
             thread_id: 1,
@@ -129,12 +130,12 @@ mod tests {
             process_info: None,
         };
         let traces: Vec<StackTrace> = threads.iter().enumerate().map(trace).rev().collect();
-        place(&traces)
+        position(&traces)
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
-    fn a_place_is_left_by_another_line_or_another_value() {
+    fn a_position_is_left_by_another_line_or_another_value() {
         let main = "<module> /job/train.py:40";
         let script: &[&str] = &["main /job/train.py:30", main];
         let select = format!("select {LIBRARY}/selectors.py:416 timeout=0.3");
@@ -233,11 +234,11 @@ mod tests {
 
     #[test]
     fn objects_are_compared_by_address_and_numbers_by_value_too() {
-        let place_of = |addr, repr: &str| {
+        let position_of = |addr, repr: &str| {
             let mut frame = frame("train /job/train.py:30 it=0");
             let local = &mut frame.locals.as_mut().unwrap()[0];
             (local.addr, local.repr) = (addr, Some(repr.to_owned()));
-            place(&[StackTrace {
+            position(&[StackTrace {
                 pid: 1,
                 thread_id: 1,
                 thread_name: None,
@@ -249,11 +250,11 @@ mod tests {
             }])
         };
         assert_ne!(
-            place_of(16, "<Tensor at 0x10>"),
-            place_of(32, "<Tensor at 0x20>")
+            position_of(16, "<Tensor at 0x10>"),
+            position_of(32, "<Tensor at 0x20>")
         );
-        assert_ne!(place_of(16, "300"), place_of(16, "301"));
+        assert_ne!(position_of(16, "300"), position_of(16, "301"));
         // another thread may add to it
-        assert_eq!(place_of(16, "[1]"), place_of(16, "[1, 2]"));
+        assert_eq!(position_of(16, "[1]"), position_of(16, "[1, 2]"));
     }
 }
