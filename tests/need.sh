@@ -43,6 +43,7 @@ if [ "${1:-}" != build ]; then
   need busybox busybox
 fi
 if [ "${1:-}" = check ]; then
+  need python3 python3
   need mandoc mandoc
   need shellcheck shellcheck
   if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then
