@@ -511,10 +511,15 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("profile.jsonl"), PROFILES).unwrap();
+    // as dgl-stacks writes it behind the records that dgl-spawn was given
+    let process = r#"{"type":"process","id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer",
+        "rank":0,"cwd":"/","env":{},"argv":["python3","t.py"]}"#;
+    let records = PROFILES.to_owned() + &process.replace('\n', "") + "\n";
+    std::fs::write(folder.join("profile.jsonl"), records).unwrap();
     let page = sh(&folder, "dgl-report profile.jsonl");
     page.ends(0);
     page.out_has("lag: where its time goes");
+    assert!(!page.out.contains("never started"), "{}", page.out);
     page.out_has("trainer 1 on host 0 (10.0.0.1) is in load&lt;/script&gt; (t.py:4) in 100 %");
     // each frame with its width in per cent: first as the page comes, the slow trainer beside all;
     // then with a search; then with the focus two frames down, and that one alone

@@ -39,7 +39,7 @@ pub fn page(run: &Run) -> String {
                     (verdict(run))
                     (failure(run))
                     (other_failures(run))
-                    @if run.hosts.iter().any(|host| !host.processes.is_empty()) { (timeline(run)) }
+                    @if has_timeline(run) { (timeline(run)) }
                     (profiles::section(run.profiles))
                     @if !run.panels.is_empty() { (samples(run)) }
                     @if run.hosts.iter().any(|host| host.copied.is_some()) { (copies(&run.hosts)) }
@@ -237,6 +237,12 @@ fn more(count: usize, noun: &str) -> Markup {
     html! {
         @if count > NAMED { li { "and " (term::count((count - NAMED) as u64, noun)) " more" } }
     }
+}
+
+/// Whether the records have processes, and say when one began unless they are of a recording.
+fn has_timeline(run: &Run) -> bool {
+    let is_recording = run.began_ms.is_none() && !run.profiles.is_empty();
+    !is_recording && run.hosts.iter().any(|host| !host.processes.is_empty())
 }
 
 fn timeline(run: &Run) -> Markup {
