@@ -144,6 +144,14 @@ impl Report {
         result.map_err(|faults| self.extend(faults.into())).ok()
     }
 
+    /// The faults of a file that was read in place of stdin.
+    pub fn of_file(mut self, name: &str) -> Report {
+        for fault in &mut self.0 {
+            fault.location = fault.location.replacen("stdin", name, 1);
+        }
+        self
+    }
+
     /// The worst exit status of all.
     pub fn exit(&self) -> Exit {
         self.0

@@ -39,7 +39,7 @@ pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace,
 pub use fit::Fit;
 pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
 pub use link::Link;
-pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name};
+pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name};
 pub use profile::Profile;
 pub use reap::{Found, Reaped};
 pub use sample::{Gpu, Sample};

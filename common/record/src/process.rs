@@ -388,6 +388,12 @@ fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
     OsString::from_vec(whole)
 }
 
+/// Whether a text is the name of a variable of the environment.
+pub fn is_variable_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !text.is_empty() && text.bytes().all(is_plain) && !text.as_bytes()[0].is_ascii_digit()
+}
+
 /// Whether a text is a job's name: one that can stand in messages, paths and the environment
 /// unchanged.
 pub fn is_job_name(text: &str) -> bool {

@@ -35,12 +35,8 @@ impl Run {
         };
         let name = file.filter(|file| *file != "-");
         let name = name.map_or("stdin".to_owned(), |file| file.display().to_string());
-        Run::of(open(file)?, lines, &|number| leave_out(&name, number)).map_err(|mut report| {
-            for fault in &mut report.0 {
-                fault.location = fault.location.replacen("stdin", &name, 1);
-            }
-            report
-        })
+        Run::of(open(file)?, lines, &|number| leave_out(&name, number))
+            .map_err(|report| report.of_file(&name))
     }
 
     /// Like [`Run::read`], of any input; `at_cut` decides about a last line that breaks off.

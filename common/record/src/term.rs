@@ -201,6 +201,21 @@ fn sequence(text: &[u8]) -> usize {
     }
 }
 
+/// At most so many of the names: `a, b and 3 more`.
+pub fn first_few(names: impl IntoIterator<Item = impl AsRef<str>>, most: usize) -> String {
+    let mut names = names.into_iter();
+    let mut text = String::new();
+    for name in names.by_ref().take(most) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        text += comma;
+        text += name.as_ref();
+    }
+    match names.count() {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
 /// A number with its noun: `1 file`, `2 files`, `2 processes`.
 pub fn count(number: u64, noun: &str) -> String {
     match number {

@@ -3,7 +3,7 @@
 use crate::args::Args;
 use crate::placeholders::{PlaceholderValues, Template};
 use record::error::{Fault, Report};
-use record::{Process, Role};
+use record::{Process, Role, is_variable_name};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -99,11 +99,7 @@ fn variable(
 ) -> Result<(String, Template), Fault> {
     let equals = entry.iter().position(|byte| *byte == b'=');
     let name = String::from_utf8_lossy(&entry[..equals.unwrap_or(entry.len())]).into_owned();
-    let plain = name
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        && !name.starts_with(|c: char| c.is_ascii_digit());
-    if name.is_empty() || !plain {
+    if !is_variable_name(&name) {
         let fault = Fault::usage(option, format!("{name:?} is not a variable's name"));
         return Err(fault.fix(format!("write {option} NAME=VALUE, once for each variable")));
     }

@@ -4,7 +4,7 @@ use crate::args::ProfileTimes;
 use job::Rules;
 use record::error::{Fault, Report};
 use record::quote;
-use record::{Command, Host, Process, Role};
+use record::{Command, Host, Process, Role, is_variable_name};
 use remote::Options;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -143,12 +143,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
             );
         }
         for name in process.env.keys().chain(process.env_b64.keys()) {
-            if name.is_empty()
-                || !name
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-                || name.as_bytes()[0].is_ascii_digit()
-            {
+            if !is_variable_name(name) {
                 report.push(
                     Fault::data(location(), format!("{name:?} is not a variable's name"))
                         .fix("correct what was edited"),

@@ -182,16 +182,10 @@ fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> S
 pub fn who(kind: Kind, holders: &[Holder]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
-        let named: Vec<String> = holders
+        let names = holders
             .iter()
-            .take(NAMED)
-            .map(|(host, _, pid)| format!("process {pid} on host {host}"))
-            .collect();
-        let more = holders.len() - named.len();
-        return match more {
-            0 => named.join(", "),
-            _ => format!("{} and {more} more", named.join(", ")),
-        };
+            .map(|(host, _, pid)| format!("process {pid} on host {host}"));
+        return term::first_few(names, NAMED);
     };
     let several = ranks.len() != 1;
     let spans = cpus::list(ranks).replace(',', ", ");

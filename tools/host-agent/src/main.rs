@@ -19,6 +19,7 @@ mod keep;
 mod link;
 mod netlink;
 mod nvidia;
+mod open_files;
 mod output;
 
 mod preflight;

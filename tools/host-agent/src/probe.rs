@@ -3,9 +3,8 @@
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
-use crate::{command, job_processes, nvidia, procfs};
+use crate::{command, job_processes, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use record::{Facts, GpuCard};
 use std::collections::BTreeSet;
 use std::env;
@@ -84,7 +83,6 @@ fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
 fn facts(workspace: Option<&str>) -> Facts {
     let mem_bytes = procfs::memory_bytes();
     let cpus = u32::try_from(procfs::usable_cpus().len()).ok();
-    let (_, open_files) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, RLIM_INFINITY));
     let home = env::var_os("HOME");
     let folder = workspace.map(|workspace| {
         let mut there = Path::new(workspace).ancestors();
@@ -101,7 +99,7 @@ fn facts(workspace: Option<&str>) -> Facts {
         shm_free_bytes: free_bytes(Path::new("/dev/shm")),
         free_bytes: folder.as_deref().and_then(free_bytes),
         workspace_fs: folder.and_then(|folder| procfs::file_system(&folder.to_string_lossy())),
-        nofile: Some(open_files).filter(|limit| *limit != RLIM_INFINITY),
+        nofile: open_files::hard_limit(),
         home: home.map(|home| home.to_string_lossy().into_owned()),
         ..Facts::default()
     }

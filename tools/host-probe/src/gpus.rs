@@ -54,13 +54,7 @@ fn use_of(card: &GpuCard) -> Option<String> {
     let who = match (&card.users[..], is_full) {
         ([], false) => return None,
         ([], true) => "processes that cannot be seen from here, as of another container".to_owned(),
-        (users, _) => {
-            let mut shown: Vec<String> = users.iter().take(USERS_SHOWN).map(shown).collect();
-            if users.len() > USERS_SHOWN {
-                shown.push(format!("{} more", users.len() - USERS_SHOWN));
-            }
-            shown.join(", ")
-        }
+        (users, _) => term::first_few(users.iter().map(shown), USERS_SHOWN),
     };
     let room = used.map_or(String::new(), |(used, all)| {
         format!(", {} of {}", term::bytes(used), term::bytes(all))
@@ -149,7 +143,7 @@ mod tests {
             ),
             (
                 card(2, None, many),
-                Some("GPU 2: process 1, process 2, process 3, process 4, 2 more"),
+                Some("GPU 2: process 1, process 2, process 3, process 4 and 2 more"),
             ),
         ];
         for (card, expected) in table {

@@ -22,7 +22,7 @@ impl Lost {
     pub fn learn(&mut self, location: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
         let recorded: Vec<Host> = run
             .all_including_failed()
-            .map_err(|report| of_file(location, report))?;
+            .map_err(|report| report.of_file(location))?;
         let of_others = recorded.iter().find(|host| {
             let planned = hosts.iter().find(|planned| planned.id == host.id);
             planned.is_none_or(|planned| planned.ip != host.ip)
@@ -39,7 +39,7 @@ impl Lost {
         for host in recorded.into_iter().filter(|host| host.ok == Some(false)) {
             self.add(host.id, host.error);
         }
-        let end = run.end().map_err(|report| of_file(location, report))?;
+        let end = run.end().map_err(|report| report.of_file(location))?;
         if let Some(FirstFailure { host, error, .. }) = end
             .filter(|end| end.cause.as_deref() == Some(CAUSE_HOST))
             .and_then(|end| end.first_failure)
@@ -53,14 +53,6 @@ impl Lost {
         let why = why.unwrap_or_else(|| "it cannot be used".to_owned());
         self.0.entry(host).or_insert(why);
     }
-}
-
-/// The faults of a file, which name the file instead of stdin.
-pub fn of_file(location: &str, mut report: Report) -> Report {
-    for fault in &mut report.0 {
-        fault.location = fault.location.replacen("stdin", location, 1);
-    }
-    report
 }
 
 /// A stream in which spares replace lost hosts.
@@ -128,7 +120,7 @@ impl Spare {
     fn all(stream: &Stream) -> Result<Vec<Spare>, Report> {
         let hosts: Vec<Host> = stream
             .all_including_failed()
-            .map_err(|report| of_file("--spares", report))?;
+            .map_err(|report| report.of_file("--spares"))?;
         let spare = |host: Host| Spare {
             line: record::jsonl::line(&host),
             host,

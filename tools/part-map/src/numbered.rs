@@ -3,6 +3,7 @@
 
 use partition::files::{Item, Source};
 use record::error::{Fault, Report};
+use record::term;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -149,14 +150,7 @@ pub fn number(form: &str, name: &str) -> Option<u64> {
 }
 
 fn list(names: impl Iterator<Item = String>) -> Option<String> {
-    let mut names: Vec<String> = names.collect();
-    let more = names.len().saturating_sub(MAX_NAMES);
-    names.truncate(MAX_NAMES);
-    let more = match more {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!names.is_empty()).then(|| names.join(", ") + &more)
+    Some(term::first_few(names, MAX_NAMES)).filter(|text| !text.is_empty())
 }
 
 /// Gives each numbered file to its host; what has no number stays for all. `dst` of the items is

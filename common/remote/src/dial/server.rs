@@ -11,7 +11,7 @@ use crate::fault::HostFault;
 use crate::options::Options;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
-use record::term::{count, plain};
+use record::term::{count, first_few, plain};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
@@ -400,14 +400,14 @@ impl DialServer {
         if !unasked.is_empty() {
             lines.push(format!(
                 "dialed in, and nobody asked for it: {}; what waits there ends with this tool",
-                names(&unasked)
+                first_few(&unasked, MOST_NAMED)
             ));
         }
         if !twice.is_empty() {
             lines.push(format!(
                 "dialed in twice: {}; the first one serves; the command should start one agent \
                  on each host",
-                names(&twice)
+                first_few(&twice, MOST_NAMED)
             ));
         }
         let strangers = std::mem::take(&mut waiting.strangers);
@@ -433,14 +433,6 @@ impl DialServer {
             let _ = parked.close();
         }
         has_agents
-    }
-}
-
-fn names(all: &[String]) -> String {
-    let shown = all[..all.len().min(MOST_NAMED)].join(", ");
-    match all.len().saturating_sub(MOST_NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -4,7 +4,6 @@
 mod commands;
 mod files;
 mod jobs;
-mod limits;
 mod memory;
 mod partition;
 pub mod ports;
@@ -13,10 +12,11 @@ mod reach;
 use crate::claim;
 use crate::hangup;
 use crate::job::JobAssembly;
+use crate::open_files;
 use crate::side_thread::SideThread;
 use wire::Failure;
 use wire::job::Job;
-use wire::preflight::{Check, Claim, Finding, Taken};
+use wire::preflight::{Check, Claim, Finding, Subject, Taken};
 
 /// The state that lasts from one check to the next.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Preflight {
                     .for_each(found);
             }
             Check::OpenFiles { need } => {
-                limits::check_open_files(*need).into_iter().for_each(found);
+                check_open_files(*need).into_iter().for_each(found);
             }
             Check::Ports { ports } => ports::check(ports).into_iter().for_each(found),
             Check::Jobs => jobs::check(job.identity()?).into_iter().for_each(found),
@@ -122,4 +122,14 @@ impl Preflight {
         }
         Ok(())
     }
+}
+
+/// Checks the hard limit on open files; the soft limit is raised when a process is started.
+fn check_open_files(need: u64) -> Option<Finding> {
+    let limit = open_files::hard_limit().filter(|limit| *limit < need)?;
+    let problem = format!(
+        "a process may have {limit} open files, and a server needs about {need} for the clients of \
+         this job"
+    );
+    Some(Finding::problem(Subject::OpenFiles, problem))
 }

@@ -12,6 +12,7 @@ use super::signals::block_signals;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
 use crate::keep::servers::UsedServers;
+use crate::open_files;
 use crate::processes::{END_NOTICE, REAP_NOTICE, Termination};
 use crate::shm::ShmFile;
 use crate::stacks::server::StackServer;
@@ -19,7 +20,6 @@ use job::{ExitStatus, heartbeat};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -67,9 +67,6 @@ const DRAIN_LIMIT_OF_SURVIVORS: Duration = Duration::from_secs(1);
 const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 /// How much is read of a pipe at once: as much as it holds.
 const READ_AT_ONCE: usize = 64 << 10;
-/// A limit of 1024 is too low for a server of many clients (two sockets each); above this, programs
-/// that close every descriptor when they start slow down.
-const OPEN_FILES: u64 = 65_536;
 
 /// What the guardian hands down: the job, its processes, how they are started, and what had come to
 /// stdin behind that.
@@ -180,7 +177,7 @@ impl Supervisor {
                 Failure::new(format!("no /dev/shm of its own can be made: {why}"))
             })?;
         }
-        raise_open_files();
+        open_files::raise_limit();
         let now = Instant::now();
         let servers = start.uses.as_ref();
         let used_servers = servers.and_then(|servers| UsedServers::new(servers, job.host));
@@ -762,13 +759,6 @@ fn running(processes: &[Supervised]) -> Vec<Running> {
     };
     let alive = processes.iter().filter(|one| one.child.is_some());
     alive.map(running).collect()
-}
-
-/// Raises the limit on open files to what servers need, as far as this host allows.
-fn raise_open_files() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
-    }
 }
 
 /// Ended by KILL; or a shell, conda or the like that says so of what it ran, by its status.

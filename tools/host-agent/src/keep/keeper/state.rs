@@ -5,8 +5,8 @@ use crate::keep::folder::{Folder, KeeperLock};
 use crate::keep::listener::PeerListener;
 use crate::keep::orders::Orders;
 use crate::keep::pipes::{MessageReader, MessageWriter};
+use crate::open_files;
 use job::{Ending, PauseWatch};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +20,6 @@ use wire::job::{Job, Process};
 use wire::keep::PeerMessage;
 use wire::supervise::Start;
 use wire::{Event, Request};
-
-/// Connections that try to get in are open files.
-const OPEN_FILES: u64 = 65_536;
 
 /// The files that the keeper writes.
 pub(super) struct Files {
@@ -165,9 +162,7 @@ impl Keeper {
         signals.thread_block()?;
         let signals =
             SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(OPEN_FILES), hard);
-        }
+        open_files::raise_limit();
         let launcher = MessageReader::new(io::stdin().as_fd().try_clone_to_owned()?)?;
         let now = Instant::now();
         Ok(Keeper {
