@@ -69,6 +69,11 @@ impl UserEnv {
         self.all.iter().any(|(other, _)| other == name)
     }
 
+    /// Whether a variable is set for every trainer or worker.
+    pub fn sets_for_clients(&self, name: &str) -> bool {
+        self.clients().any(|(other, _)| other == name)
+    }
+
     /// The values that may differ between processes.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         let all = [&self.all, &self.server, &self.trainer];

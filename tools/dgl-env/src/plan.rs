@@ -45,6 +45,17 @@ pub struct LaunchMachine {
     pub pythonpath: Option<OsString>,
 }
 
+/// The variables of NCCL's flight recorder: how many operations it notes, whether it writes them,
+/// and into which files. Each with its first name, which all versions of torch read, and that of
+/// torch 2.8 on, which beats the first and warns about it.
+const FLIGHT_RECORDER: [[&str; 2]; 3] = [
+    ["TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"],
+    ["TORCH_NCCL_DUMP_ON_TIMEOUT", DUMP_ON_TIMEOUT],
+    ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"],
+];
+/// Torch 2.9 does not know this one yet.
+const DUMP_ON_TIMEOUT: &str = "TORCH_FR_DUMP_ON_TIMEOUT";
+
 /// The plan of a program, or of DGL's servers and trainers.
 pub struct Plan<'a> {
     args: &'a Args,
@@ -394,6 +405,9 @@ impl<'a> Plan<'a> {
             (_, None) => self.set_torch_env(&mut process, node, index, count),
         }
         self.set_advice(&mut process, host);
+        if role != Role::Server {
+            self.set_flight_recorder(&mut process, host);
+        }
         self.env.add_to(&mut process, values);
         if role != Role::Server && module.is_none() {
             let port = process.env.get("MASTER_PORT");
@@ -473,6 +487,29 @@ impl<'a> Plan<'a> {
                     set(process, "CONDA_DEFAULT_ENV", name);
                 }
                 None => set(process, "VIRTUAL_ENV", prefix),
+            }
+        }
+    }
+
+    /// Has torch write what NCCL's flight recorder has noted into the workspace, if NCCL waits in
+    /// vain on GPUs. Torch 2.8 warns about the names of before.
+    fn set_flight_recorder(&self, process: &mut Process, host: &Host) {
+        let folder = self.paths.workspace.as_ref();
+        let Some(folder) = folder.filter(|_| host.facts.gpus > Some(0)) else {
+            return;
+        };
+        let program = match process.role {
+            role @ Role::Program(_) => format!("{}_", role.name()),
+            _ => String::new(),
+        };
+        let prefix = format!("{}/{program}nccl_trace_rank_", folder.trim_end_matches('/'));
+        let is_new = check::is_within(&host.facts.torch, (2, 8, 0)..);
+        let values = ["2000", "1", &prefix];
+        for ([old, new], value) in FLIGHT_RECORDER.into_iter().zip(values) {
+            let is_set = self.env.sets_for_clients(old) || self.env.sets_for_clients(new);
+            if !is_set {
+                let has_new = is_new && new != DUMP_ON_TIMEOUT;
+                set(process, if has_new { new } else { old }, value);
             }
         }
     }
@@ -1269,6 +1306,81 @@ mod tests {
                 refused.unwrap_err()[0].contains("--local-rank-arg"),
                 "{wrong}"
             );
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn the_flight_recorder_where_there_are_gpus() {
+        let (old, new) = (Some("2.4.1+cu121"), Some("2.8.0"));
+        let dgl = "--num-trainers 1";
+        let table = [
+            ("one", dgl, None, None, "- - - - -"),
+            ("none", dgl, Some(0), old, "- - - - -"),
+            (
+                "unknown",
+                dgl,
+                Some(2),
+                None,
+                "2000 - 1 /ws/nccl_trace_rank_ -",
+            ),
+            ("old", dgl, Some(2), old, "2000 - 1 /ws/nccl_trace_rank_ -"),
+            ("new", dgl, Some(2), new, "- 2000 1 - /ws/nccl_trace_rank_"),
+            (
+                "the user's, by the other name",
+                "--num-trainers 1 --env TORCH_NCCL_TRACE_BUFFER_SIZE=0",
+                Some(2),
+                new,
+                "0 - 1 - /ws/nccl_trace_rank_",
+            ),
+            (
+                "the user's, for trainers",
+                "--num-trainers 1 --trainer-env TORCH_FR_DUMP_TEMP_FILE=/tmp/{rank}_ \
+                 --env TORCH_FR_DUMP_ON_TIMEOUT=0",
+                Some(2),
+                old,
+                "2000 - - - /tmp/1_",
+            ),
+        ];
+        for (name, line, gpus, torch, wanted) in table {
+            let mut two = hosts(2);
+            for host in &mut two {
+                host.facts.gpus = gpus;
+                host.facts.torch = torch.map(str::to_owned);
+            }
+            let line = format!("{line} -- python3 t.py");
+            let all = plan(&line, two, Some(graph(2)), LaunchMachine::default()).unwrap();
+            let names = [
+                "TORCH_NCCL_TRACE_BUFFER_SIZE",
+                "TORCH_FR_BUFFER_SIZE",
+                "TORCH_NCCL_DUMP_ON_TIMEOUT",
+                "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+                "TORCH_FR_DUMP_TEMP_FILE",
+            ];
+            let shown = |process: &Process| names.map(|name| env(process, name)).join(" ");
+            assert_eq!(shown(&all[3]), wanted, "{name}");
+            let is_server_spared = !all[0].env.contains_key("TORCH_NCCL_DUMP_ON_TIMEOUT");
+            assert!(is_server_spared, "{name}");
+        }
+
+        let mut one = hosts(1);
+        one[0].facts.gpus = Some(1);
+        let table = [
+            ("--role worker -- t", "-"),
+            ("--role worker --workspace /d/ -- t", "/d/nccl_trace_rank_"),
+            (
+                "--program train --workspace /d -- t",
+                "/d/train_nccl_trace_rank_",
+            ),
+            (
+                "--role worker --workspace /d --launcher torchrun -- python3 t",
+                "/d/nccl_trace_rank_",
+            ),
+        ];
+        for (line, wanted) in table {
+            let all = plan(line, one.clone(), None, LaunchMachine::default()).unwrap();
+            let got = env(&all[0], "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+            assert_eq!(got, wanted, "{line}");
         }
     }
 

@@ -27,7 +27,8 @@ const KNOWN: [(&str, &str); 8] = [
     ),
     (
         "Watchdog caught collective operation timeout",
-        "a rank did not take part: start it again, and ask dgl-stacks --job NAME while it waits",
+        "a rank did not take part; which, the dumps of torch's flight recorder tell: dgl-why \
+         --flight-recorder DIR, man dgl-tools-trouble",
     ),
     (
         "No module named",

@@ -467,7 +467,7 @@ fn messages_that_users_look_up_come_with_what_to_do() {
         ),
         (
             "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)",
-            "dgl-stacks",
+            "dgl-why --flight-recorder",
         ),
         ("No module named 'dgl'", "host-probe --conda NAME"),
         (

@@ -1,0 +1,287 @@
+//! Words what the dumps show.
+
+use super::dump::Operation;
+use super::waits::{self, Dumps, Programs, Wait};
+use crate::findings::{Finding, Outcome, Verdict};
+use crate::job::Job;
+use record::stacks::Comparison;
+use record::{Culprit, Role, term};
+use std::collections::BTreeSet;
+
+/// What torch appends to the name of each program's dumps, as dgl-env sets it: the rest is the name
+/// of a program.
+const SUFFIX: &str = "_nccl_trace_rank_";
+/// More findings than these are read by nobody.
+const MAX_CAUSES: usize = 3;
+
+/// The verdict from dumps alone, without the records of the run.
+pub fn verdict(programs: &Programs) -> Verdict {
+    let mut findings = findings(programs, &Job::default());
+    let (outcome, cause) = match findings.is_empty() {
+        false => (Outcome::Waits, findings.remove(0)),
+        true => (Outcome::Runs, completed(programs)),
+    };
+    Verdict {
+        outcome,
+        cause,
+        others: findings,
+        began_ms: None,
+        comparison: Comparison::default(),
+    }
+}
+
+/// Adds what the dumps show to the verdict on a run, before all else that is beside the cause.
+pub fn add(verdict: &mut Verdict, programs: &Programs, job: &Job) {
+    let mut findings = findings(programs, job);
+    if findings.is_empty() {
+        findings.push(completed(programs));
+    }
+    verdict.others.splice(0..0, findings);
+}
+
+/// The finding that nothing waits, with the ranks of which nothing is known.
+fn completed(programs: &Programs) -> Finding {
+    let count: usize = programs.values().map(Dumps::len).sum();
+    let mut text = format!(
+        "in the dumps of {} nothing waits",
+        term::count(count as u64, "rank")
+    );
+    for dumps in programs.values() {
+        let named = dumps
+            .values()
+            .flat_map(|dump| dump.groups.values().flatten());
+        let missing = named.filter(|rank| !dumps.contains_key(rank));
+        let missing: BTreeSet<u32> = missing.copied().collect();
+        if !missing.is_empty() {
+            text += &format!("; there is no dump of {}", ranks(missing));
+        }
+    }
+    Finding::new(text)
+}
+
+fn findings(programs: &Programs, job: &Job) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (prefix, dumps) in programs {
+        let program = prefix.strip_suffix(SUFFIX);
+        let names = Names { job, program };
+        let (causes, mut others) = waits::find(dumps);
+        let mut causes = causes.into_iter();
+        let first: Vec<Finding> = causes
+            .by_ref()
+            .take(MAX_CAUSES)
+            .map(|wait| finding(&wait, dumps, &names))
+            .collect();
+        all.extend(first);
+        others.splice(0..0, causes);
+        if let Some(one) = others.first() {
+            let mut text = format!("{} in {}", waiting(one), one.operation.words());
+            if !one.culprits().is_empty() {
+                text += &format!(" for {}", ranks(one.culprits()));
+            }
+            if others.len() > 1 {
+                text += &format!("; {} more operations wait in consequence", others.len() - 1);
+            }
+            all.push(Finding::new(text));
+        }
+    }
+    all
+}
+
+/// Names ranks as the records of the run do.
+struct Names<'a> {
+    job: &'a Job,
+    program: Option<&'a str>,
+}
+
+impl Names<'_> {
+    /// The process of a rank, which under torchrun has several.
+    fn culprit(&self, rank: u32) -> Option<Culprit> {
+        let is_of_program = |role: &Role| match (role, self.program) {
+            (Role::Server, _) => false,
+            (Role::Program(_), program) => program == Some(role.name()),
+            (_, program) => program.is_none(),
+        };
+        let mut of_program =
+            (self.job.processes.iter()).filter(|one| is_of_program(&one.process.role));
+        let is_rank = |process: &record::Process| {
+            let count = process.nproc.unwrap_or(1).max(1);
+            process.rank == rank / count
+        };
+        let one = of_program.find(|one| is_rank(&one.process))?;
+        Some(one.culprit())
+    }
+
+    /// Ranks in words, with the host of each if they are few.
+    fn words(&self, all: &BTreeSet<u32>) -> String {
+        let places = all
+            .iter()
+            .filter_map(|rank| Some(self.job.name(&self.culprit(*rank)?)));
+        let places: Vec<String> = places.take(MAX_CAUSES + 1).collect();
+        let words = match self.program {
+            Some(program) => format!("{} of {program}", ranks(all.iter().copied())),
+            None => ranks(all.iter().copied()),
+        };
+        match places.len() {
+            0 => words,
+            few if few <= MAX_CAUSES => format!("{words} ({})", places.join(", ")),
+            _ => words,
+        }
+    }
+}
+
+/// Ranks in words: `rank 1`, `ranks 0-2, 5 and 7`.
+fn ranks(all: impl IntoIterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in all {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let run = |(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let runs: Vec<String> = runs.iter().map(run).collect();
+    let runs = runs.join(", ");
+    match runs.rsplit_once(", ") {
+        Some((rest, last)) => format!("ranks {rest} and {last}"),
+        None if runs.contains('-') => format!("ranks {runs}"),
+        None => format!("rank {runs}"),
+    }
+}
+
+/// `ranks 0 and 2 wait`
+fn waiting(wait: &Wait) -> String {
+    let verb = if wait.waiting.len() == 1 {
+        "waits"
+    } else {
+        "wait"
+    };
+    format!("{} {verb}", ranks(wait.waiting.keys().copied()))
+}
+
+/// The finding about an operation that waits.
+fn finding(wait: &Wait, dumps: &Dumps, names: &Names) -> Finding {
+    let last = last_of_absent(wait, dumps);
+    let (mut text, fix) = sentence(wait, last, names);
+    if !wait.unknown.is_empty() {
+        let (unknown, group) = (
+            ranks(wait.unknown.iter().copied()),
+            &wait.operation.group_words,
+        );
+        text += &format!("; {unknown} overwrote what was noted of {group}");
+    }
+    let mut finding = Finding::new(text).fix(fix);
+    if let [rank] = wait.culprits()[..] {
+        finding.culprit = names.culprit(rank);
+    }
+    let shown = wait.waiting.iter().next().map(|(rank, one)| (rank, *one));
+    let shown = shown.into_iter().chain(wait.absent.first().zip(last));
+    let evidence = shown.filter_map(|(rank, one)| {
+        let (file, state) = (&dumps.get(rank)?.file, one.state.words());
+        Some(format!("{file}: {}, {state}, {}", one.words(), one.input))
+    });
+    evidence.fold(finding, Finding::with_evidence)
+}
+
+/// What an operation waits for, and what can be done.
+fn sentence(wait: &Wait, last: Option<&Operation>, names: &Names) -> (String, &'static str) {
+    let operation = wait.operation;
+    let (words, group) = (operation.words(), &operation.group_words);
+    let frames = wait.waiting.values().filter_map(|one| one.frame.as_deref());
+    let frames: Vec<&str> = frames.collect::<BTreeSet<_>>().into_iter().collect();
+    let begun = match frames.as_slice() {
+        [] => String::new(),
+        frames => format!(", begun in {}", frames.join(" or ")),
+    };
+    let waiting = waiting(wait);
+    let have = if wait.missing.len() == 1 {
+        "has"
+    } else {
+        "have"
+    };
+    let missing = format!("{} {have} no dump", names.words(&wait.missing));
+    if !wait.different.is_empty() {
+        let fix = "let all ranks of a group begin the same operations in the same order";
+        (different(wait, names), fix)
+    } else if !wait.absent.is_empty() {
+        let absent = names.words(&wait.absent);
+        let did_not = match operation.is_p2p {
+            true => "did not begin its side of",
+            false => "did not come to",
+        };
+        let mut text = format!("{absent} {did_not} {words}, for which {waiting}{begun}");
+        if let Some(last) = last {
+            text += &format!(
+                "; the last that it began is {}{}",
+                last.words(),
+                place(last)
+            );
+        }
+        if !wait.missing.is_empty() {
+            text += &format!("; {missing}");
+        }
+        let fix = "look at its log, or at its stack with dgl-stacks --job NAME while the job runs";
+        (text, fix)
+    } else if !wait.missing.is_empty() {
+        let text = format!("{missing}, and {waiting} in {words}{begun}");
+        (
+            text,
+            "look at its log, why it ended; or fetch its dump, if there is one",
+        )
+    } else if wait.size.is_none() {
+        let text =
+            format!("{waiting} in {words}{begun}; the dumps do not name the ranks of {group}");
+        (
+            text,
+            "look at all stacks with dgl-stacks --job NAME while the job runs",
+        )
+    } else {
+        let text = format!("all its ranks came to {words}, and {waiting}{begun}");
+        (
+            text,
+            "look at the network between the hosts, with link-probe or NCCL_DEBUG=INFO",
+        )
+    }
+}
+
+/// The newest operation of the rank that did not come, if it is only one.
+fn last_of_absent<'a>(wait: &Wait, dumps: &'a Dumps) -> Option<&'a Operation> {
+    let rank = wait.absent.first().filter(|_| wait.absent.len() == 1)?;
+    dumps.get(rank)?.operations.last()
+}
+
+/// Where an operation was begun: ` in train (train.py:30)`.
+fn place(operation: &Operation) -> String {
+    let frame = operation.frame.as_ref();
+    frame.map_or_else(String::new, |frame| format!(" in {frame}"))
+}
+
+/// The finding that ranks came with operations that do not fit together; the rarest comes first.
+fn different(wait: &Wait, names: &Names) -> String {
+    let mut kinds: Vec<_> = wait.different.iter().collect();
+    kinds.sort_by_key(|(_, all)| all.len());
+    let has_one_name = kinds.iter().all(|(one, _)| one.name == kinds[0].0.name);
+    let kinds = kinds.iter().take(MAX_CAUSES).map(|(one, all)| {
+        let tensors = if has_one_name {
+            format!(" of {}", one.common())
+        } else {
+            String::new()
+        };
+        format!(
+            "{} began {}{tensors}{}",
+            names.words(all),
+            one.name,
+            place(one)
+        )
+    });
+    let kinds: Vec<String> = kinds.collect();
+    let one = wait
+        .different
+        .first()
+        .map_or(wait.operation, |(one, _)| one);
+    let (number, group) = (one.sequence, &one.group_words);
+    format!("as operation {number} of {group}, {}", kinds.join(", but "))
+}
