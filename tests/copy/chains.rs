@@ -175,7 +175,7 @@ fn a_host_in_the_middle_that_hands_on_other_content_harms_no_other_real_hosts() 
     // after what is the same was copied, and before that is handed on
     lab.take_over(
         3,
-        "if said.get('step') == 'move':
+        "if said.get('step') == 'listen':
                 def change():
                     import glob, time
                     while True:

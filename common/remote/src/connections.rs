@@ -1,4 +1,5 @@
-//! The connections that one conversation with a host has, and the thread that keeps them alive.
+//! The connections to one host, its login and the lane beside it, and the thread that keeps both
+//! alive.
 //!
 //! A host that hears nothing takes us for gone and puts away what is half done. The threads that
 //! send files wait for disks: for minutes, where memory is short or a file server does not answer.
@@ -16,50 +17,39 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The stack of a thread that beats, in bytes: there may be hundreds.
 const STACK: usize = 256 << 10;
 
-/// The connections of one conversation.
+/// The connections to one host, each with a conversation of its own.
 pub(crate) struct Connections {
-    /// What carries the conversation.
-    pub(crate) session: Session,
-    /// The login, while a direct connection carries it.
-    pub(crate) login: Option<Session>,
+    /// The login, which stays to the end.
+    pub(crate) login: Session,
+    /// The direct connection beside it, over which files go while there is one.
+    pub(crate) direct: Option<Session>,
     /// When the host was told last that we are here.
     pub(crate) beaten: Instant,
 }
 
 impl Connections {
+    /// The connection over which files go.
+    pub(crate) fn carrier(&mut self) -> &mut Session {
+        self.direct.as_mut().unwrap_or(&mut self.login)
+    }
+
     /// Tells the host that we are here, where the last time is [`beat_interval`] ago.
     pub(crate) fn beat(&mut self) {
         if self.beaten.elapsed() >= beat_interval() {
             self.beaten = Instant::now();
-            self.session.send(&Request::Alive);
-            if let Some(login) = &mut self.login {
-                login.send(&Request::Alive);
-            }
+            self.each(|session| session.send(&Request::Alive));
         }
     }
 
     /// The same, and sends what can be sent now.
     pub(crate) fn beat_and_flush(&mut self) {
         self.beat();
-        self.session.flush();
-        if let Some(login) = &mut self.login {
-            login.flush();
-        }
+        self.each(Session::flush);
     }
 
-    /// A direct connection carries the conversation from here on; what did so becomes the login.
-    pub(crate) fn go_over_to(&mut self, direct: Session) {
-        // the login gets a turn now and then only, and the host waits for its last word
-        self.session.flush();
-        self.login = Some(std::mem::replace(&mut self.session, direct));
-    }
-
-    /// The login carries the conversation again; false where it does so already.
-    pub(crate) fn go_back(&mut self) -> bool {
-        self.login
-            .take()
-            .map(|login| self.session = login)
-            .is_some()
+    fn each(&mut self, act: impl FnMut(&mut Session)) {
+        let login = std::iter::once(&mut self.login);
+        login.chain(&mut self.direct).for_each(act);
     }
 }
 
@@ -67,8 +57,8 @@ impl Connections {
 pub(crate) struct SharedConnections(Arc<Mutex<Connections>>);
 
 impl SharedConnections {
-    pub(crate) fn new(session: Session) -> SharedConnections {
-        let connections = SharedConnections::without_thread(session);
+    pub(crate) fn new(login: Session) -> SharedConnections {
+        let connections = SharedConnections::without_thread(login);
         let weak = Arc::downgrade(&connections.0);
         // one for each host, because sending may read a file too; where no thread can be had, the
         // owner still beats whenever it sends or listens
@@ -79,10 +69,10 @@ impl SharedConnections {
     }
 
     /// As where no thread can be had.
-    pub(crate) fn without_thread(session: Session) -> SharedConnections {
+    pub(crate) fn without_thread(login: Session) -> SharedConnections {
         SharedConnections(Arc::new(Mutex::new(Connections {
-            session,
-            login: None,
+            login,
+            direct: None,
             beaten: Instant::now(),
         })))
     }
@@ -109,17 +99,17 @@ fn beat(connections: &Weak<Mutex<Connections>>) -> bool {
 mod tests {
     use super::*;
     use std::path::Path;
-    use wire::files::FileRequest;
 
     #[test]
-    fn the_last_word_over_the_login_is_sent_before_another_connection_takes_over() {
+    fn a_login_hears_of_the_tool_while_files_go_over_another_connection() {
         let session =
             || Session::over(crate::program::run(Path::new("sh"), &["-c", "exec cat"]).unwrap());
         let connections = SharedConnections::without_thread(session());
         let mut connections = connections.lock();
-        connections.session.send(&Request::File(FileRequest::Move));
-        assert_ne!(connections.session.pending(), 0);
-        connections.go_over_to(session());
-        assert_eq!(connections.login.as_ref().map(Session::pending), Some(0));
+        connections.direct = Some(session());
+        connections.beaten = Instant::now().checked_sub(beat_interval()).unwrap();
+        connections.beat();
+        assert_ne!(connections.login.pending(), 0);
+        assert_ne!(connections.carrier().pending(), 0);
     }
 }

@@ -1,5 +1,12 @@
 //! The tools' side of a conversation about files with one host: requests, events, and when the host
 //! is given up.
+//!
+//! No conversation moves. That of the login stays to the end, and lanes are opened beside it, with
+//! the same first request: to the port of the host's agent where that can be reached, otherwise by
+//! another login. Whether it can is found out once, when it is known how much is to be carried.
+//! While there is a direct lane, the login carries only signs of life and why the agent ends; all
+//! else goes over that lane. When the lane breaks, the agent notes what came over it, and the rest
+//! is requested over the login.
 
 use crate::connections::{Connections, SharedConnections};
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
@@ -23,25 +30,22 @@ const MOST_HELD: u64 = 32 << 20;
 /// How long a host has to put away partial files.
 const LEAVE: Duration = Duration::from_secs(5);
 
-/// How often the login is looked at while a direct connection carries the conversation. It tells
-/// when the agent ends, and breaks when the network does.
+/// How often the login is looked at while files go over a direct connection. It tells when the
+/// agent ends, and breaks when the network does.
 const LOGIN_CHECK: Duration = Duration::from_millis(200);
-/// How long the host has to take a conversation back to the login. It may have a block to write.
-const TAKE_BACK: Duration = Duration::from_secs(20);
+/// How long the host has to end its lanes. It may have a block to write.
+const LANES_END: Duration = Duration::from_secs(20);
 /// While bytes wait for their turn under a rate limit, what was let through is sent at this
 /// interval.
 const PACE: Duration = Duration::from_millis(20);
 
 /// A host to which files go or from which they come.
 pub struct HostClient {
-    /// What carries the conversation, and what waits beside it.
     connections: SharedConnections,
+    lanes: LaneOpener,
     /// Why the login carries nothing any more.
     login_over: Option<HostFault>,
-    /// Where further connections to this host go; `None` if they are logins.
-    endpoint: Option<DirectEndpoint>,
     looked_at_login: Instant,
-    stop: Arc<AtomicUsize>,
     events: VecDeque<(FileEvent, Vec<u8>)>,
     /// How many bytes had come from the host when `events` was last empty.
     dealt_with: u64,
@@ -49,8 +53,6 @@ pub struct HostClient {
     over: Option<HostFault>,
     /// How many bytes waited to be sent when something last moved, and when that was.
     moved: (u64, Instant),
-    /// The rate limit that all hosts share.
-    limit: Option<Arc<Limit>>,
     syncs: u64,
     /// Answers to questions up to this number are of no interest any longer.
     forgotten: u64,
@@ -62,8 +64,40 @@ pub struct HostClient {
     /// Whether the caller handles events about files that hosts hand on; otherwise they come too
     /// late.
     pub hears_of_chains: bool,
-    /// Whether this is a further connection to a host, beside the first.
+    /// Whether this is a lane, over which come only parts of files that others have begun.
     pub is_lane: bool,
+}
+
+/// Opens lanes: further connections to a host, each with a conversation of its own.
+#[derive(Clone)]
+pub struct LaneOpener {
+    /// The port of the agent; `None` if the lanes are logins.
+    endpoint: Option<DirectEndpoint>,
+    /// The first request over each.
+    first: FileRequest,
+    /// The number of a signal that ends everything.
+    stop: Arc<AtomicUsize>,
+    /// The rate limit that all hosts share.
+    limit: Option<Arc<Limit>>,
+}
+
+impl LaneOpener {
+    /// Opens a lane; by `log_in` if the port cannot be reached.
+    pub fn open(
+        &self,
+        log_in: impl FnOnce() -> Result<Session, HostFault>,
+    ) -> Result<HostClient, HostFault> {
+        let session = match &self.endpoint {
+            Some(endpoint) => endpoint
+                .connect(Instant::now() + silence() / 4)
+                .map_err(|none| HostFault::unreachable(none.to_string()))?,
+            None => log_in()?,
+        };
+        let (mut client, _) =
+            HostClient::begin(session, Arc::clone(&self.stop), self.first.clone())?;
+        client.keep_to(self.limit.clone());
+        Ok(client)
+    }
 }
 
 /// What a host reports at the beginning.
@@ -89,8 +123,7 @@ impl HostClient {
         stop: Arc<AtomicUsize>,
         first: FileRequest,
     ) -> Result<(HostClient, Ready), HostFault> {
-        let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
-        let mut client = HostClient::new(session, stop, is_lane);
+        let mut client = HostClient::new(session, stop, &first);
         client.send(first);
         let ready = client.ready()?;
         Ok((client, ready))
@@ -116,41 +149,49 @@ impl HostClient {
         }
     }
 
-    fn new(session: Session, stop: Arc<AtomicUsize>, is_lane: bool) -> HostClient {
+    fn new(login: Session, stop: Arc<AtomicUsize>, first: &FileRequest) -> HostClient {
         let now = Instant::now();
+        let mut first = first.clone();
+        let lane = match &mut first {
+            FileRequest::Receive(receive) => std::mem::replace(&mut receive.lane, true),
+            _ => false,
+        };
         HostClient {
-            connections: SharedConnections::new(session),
+            connections: SharedConnections::new(login),
+            lanes: LaneOpener {
+                endpoint: None,
+                first,
+                stop,
+                limit: None,
+            },
             login_over: None,
-            endpoint: None,
             looked_at_login: now,
-            stop,
             events: VecDeque::new(),
             dealt_with: 0,
             over: None,
             moved: (0, now),
-            limit: None,
             syncs: 0,
             forgotten: 0,
             listens: None,
             wire_chosen: false,
             hears_of_chains: false,
-            is_lane,
+            is_lane: lane,
         }
     }
 
     /// From here on, bytes wait for their turn under this limit, in both directions.
     pub fn keep_to(&mut self, limit: Option<Arc<Limit>>) {
-        self.limit = limit;
+        self.lanes.limit = limit;
     }
 
     /// Waits until this many bytes may go.
     fn pace(&mut self, bytes: usize) {
-        let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
+        let Some(limit) = self.lanes.limit.as_ref().filter(|_| bytes > 0) else {
             return;
         };
         let now = Instant::now();
         let until = now + limit.let_through(bytes as u64, now);
-        while Instant::now() < until && self.stop.load(Ordering::Relaxed) == 0 {
+        while Instant::now() < until && self.signal() == 0 {
             self.connections().beat_and_flush();
             std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
         }
@@ -158,7 +199,7 @@ impl HostClient {
         self.moved.1 = Instant::now();
     }
 
-    /// Continues over a direct connection if that is wanted, possible and worth it for `bytes`;
+    /// Opens a direct connection for files if that is wanted, possible and worth it for `bytes`;
     /// decides that once. Nothing may be under way. Agents with the keys `hosts` may hand files on
     /// to this host. Returns a warning for people if a direct connection was wanted and is not
     /// possible.
@@ -169,7 +210,7 @@ impl HostClient {
         wire: &WireOptions,
         hosts: &[String],
     ) -> Result<Option<String>, HostFault> {
-        let is_local = self.connections().session.is_local();
+        let is_local = self.connections().login.is_local();
         if self.wire_chosen || !wire.is_worth(address, is_local, bytes) {
             return Ok(None);
         }
@@ -209,18 +250,21 @@ impl HostClient {
                 .connect(Instant::now() + limit)
                 .map(|made| (endpoint, made))
         })?;
-        let (endpoint, mut session) = match connected {
+        let (endpoint, session) = match connected {
             Ok(connected) => connected,
             Err(none) => return Ok(Err(none)),
         };
-        session.send(&Request::File(FileRequest::Continue));
-        self.send(FileRequest::Move);
-        self.connections().go_over_to(session);
-        self.endpoint = Some(endpoint);
+        self.connections().direct = Some(session);
+        self.lanes.endpoint = Some(endpoint);
         self.begin_conversation();
-        match self.next_event()?.0 {
-            FileEvent::Welcome => Ok(Ok(())),
-            other => Err(HostFault::unexpected(&other)),
+        self.send(self.lanes.first.clone());
+        match self.ready() {
+            Ok(_) => Ok(Ok(())),
+            Err(broken) => {
+                let why = broken.problem.clone();
+                self.end_direct(broken)?;
+                Ok(Err(NoDirectConnection::Closed(why)))
+            }
         }
     }
 
@@ -259,9 +303,9 @@ impl HostClient {
         self.connections.lock()
     }
 
-    /// Whether a direct connection carries the conversation.
+    /// Whether files go over a direct connection.
     pub fn is_direct(&self) -> bool {
-        self.connections().login.is_some()
+        self.connections().direct.is_some()
     }
 
     /// The port and the public key with which the agent listens for hosts that hand files on.
@@ -271,56 +315,37 @@ impl HostClient {
 
     /// How many bytes wait to be sent.
     pub fn pending(&self) -> u64 {
-        self.connections().session.pending()
+        self.connections().carrier().pending()
     }
 
-    /// Bytes that have come over what carries the conversation.
+    /// Bytes that have come over the connection over which files go.
     fn received(&self) -> u64 {
-        self.connections().session.received()
+        self.connections().carrier().received()
     }
 
-    /// Where further connections to this host go; `None` if they are logins.
-    pub fn endpoint(&self) -> Option<DirectEndpoint> {
-        self.endpoint.clone()
+    /// What opens lanes to this host.
+    pub fn lane_opener(&self) -> LaneOpener {
+        self.lanes.clone()
     }
 
-    /// Opens a further direct connection to a host, with a conversation of its own.
-    pub fn through(
-        endpoint: &DirectEndpoint,
-        stop: Arc<AtomicUsize>,
-        first: FileRequest,
-    ) -> Result<HostClient, HostFault> {
-        let made = endpoint.connect(Instant::now() + silence() / 4);
-        let session = made.map_err(|none| HostFault::unreachable(none.to_string()))?;
-        let is_lane = matches!(&first, FileRequest::Receive(receive) if receive.lane);
-        let mut client = HostClient::new(session, stop, is_lane);
-        client.send(first);
-        for expected in [true, false] {
-            match client.next_event()?.0 {
-                FileEvent::Welcome if expected => {}
-                FileEvent::Ready { .. } if !expected => {}
-                other => return Err(HostFault::unexpected(&other)),
-            }
-        }
-        Ok(client)
+    /// The number of a signal that ends everything; 0 if none came.
+    fn signal(&self) -> usize {
+        self.lanes.stop.load(Ordering::Relaxed)
     }
 
-    /// After a direct connection broke, the login carries the conversation again if it still can.
-    /// What was under way has to be requested and sent again. The error is the cause of the break,
-    /// if the host or the login tells it.
-    fn take_back(&mut self) -> Result<(), HostFault> {
-        let broken = self.login_over.clone().or(self.over.clone());
-        let broken = broken.unwrap_or_else(|| HostFault::unreachable("connection lost"));
-        if self.stop.load(Ordering::Relaxed) != 0 || self.login_over.is_some() {
-            return Err(broken);
+    /// After a direct connection broke, files go over the login if it is still there. What was
+    /// under way has to be requested and sent again. The error is the cause of the break, if the
+    /// host or the login tells it.
+    fn end_direct(&mut self, broken: HostFault) -> Result<(), HostFault> {
+        if self.signal() != 0 || self.login_over.is_some() {
+            return Err(self.login_over.clone().unwrap_or(broken));
         }
-        if !self.connections().go_back() {
-            return Err(broken);
-        }
-        (self.endpoint, self.over) = (None, None);
+        self.connections().direct = None;
+        (self.lanes.endpoint, self.over) = (None, None);
         self.begin_conversation();
+        self.send(FileRequest::EndLanes);
         let number = self.sync();
-        let until = Instant::now() + TAKE_BACK;
+        let until = Instant::now() + LANES_END;
         while Instant::now() < until {
             match self.take_event() {
                 Some((FileEvent::Synced { number: event }, _)) if event == number => return Ok(()),
@@ -333,17 +358,17 @@ impl HostClient {
         ))
     }
 
-    /// What broke was a direct connection, as a rule: then the login carries the conversation on,
+    /// What broke was a direct connection, as a rule: then files go over the login from here on,
     /// and what people should know is returned. An error where there is no such way.
     pub fn fall_back(&mut self, broken: HostFault, wire: Wire) -> Result<&'static str, HostFault> {
         if !self.is_direct() || wire == Wire::Direct {
             return Err(broken);
         }
-        self.take_back()?;
+        self.end_direct(broken)?;
         Ok("its direct connection broke; its login is used instead")
     }
 
-    /// Another session carries the conversation now.
+    /// Files go over another connection now.
     fn begin_conversation(&mut self) {
         self.events.clear();
         self.dealt_with = self.received();
@@ -363,18 +388,18 @@ impl HostClient {
             self.moved.1 = Instant::now();
         }
         self.connections()
-            .session
+            .carrier()
             .send_with(&Request::File(step), body);
     }
 
     /// An empty buffer, if possible one whose bytes are sent.
     pub fn buffer(&mut self) -> Vec<u8> {
-        self.connections().session.buffer()
+        self.connections().carrier().buffer()
     }
 
     /// Whether bytes of a file that were read already are sent at less cost than from the file.
     pub fn copies_files(&self) -> bool {
-        self.connections().session.is_direct()
+        self.connections().carrier().is_direct()
     }
 
     /// Asks a question whose answer shows that everything before it was handled; returns its
@@ -439,7 +464,7 @@ impl HostClient {
     /// What was wrong with a file that was sent.
     pub fn source_fault(&mut self) -> Option<String> {
         self.connections()
-            .session
+            .carrier()
             .source_fault()
             .map(|error| source::why(&error))
     }
@@ -496,7 +521,7 @@ impl HostClient {
     fn step(&mut self, limit: Duration) {
         self.connections().beat();
         self.check_login();
-        let events = self.connections().session.step(None, limit);
+        let events = self.connections().carrier().step(None, limit);
         for event in events {
             match event {
                 SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
@@ -531,7 +556,7 @@ impl HostClient {
                 }
             }
         }
-        let signal = self.stop.load(Ordering::Relaxed);
+        let signal = self.signal();
         if signal != 0 {
             let name = signal_name(signal);
             self.events.clear();
@@ -553,9 +578,9 @@ impl HostClient {
             return;
         }
         self.looked_at_login = Instant::now();
-        let events = match &mut self.connections().login {
-            Some(login) => login.step(None, Duration::ZERO),
-            None => return,
+        let events = match &mut *self.connections() {
+            Connections { direct: None, .. } => return,
+            Connections { login, .. } => login.step(None, Duration::ZERO),
         };
         for event in events {
             let broken = match event {
@@ -574,11 +599,9 @@ impl HostClient {
 
     fn check_silence(&mut self) {
         let (pending, last_received) = {
-            let connections = self.connections();
-            (
-                connections.session.pending(),
-                connections.session.last_received(),
-            )
+            let mut connections = self.connections();
+            let carrier = connections.carrier();
+            (carrier.pending(), carrier.last_received())
         };
         // what waits grows by our own signs of life: only less of it is movement
         if pending < self.moved.0 || last_received > self.moved.1 {
@@ -602,16 +625,15 @@ impl HostClient {
     /// Ends the conversation and waits briefly until the host has cleaned up.
     pub fn end(self) {
         let mut connections = self.connections();
-        connections.session.close_stdin();
-        if let Some(login) = connections.login.take() {
-            connections.session.step(None, Duration::ZERO);
-            connections.session = login;
-            connections.session.close_stdin();
+        if let Some(mut direct) = connections.direct.take() {
+            direct.close_stdin();
+            direct.step(None, Duration::ZERO);
         }
+        connections.login.close_stdin();
         let until = Instant::now() + LEAVE;
         while Instant::now() < until {
             let events = connections
-                .session
+                .login
                 .step(None, until.saturating_duration_since(Instant::now()));
             if events
                 .iter()
@@ -645,7 +667,8 @@ mod tests {
     #[test]
     fn a_host_hears_of_a_tool_that_waits_for_its_turn_and_has_no_thread_for_it() {
         let events = std::env::temp_dir().join(format!("dgl-tools-paced-{}", std::process::id()));
-        let mut client = HostClient::new(session("exec cat"), Arc::default(), false);
+        let find = FileRequest::Find { roots: Vec::new() };
+        let mut client = HostClient::new(session("exec cat"), Arc::default(), &find);
         let program = format!("exec cat >{}", events.display());
         client.connections = SharedConnections::without_thread(session(&program));
         client.connections().beaten = Instant::now().checked_sub(beat_interval()).unwrap();

@@ -127,14 +127,13 @@ pub enum FileRequest {
         /// A number that the caller chooses and the answer repeats.
         number: u64,
     },
-    /// Opens a port to which this tool alone can connect; answered by [`FileEvent::Listening`].
+    /// Opens a port for this tool, and for hosts that hand files on; answered by
+    /// [`FileEvent::Listening`]. Each connection to it is greeted by [`crate::Event::Alive`] and
+    /// has a conversation of its own.
     Listen(Listen),
-    /// The first message over such a connection: the conversation of the login will continue over
-    /// it.
-    Continue,
-    /// What follows comes over the connection that sent [`FileRequest::Continue`], and is answered
-    /// there, until that ends or something comes over the login again.
-    Move,
+    /// Ends all connections to that port. What came over them is noted before anything that
+    /// follows is answered, and may be requested again.
+    EndLanes,
     /// Asks which files and empty folders exist; answered by [`FileEvent::Found`], the last of them
     /// with `last`.
     Find {
@@ -455,8 +454,6 @@ pub enum FileEvent {
         /// Why no port could be opened.
         problem: Option<String>,
     },
-    /// The first message over a connection to that port: the connection is let in.
-    Welcome,
     /// Everything before this [`FileRequest::Sync`] has been handled.
     Synced {
         /// The number of the request.

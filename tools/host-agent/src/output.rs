@@ -80,11 +80,6 @@ impl SharedOutput {
         SharedOutput(Mutex::new(output))
     }
 
-    /// From here on, events go to another output.
-    pub fn redirect(&self, output: Output) {
-        *self.0.lock() = output;
-    }
-
     pub fn send(&self, event: FileEvent) {
         self.send_with(event, &[]);
     }

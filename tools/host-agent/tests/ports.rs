@@ -1,15 +1,17 @@
-//! The ports that host-agent opens for a tool and for other hosts, as strangers find them who know
-//! no key, and as others find them who know one and want more than is theirs.
+//! The ports that host-agent opens for a tool and for other hosts, as the tool uses them, as
+//! strangers find them who know no key, and as others find them who know one and want more than is
+//! theirs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
 use wire::codec::{self, Decoder};
-use wire::files::{FileEvent, FileRequest, Give, Listen};
+use wire::files::{Begin, Block, FileEvent, FileRequest, Give, Listen, Receive, Small};
 use wire::link::{Expect, Send};
 use wire::{Event, Request};
 
@@ -41,6 +43,22 @@ impl Agent {
 
     fn send(&mut self, request: &Request) {
         self.stdin.write_all(&codec::encode(request, &[])).unwrap();
+    }
+
+    /// Has it listen for a tool; returns where, and the key of the agent.
+    fn listen(&mut self, tool: &Identity) -> (SocketAddr, PublicKey) {
+        self.send(&Request::File(FileRequest::Listen(Listen {
+            address: Ipv4Addr::LOCALHOST,
+            port: 0,
+            key: tool.public_key().to_string(),
+            hosts: Vec::new(),
+        })));
+        let (port, key) = self.until(|event| match event {
+            Event::File(FileEvent::Listening { port, key, .. }) => Some((*port, key.clone())),
+            _ => None,
+        });
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        (address, PublicKey::try_from(key).unwrap())
     }
 
     /// The first event that is wanted.
@@ -89,30 +107,19 @@ fn strangers(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 #[test]
 fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
     let mut agent = Agent::begin();
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let give = Request::File(FileRequest::Give(Give {
         base: folder.into(),
     }));
     agent.send(&give);
     let tool = Identity::new().unwrap();
-    agent.send(&Request::File(FileRequest::Listen(Listen {
-        address: Ipv4Addr::LOCALHOST,
-        port: 0,
-        key: tool.public_key().to_string(),
-        hosts: Vec::new(),
-    })));
-    let (port, key) = agent.until(|event| match event {
-        Event::File(FileEvent::Listening { port, key, .. }) => Some((*port, key.clone())),
-        _ => None,
-    });
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let key = PublicKey::try_from(key).unwrap();
+    let (address, key) = agent.listen(&tool);
     let _strangers = strangers(address, 300);
     let mut lanes = Vec::new();
     for _ in 0..100 {
         let opened = Link::open(address, &tool, key, LIMIT, true);
         let (mut link, received) = opened.expect("the tool is admitted");
-        assert!(String::from_utf8_lossy(&received).contains("welcome"));
+        assert_eq!(received, codec::encode(&Event::Alive, &[]));
         link.send(&codec::encode(&give, &[])).unwrap();
         lanes.push(link);
     }
@@ -131,6 +138,86 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
     };
     let served = lanes.iter_mut().map(is_served).filter(|is| *is).count();
     assert_eq!(served, 64);
+}
+
+/// Requests that bring the first of two megabytes, and ask whether it has come.
+fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
+    let begin = FileRequest::Begin(Begin {
+        file: Small {
+            id: 1,
+            dst: dst.into(),
+            bytes: 2 << 20,
+            mode: 0o644,
+            mtime: None,
+        },
+        key: key.to_owned(),
+        keep: Vec::new(),
+        earlier: false,
+        scattered: false,
+        chained: None,
+        sparse: false,
+    });
+    let content = vec![7; 1 << 20];
+    let block = FileRequest::Block(Block {
+        id: 1,
+        at: 0,
+        content: transfer::content::plain(&content),
+        signature: None,
+    });
+    let sync = FileRequest::Sync { number: 1 };
+    let requests = [(begin, &[][..]), (block, &content), (sync, &[])];
+    let encode = |(request, body)| codec::encode(&Request::File(request), body);
+    requests.into_iter().flat_map(encode).collect()
+}
+
+#[test]
+fn what_came_beside_the_login_is_there_for_the_login_when_lanes_have_ended() {
+    let mut agent = Agent::begin();
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lanes");
+    let _ = std::fs::remove_dir_all(&base);
+    let receive = |lane| {
+        Request::File(FileRequest::Receive(Receive {
+            base: (&*base).into(),
+            run: "run".to_owned(),
+            host: 0,
+            dry: false,
+            fsync: false,
+            lane,
+        }))
+    };
+    agent.send(&receive(false));
+    let tool = Identity::new().unwrap();
+    let (address, agent_key) = agent.listen(&tool);
+    let (mut lane, _) = Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
+    let key = format!("{:016x}.{:016x}", 1, 2);
+    let mut requests = codec::encode(&receive(true), &[]);
+    requests.extend(half_a_file(&base.join("file"), &key));
+    lane.send(&requests).unwrap();
+    let until = Instant::now() + LIMIT;
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains("synced") && Instant::now() < until {
+        lane.flush().unwrap();
+        lane.receive(&mut received).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let bytes = 2 << 20;
+    let claim = FileRequest::Claim {
+        key,
+        bytes,
+        dst: None,
+    };
+    agent.send(&Request::File(FileRequest::EndLanes));
+    agent.send(&Request::File(claim));
+    let parts = agent.until(|event| match event {
+        Event::File(FileEvent::Partial { parts, .. }) => Some(parts.clone()),
+        _ => None,
+    });
+    assert_eq!(parts, [(0, 1 << 20)]);
+    // the lane has ended, and the port is still open
+    while lane.receive(&mut received).unwrap_or(false) {
+        assert!(Instant::now() < until, "the lane is still open");
+    }
+    Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Pulled, path_fields};
 use remote::HostFault;
-use remote::direct::{DirectEndpoint, WireOptions};
+use remote::direct::WireOptions;
 use remote::lanes::{Lanes, Streams};
 use remote::{self, Connector, Remote, Session};
 use std::io;
@@ -88,7 +88,6 @@ pub fn run(
         let puller = Puller {
             args,
             remote: &remote,
-            workspace,
             stop: &stop,
             at_once,
         };
@@ -125,7 +124,6 @@ fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
 struct Puller<'a> {
     args: &'a Args,
     remote: &'a Remote,
-    workspace: &'a Path,
     stop: &'a Arc<AtomicUsize>,
     /// How many hosts are served at the same time.
     at_once: usize,
@@ -165,28 +163,12 @@ impl Puller<'_> {
                 giver.client().keep_to(limit.clone());
             }
         }
-        let more = |host: &Host, endpoint: Option<&DirectEndpoint>| {
-            let mut giver = self.connect(host, endpoint)?;
-            giver.client().keep_to(limit.clone());
-            Some(giver)
-        };
         pool.install(|| {
             tasks
                 .par_iter_mut()
-                .for_each(|task| task.pull(&board, streams, &wire, &more));
+                .for_each(|task| task.pull(&board, streams, &wire, self.remote));
         });
         Ok(board.end())
-    }
-
-    /// Opens a further connection to a host: to its port, or by another login.
-    fn connect(&self, host: &Host, endpoint: Option<&DirectEndpoint>) -> Option<SourceHost> {
-        match endpoint {
-            Some(endpoint) => SourceHost::through(endpoint, self.stop.clone(), self.workspace).ok(),
-            None => {
-                let session = self.remote.open_agent(host).ok()?;
-                SourceHost::begin(session, self.stop.clone(), self.workspace).ok()
-            }
-        }
     }
 }
 
@@ -349,13 +331,7 @@ impl<'a> Task<'a> {
         here.for_each(|item| self.fates.set(item, Fate::There));
     }
 
-    fn pull(
-        &mut self,
-        board: &Reporter,
-        streams: Streams,
-        wire: &WireOptions,
-        more: &dyn Fn(&Host, Option<&DirectEndpoint>) -> Option<SourceHost>,
-    ) {
+    fn pull(&mut self, board: &Reporter, streams: Streams, wire: &WireOptions, remote: &Remote) {
         let begun = Instant::now();
         if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
             board.record(&Pulled {
@@ -379,8 +355,11 @@ impl<'a> Task<'a> {
             reporter.done(item, Err(why.to_owned()));
         }
         let bring = |giver: &mut SourceHost, missing: &[&Item]| {
-            let endpoint = giver.client().endpoint();
-            let open = || more(self.host, endpoint.as_ref());
+            let opener = giver.client().lane_opener();
+            let open = || {
+                let lane = opener.open(|| remote.open_agent(self.host)).ok()?;
+                Some(SourceHost::over(lane))
+            };
             let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
             let brought = bring(giver, &mut lanes, missing, &reporter);
             lanes.into_connections().for_each(SourceHost::end);

@@ -4,7 +4,6 @@ use crate::local;
 use crate::plan::{Item, WantedFile};
 use remote::HostFault;
 use remote::Session;
-use remote::direct::DirectEndpoint;
 use remote::host_client::HostClient;
 use remote::lanes::Lanes;
 use std::collections::VecDeque;
@@ -71,16 +70,9 @@ impl SourceHost {
         Ok(SourceHost { client })
     }
 
-    /// Opens a further direct connection to a host that already gives files.
-    pub fn through(
-        endpoint: &DirectEndpoint,
-        stop: Arc<AtomicUsize>,
-        workspace: &Path,
-    ) -> Result<SourceHost, HostFault> {
-        let give = FileRequest::Give(Give {
-            base: workspace.into(),
-        });
-        HostClient::through(endpoint, stop, give).map(|client| SourceHost { client })
+    /// A further connection to a host that already gives files.
+    pub fn over(lane: HostClient) -> SourceHost {
+        SourceHost { client: lane }
     }
 
     /// The client that carries the conversation.

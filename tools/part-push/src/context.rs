@@ -3,15 +3,14 @@
 use crate::args::Args;
 use record::Host;
 use remote::Remote;
-use remote::direct::{DirectEndpoint, WireOptions};
-use remote::host_client::HostClient;
+use remote::direct::WireOptions;
 use remote::limit::Limit;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
-use wire::files::{FileRequest, Receive};
+use wire::files::Receive;
 
 /// How soon a pause ends after a signal.
 const SIGNAL_CHECKED: Duration = Duration::from_millis(50);
@@ -66,24 +65,5 @@ impl PushContext<'_> {
             fsync,
             lane: false,
         }
-    }
-
-    /// Opens a further connection to a host that already receives.
-    pub fn lane(&self, host: &Host, endpoint: Option<&DirectEndpoint>) -> Option<HostClient> {
-        let receive = FileRequest::Receive(Receive {
-            lane: true,
-            ..self.receive(host)
-        });
-        let mut client = match endpoint {
-            Some(endpoint) => HostClient::through(endpoint, self.stop.clone(), receive).ok()?,
-            None => {
-                let session = self.remote.open_agent(host).ok()?;
-                HostClient::begin(session, self.stop.clone(), receive)
-                    .ok()?
-                    .0
-            }
-        };
-        client.keep_to(self.limit.clone());
-        Some(client)
     }
 }

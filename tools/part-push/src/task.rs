@@ -212,16 +212,19 @@ impl<'a> Task<'a> {
             fates: &self.fates,
             board,
         };
+        let send = |target: &mut Target, deliveries: &[&'a Delivery]| {
+            let lanes = target.client.lane_opener();
+            let more = || lanes.open(|| context.remote.open_agent(self.host)).ok();
+            push::push(target, deliveries, options, &more, &reporter)
+        };
         board.copy.show_route(self.host, &target.client);
-        let endpoint = target.client.endpoint();
-        let more = || context.lane(self.host, endpoint.as_ref());
-        let sent = push::push(target, lacking, options, &more, &reporter);
-        let Err(broken) = sent else { return Ok(()) };
+        let Err(broken) = send(target, lacking) else {
+            return Ok(());
+        };
         let (client, wire) = (&mut target.client, context.wire.wire);
         board.copy.fall_back(self.host, client, broken, wire)?;
         let missing = self.missing(target, lacking, &reporter)?;
-        let more = || context.lane(self.host, None);
-        push::push(target, &missing, options, &more, &reporter)
+        send(target, &missing)
     }
 
     /// The deliveries that are missing after a connection broke; the results of the others are

@@ -1,8 +1,9 @@
 //! The beginning of a conversation about files: its first request decides what serves it.
 
 use super::incoming_file::{Caller, IncomingFiles};
+use super::receive::{ForwardReceiver, Receiver};
+use super::send::Sender;
 use super::serve::Serve;
-use super::{receive, send};
 use crate::output::SharedOutput;
 use std::sync::Arc;
 use wire::Failure;
@@ -12,21 +13,17 @@ use wire::files::FileRequest;
 pub fn begin(
     first: FileRequest,
     caller: Caller,
-    output: &SharedOutput,
+    output: Arc<SharedOutput>,
     files: &Arc<IncomingFiles>,
 ) -> Result<Box<dyn Serve>, Failure> {
-    match (first, caller) {
+    Ok(match (first, caller) {
         (FileRequest::Receive(receive), Caller::Tool) => {
-            receive::Receiver::begin(receive, output, files)
-                .map(|receiver| Box::new(receiver) as Box<dyn Serve>)
+            Box::new(Receiver::begin(receive, output, files)?)
         }
-        (FileRequest::Give(give), Caller::Tool) => {
-            send::Sender::begin(&give, output).map(|sender| Box::new(sender) as Box<dyn Serve>)
-        }
+        (FileRequest::Give(give), Caller::Tool) => Box::new(Sender::begin(&give, output)?),
         (FileRequest::Handed { key }, Caller::Host(host)) => {
-            receive::ForwardReceiver::begin(&key, host, files)
-                .map(|receiver| Box::new(receiver) as Box<dyn Serve>)
+            Box::new(ForwardReceiver::begin(&key, host, output, files)?)
         }
-        _ => Err(Failure::new("neither receive nor give came before it")),
-    }
+        _ => return Err(Failure::new("neither receive nor give came before it")),
+    })
 }

@@ -1,14 +1,13 @@
 //! A port of this host for one tool, and for the hosts of its push that hand files on. Over the
 //! tool's TLS connections come the same requests as over the login; other hosts send parts of files
-//! that the login's conversation has begun.
+//! that the tool has begun.
 //!
-//! One connection may take over the conversation of the login; each of the others has its own. All
-//! keys came over the login, and nobody else is admitted. The port is closed when the conversation
-//! of the login ends.
+//! All keys came over the login, and nobody else is admitted. The port is closed when the
+//! conversation of the login ends.
 
 use super::begin::begin;
 use super::incoming_file::{Caller, IncomingFiles};
-use super::serve::converse_alone;
+use super::serve::converse;
 use crate::output::{Output, SharedLink, SharedOutput};
 use crate::requests::{Next, Requests};
 use parking_lot::Mutex;
@@ -16,7 +15,6 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tls::{Admission, Greeting, Guests, Limits, Outcome, Port, PublicKey};
@@ -37,14 +35,11 @@ const MAX_FIRST: usize = 64 << 10;
 /// How many connections the tool or a host may have at once: the tool has at most eight
 /// (`--streams`), and a host one for each large file that it hands on at the time.
 const MOST_LANES: usize = 64;
-/// The tool sends `continue` over a connection before it sends `move` over the login.
-const MOVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The port, open as long as the conversation of the login.
 pub struct DirectListener {
     port: Option<Port>,
     lanes: Arc<Lanes>,
-    moving: Receiver<(SharedLink, Requests)>,
 }
 
 /// The connections that were admitted.
@@ -57,15 +52,13 @@ struct Lane {
     thread: JoinHandle<()>,
 }
 
-struct Shared {
-    files: Arc<IncomingFiles>,
-    /// Receives the connection that takes over the conversation of the login.
-    arrived: SyncSender<(SharedLink, Requests)>,
-}
-
 impl DirectListener {
     /// Opens the port and reports it.
-    pub fn open(listen: &Listen, files: &Arc<IncomingFiles>) -> Option<DirectListener> {
+    pub fn open(
+        listen: &Listen,
+        output: &SharedOutput,
+        files: &Arc<IncomingFiles>,
+    ) -> Option<DirectListener> {
         let opened = DirectListener::listen(listen, files);
         let (listener, answer) = match opened {
             Ok((listener, port, key)) => (
@@ -86,7 +79,7 @@ impl DirectListener {
                 (None, listening)
             }
         };
-        files.events.send(answer);
+        output.send(answer);
         listener
     }
 
@@ -101,12 +94,7 @@ impl DirectListener {
         let guests = Guests::new(identity, keys)?;
         let listener = TcpListener::bind((listen.address, listen.port))?;
         let port = listener.local_addr()?.port();
-        let (arrived, moving) = sync_channel(1);
-        let shared = Arc::new(Shared {
-            files: Arc::clone(files),
-            arrived,
-        });
-        let welcome = codec::encode(&Event::File(FileEvent::Welcome), &[]);
+        let (files, welcome) = (Arc::clone(files), codec::encode(&Event::Alive, &[]));
         let lanes: Arc<Lanes> = Arc::default();
         let all = Arc::clone(&lanes);
         let served = Port::serve(
@@ -115,29 +103,24 @@ impl DirectListener {
             move |outcome| {
                 if let Outcome::Admitted(greeting, _) = outcome {
                     // without a descriptor or a thread the peer sees the end of its connection
-                    let _ = all.begin(greeting, tool, &shared);
+                    let _ = all.begin(greeting, tool, &files);
                 }
             },
         )?;
         let listener = DirectListener {
             port: Some(served),
             lanes,
-            moving,
         };
         Ok((listener, port, identity.public_key().to_string()))
     }
 
-    /// The connection that takes over the conversation of the login.
-    pub fn arrival(&self) -> Option<(SharedLink, Requests)> {
-        self.moving.recv_timeout(MOVE_LIMIT).ok()
-    }
-
-    /// Ends the connections that have conversations of their own, and waits until their parts are
-    /// noted.
+    /// Ends all connections, and waits until what came over them is noted.
     pub fn end_lanes(&self) {
         let lanes = std::mem::take(&mut *self.lanes.0.lock());
-        for lane in lanes {
+        for lane in &lanes {
             let _ = lane.stream.shutdown(Shutdown::Both);
+        }
+        for lane in lanes {
             let _ = lane.thread.join();
         }
     }
@@ -153,7 +136,12 @@ impl Drop for DirectListener {
 
 impl Lanes {
     /// Serves a peer in a thread of its own.
-    fn begin(&self, greeting: Greeting, tool: PublicKey, shared: &Arc<Shared>) -> io::Result<()> {
+    fn begin(
+        &self,
+        greeting: Greeting,
+        tool: PublicKey,
+        files: &Arc<IncomingFiles>,
+    ) -> io::Result<()> {
         let mut lanes = self.0.lock();
         lanes.retain(|lane| !lane.thread.is_finished());
         let Some(key) = greeting.link.peer() else {
@@ -167,8 +155,8 @@ impl Lanes {
             false => Caller::Host(key),
         };
         let stream = TcpStream::from(greeting.link.as_fd().try_clone_to_owned()?);
-        let one = Arc::clone(shared);
-        let thread = std::thread::Builder::new().spawn(move || serve(greeting, caller, &one))?;
+        let files = Arc::clone(files);
+        let thread = std::thread::Builder::new().spawn(move || serve(greeting, caller, &files))?;
         lanes.push(Lane {
             key,
             stream,
@@ -178,38 +166,34 @@ impl Lanes {
     }
 }
 
-/// Serves a connection; its first request tells its purpose.
-fn serve(greeting: Greeting, caller: Caller, shared: &Shared) {
+/// Serves a connection to its end.
+fn serve(greeting: Greeting, caller: Caller, files: &Arc<IncomingFiles>) {
     let Greeting {
         mut link, received, ..
     } = greeting;
     link.widen();
     let link: SharedLink = Arc::new(Mutex::new(link));
-    let mut requests = Requests::over(Arc::clone(&link), &received);
-    let output = SharedOutput::new(Output::over(Arc::clone(&link)));
+    converse_over(&link, &received, caller, files);
+    // another descriptor of it stays open until the others end
+    link.lock().shutdown();
+}
+
+fn converse_over(link: &SharedLink, received: &[u8], caller: Caller, files: &Arc<IncomingFiles>) {
+    let mut requests = Requests::over(Arc::clone(link), received);
+    let output = Arc::new(SharedOutput::new(Output::over(Arc::clone(link))));
     let Ok(Next::Request(first)) = requests.next_within(Some(LIMITS.time)) else {
         return;
     };
     let Request::File(first) = first.head else {
         return;
     };
-    match (first, caller) {
-        (FileRequest::Continue, Caller::Tool) => {
-            let _ = shared.arrived.try_send((link, requests));
-        }
-        (FileRequest::Receive(receive), Caller::Tool) if !receive.lane => {}
-        (first, caller) => lane((first, caller), &mut requests, &output, shared),
+    if matches!(&first, FileRequest::Receive(receive) if !receive.lane) {
+        return;
     }
-}
-
-fn lane(
-    (first, caller): (FileRequest, Caller),
-    requests: &mut Requests,
-    output: &SharedOutput,
-    shared: &Shared,
-) {
-    match begin(first, caller, output, &shared.files) {
-        Ok(mut serving) => converse_alone(serving.as_mut(), requests, output),
+    match begin(first, caller, Arc::clone(&output), files) {
+        Ok(mut serving) => {
+            converse(serving.as_mut(), &mut requests, &output);
+        }
         Err(failure) => output.event(&Event::Failed(failure)),
     }
 }

@@ -73,10 +73,7 @@ impl Fetches {
             let folder = format!("{PREFIX}{}", fetch.key);
             let result = run(&fetch, &folder, &to, &is_over, &output);
             let _ = to.stage.remove_all(&folder);
-            // to whoever continues after an end this is no news
-            if !*is_over.lock() {
-                output.send(FileEvent::landed(fetch.file.id, result));
-            }
+            output.send(FileEvent::landed(fetch.file.id, result));
         };
         self.threads.retain(|thread| !thread.is_finished());
         self.threads
@@ -94,7 +91,6 @@ impl Fetches {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        *self.is_over.lock() = false;
     }
 }
 

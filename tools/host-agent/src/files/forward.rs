@@ -30,30 +30,25 @@ pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
     let host = to.host;
     file.begin_forward(host);
     let id = to.id;
-    let (one, all) = (Arc::clone(&file), Arc::clone(&files));
+    let one = Arc::clone(&file);
     let thread = std::thread::Builder::new().spawn(move || {
-        let ended = forward_file(&one, &to, &all);
-        end(&one, (id, host), ended, &all);
+        let ended = forward_file(&one, &to, &files);
+        end(&one, (id, host), ended);
     });
     if let Err(error) = thread {
         let ended = Err(Broken::after(format!("no thread can be started: {error}")));
-        end(&file, (id, host), ended, &files);
+        end(&file, (id, host), ended);
     }
 }
 
 /// Reports the result for a host.
-fn end(
-    file: &IncomingFile,
-    (id, host): (u32, u32),
-    ended: Result<(), Broken>,
-    files: &IncomingFiles,
-) {
+fn end(file: &IncomingFile, (id, host): (u32, u32), ended: Result<(), Broken>) {
     let (problem, unreached) = match ended {
         Ok(()) => (None, false),
         Err(broken) => (Some(broken.why), broken.unreached),
     };
     file.stop_forward(host);
-    files.events.send(FileEvent::HandedOn {
+    file.events.send(FileEvent::HandedOn {
         id,
         host,
         problem,
@@ -122,10 +117,7 @@ impl NextHost {
             decoder: Decoder::default(),
         };
         next.decoder.push(&received);
-        match next.receive()? {
-            Some(FileEvent::Welcome) => Ok(next),
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        }
+        Ok(next)
     }
 
     /// The next event of the host, if there is one. Fails when no more can come.

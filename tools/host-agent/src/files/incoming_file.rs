@@ -1,18 +1,20 @@
-//! The files that come to this host, shared by all connections of one push in this process: the
-//! login's conversation begins a file, further connections and other hosts bring parts of it, and
-//! threads hand on what has come.
+//! The files that come to this host, shared by all connections of one push in this process: one of
+//! the tool's begins a file, others of the tool's and other hosts bring parts of it, and threads
+//! hand on what has come.
 
+use super::stage::Stage;
 use crate::output::SharedOutput;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
 use transfer::content;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
+use transfer::source::Version;
 use wire::files::{Begin, Block, Fault, FileEvent, Signature, SignedPiece, Zeros};
 
 /// How often the parts that have come are reported.
@@ -34,27 +36,29 @@ pub enum Caller {
 pub struct IncomingFiles {
     /// The identity by which the tool and other hosts know this host.
     pub identity: Identity,
-    /// The output of the login's conversation.
-    pub events: Arc<SharedOutput>,
+    /// The stage of the push, which the login's conversation has opened and puts away.
+    pub stage: OnceLock<Weak<Stage>>,
+    /// The files in whose places there are others whose checksums the tool has, by key: what those
+    /// were like then.
+    pub compared: Mutex<BTreeMap<String, Version>>,
     by_key: Mutex<BTreeMap<String, Weak<IncomingFile>>>,
 }
 
 impl IncomingFiles {
     /// Creates a new identity.
-    pub fn new(events: Arc<SharedOutput>) -> io::Result<IncomingFiles> {
+    pub fn new() -> io::Result<IncomingFiles> {
         Ok(IncomingFiles {
             identity: Identity::new()?,
-            events,
+            stage: OnceLock::new(),
+            compared: Mutex::default(),
             by_key: Mutex::default(),
         })
     }
 
-    /// Registers a file that the login's conversation has begun.
-    pub fn begin(&self, begin: Begin, partial: Partial) -> Arc<IncomingFile> {
-        let key = begin.key.clone();
-        let file = Arc::new(IncomingFile::new(begin, partial, Arc::clone(&self.events)));
-        self.by_key.lock().insert(key, Arc::downgrade(&file));
-        file
+    /// Registers a file that is begun.
+    pub fn add(&self, file: &Arc<IncomingFile>) {
+        let key = file.begin.key.clone();
+        self.by_key.lock().insert(key, Arc::downgrade(file));
     }
 
     /// The file of this key, while it comes.
@@ -71,7 +75,8 @@ pub struct IncomingFile {
     pub partial: Partial,
     /// The key with which the tool signs the pieces of a file that hosts hand on.
     signer: Option<PublicKey>,
-    events: Arc<SharedOutput>,
+    /// The output of the conversation that has begun it.
+    pub events: Arc<SharedOutput>,
     state: Mutex<State>,
     /// Notified when something has come, or nothing more will.
     changed: Condvar,

@@ -1,11 +1,12 @@
-//! Files come to this host (`receive`) or are fetched from it (`send`), in a conversation that
-//! lasts until its stdin ends.
+//! Files come to this host (`receive`) or are fetched from it (`send`), in conversations of which
+//! the one over the login is the first and the last.
 //!
-//! The first request decides which; every further request is answered in its order, and none waits
-//! for another. A conversation may move to a direct connection (`direct_listener`), further ones
-//! come beside it, and other hosts hand files on over theirs (`forward`). A sign of life is sent
-//! now and then whatever else is done, and if the tool sends nothing for a minute it is taken for
-//! gone.
+//! The first request of a conversation decides what serves it; every further one is answered in
+//! its order, and none waits for another. No conversation moves: each connection beside the login
+//! (`direct_listener`) has its own, which shares the files of this push (`incoming_file`) with the
+//! others, and other hosts hand files on over theirs (`forward`). What an end leaves undone may be
+//! requested anew over another connection. A sign of life is sent now and then whatever else is
+//! done, and a tool that sends nothing for a minute is taken for gone.
 
 mod begin;
 mod direct_listener;
@@ -20,19 +21,16 @@ mod serve;
 mod stage;
 mod workspace;
 
-use crate::output::{Output, SharedLink, SharedOutput};
-use crate::requests::{Next, Requests};
+use crate::output::{Output, SharedOutput};
+use crate::requests::Requests;
 use begin::begin;
 use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};
-use serve::{Serve, Stop, answer_all, end, while_beating};
+use serve::{Serve, converse};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
-use transfer::silence;
-use wire::codec::Message;
 use wire::files::FileRequest;
-use wire::{Event, Failure, Request};
+use wire::{Event, Failure};
 
 /// Serves the rest of stdin.
 pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> ExitCode {
@@ -46,21 +44,22 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     {
         return guard::run(receive, &requests, &output);
     }
-    let files = match IncomingFiles::new(Arc::clone(&output)) {
-        Ok(files) => Arc::new(files),
-        Err(error) => {
-            output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
-            return ExitCode::FAILURE;
-        }
-    };
-    match begin(first, Caller::Tool, &output, &files) {
-        Ok(mut serving) => {
+    let login = IncomingFiles::new()
+        .map_err(|error| Failure::new(format!("host-agent: {error}")))
+        .and_then(|files| {
+            let files = Arc::new(files);
+            Ok(Login {
+                listener: None,
+                serving: begin(first, Caller::Tool, Arc::clone(&output), &files)?,
+                output: Arc::clone(&output),
+                files,
+            })
+        });
+    match login {
+        Ok(mut login) => {
             requests.widen();
             crate::requests::widen(&std::io::stdout());
-            let code = while_beating(serving.as_mut(), &output, |serving| {
-                converse_by_login(serving, requests, &files)
-            });
-            ExitCode::from(code)
+            ExitCode::from(converse(&mut login, &mut requests, &output))
         }
         Err(failure) => {
             output.event(&Event::Failed(failure));
@@ -69,87 +68,32 @@ pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> Exit
     }
 }
 
-/// The conversation of the login, which may move to a direct connection and back.
-fn converse_by_login(
-    serving: &mut dyn Serve,
-    mut requests: Requests,
-    files: &Arc<IncomingFiles>,
-) -> u8 {
-    let output = files.events.as_ref();
-    let mut listener: Option<DirectListener> = None;
-    let mut first = None;
-    loop {
-        match answer_all(serving, first.take(), &mut requests, output) {
-            Stop::Listen(listen) => {
-                drop(listener.take());
-                listener = DirectListener::open(&listen, files);
-            }
-            Stop::Move => {
-                let Some((link, direct)) = listener.as_ref().and_then(DirectListener::arrival)
-                else {
-                    return end(
-                        Stop::Failed(Failure::new("there is no connection to move to")),
-                        output,
-                    );
-                };
-                match converse_directly(serving, (link, direct), requests, output) {
-                    Ok((back, message)) => (requests, first) = (back, Some(message)),
-                    Err(code) => return code,
-                }
-                listener.iter().for_each(DirectListener::end_lanes);
-                serving.break_off();
-            }
-            stop => return end(stop, output),
-        }
-    }
+/// The conversation of the login, with the port for connections beside it.
+struct Login {
+    /// Dropped first: what comes over those connections belongs to what serves this one.
+    listener: Option<DirectListener>,
+    serving: Box<dyn Serve>,
+    output: Arc<SharedOutput>,
+    files: Arc<IncomingFiles>,
 }
 
-/// Continues over a direct connection until that ends, or until something comes over the login
-/// again. Returns that request, or how the agent ends.
-fn converse_directly(
-    serving: &mut dyn Serve,
-    (link, mut direct): (SharedLink, Requests),
-    mut login: Requests,
-    output: &SharedOutput,
-) -> Result<(Requests, Message<Request>), u8> {
-    output.redirect(Output::over(Arc::clone(&link)));
-    let direct_link = Arc::clone(&link);
-    let (sender, receiver) = channel();
-    let listening = std::thread::Builder::new().spawn(move || {
-        let word = word_by_login(&mut login);
-        link.lock().shutdown();
-        let _ = sender.send((word, login));
-    });
-    if let Err(error) = listening {
-        let failure = Failure::new(format!("host-agent: no thread can be started: {error}"));
-        return Err(end(Stop::Failed(failure), output));
-    }
-    match answer_all(serving, None, &mut direct, output) {
-        stop @ Stop::Failed(_) => return Err(end(stop, output)),
-        Stop::Listen(_) | Stop::Move => {
-            let failure = Failure::new("a port is asked for by the login");
-            return Err(end(Stop::Failed(failure), output));
+impl Serve for Login {
+    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
+        match step {
+            FileRequest::Listen(listen) => {
+                drop(self.listener.take());
+                self.listener = DirectListener::open(&listen, &self.output, &self.files);
+                Ok(())
+            }
+            FileRequest::EndLanes => {
+                self.listener.iter().for_each(DirectListener::end_lanes);
+                Ok(())
+            }
+            step => self.serving.step(step, body),
         }
-        Stop::End | Stop::Silence | Stop::Closed | Stop::Malformed(_) => {}
     }
-    // so that the tool goes back to the login at once
-    direct_link.lock().shutdown();
-    output.redirect(Output::default());
-    match receiver.recv() {
-        Ok((Ok(Next::Request(message)), login)) => Ok((login, message)),
-        Ok((Ok(Next::Silence), _)) => Err(end(Stop::Silence, output)),
-        Ok((Err(malformed), _)) => Err(end(Stop::Malformed(malformed), output)),
-        Ok((Ok(Next::End), _)) | Err(_) => Err(end(Stop::End, output)),
-    }
-}
 
-/// The next request over the login, except signs of life, while a direct connection carries the
-/// conversation.
-fn word_by_login(login: &mut Requests) -> Result<Next, String> {
-    loop {
-        match login.next_within(Some(silence())) {
-            Ok(Next::Request(message)) if message.head == Request::Alive => {}
-            other => return other,
-        }
+    fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
+        self.serving.sign()
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tls::PublicKey;
 use transfer::folder::{Folder, writable_by_others};
@@ -25,32 +25,39 @@ use wire::files::{Batch, Begin, Fault, Fetch, FileEvent, FileRequest, HandOn, Re
 
 /// A push to this host, over one connection.
 pub struct Receiver {
+    output: Arc<SharedOutput>,
     fsync: bool,
     base: PathBuf,
     /// The folder below which all files go; `None` if it does not exist.
     workspace: Option<Workspace>,
-    /// The stage; `None` if nothing is written, and for a further connection of the push.
-    stage: Option<Stage>,
+    /// The stage; `None` if nothing is written, and if another process has it.
+    stage: Option<Arc<Stage>>,
+    /// Whether this is a connection beside the login's, which owns the stage.
+    is_lane: bool,
     /// The folder of partial files; `None` if nothing is written.
     folder: Option<Folder>,
     _lane: Option<Flock<File>>,
     /// The files that come in blocks, by the numbers of their deliveries. Those that hosts hand on
     /// stay when they have their names.
-    files: BTreeMap<u32, Arc<IncomingFile>>,
-    /// The files in whose places there are others whose checksums the tool has, by key: what those
-    /// were like then.
-    compared: BTreeMap<String, Version>,
+    files: BTreeMap<u32, OpenFile>,
     /// The files that come over all connections.
     incoming: Arc<IncomingFiles>,
     /// The files that commands get.
     fetches: Fetches,
 }
 
+/// A file that comes in blocks.
+struct OpenFile {
+    file: Arc<IncomingFile>,
+    /// Whether another connection has begun it, and ends it.
+    is_joined: bool,
+}
+
 impl Receiver {
     /// Opens the folder for a push.
     pub fn begin(
         receive: Receive,
-        output: &SharedOutput,
+        output: Arc<SharedOutput>,
         files: &Arc<IncomingFiles>,
     ) -> Result<Receiver, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
@@ -61,21 +68,26 @@ impl Receiver {
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        let (stage, folder) = match (receive.dry, receive.lane) {
-            (true, _) => (None, None),
+        let stage = match (receive.dry, receive.lane) {
+            (true, _) => None,
             (false, false) => {
-                let stage = Stage::open(base, &receive.run, receive.host)?;
-                let folder = stage.folder.clone();
-                (Some(stage), Some(folder))
+                let stage = Arc::new(Stage::open(base, &receive.run, receive.host)?);
+                let _ = files.stage.set(Arc::downgrade(&stage));
+                Some(stage)
             }
-            (false, true) => {
+            (false, true) => files.stage.get().and_then(Weak::upgrade),
+        };
+        let folder = match &stage {
+            Some(stage) => Some(stage.folder.clone()),
+            None if receive.dry => None,
+            None => {
                 let base = Folder::open(base).map_err(failed)?;
                 let folder = stage::folder(&base, &receive.run, receive.host);
                 let missing = "the push that this connection belongs to is not at work there";
-                (None, Some(folder.ok_or_else(|| Failure::new(missing))?))
+                Some(folder.ok_or_else(|| Failure::new(missing))?)
             }
         };
-        let lane = folder.as_ref().filter(|_| receive.lane);
+        let lane = folder.as_ref().filter(|_| stage.is_none());
         let lane = lane.and_then(stage::lane);
         let opened = match &stage {
             Some(stage) => Some(stage.base().clone()),
@@ -87,26 +99,27 @@ impl Receiver {
             base: base.to_owned(),
             workspace,
             stage,
+            is_lane: receive.lane,
             folder,
             _lane: lane,
             files: BTreeMap::new(),
-            compared: BTreeMap::new(),
             incoming: Arc::clone(files),
-            fetches: Fetches::new(Arc::clone(&files.events)),
+            fetches: Fetches::new(Arc::clone(&output)),
+            output,
         };
-        receiver.enter(output)?;
+        receiver.enter()?;
         Ok(receiver)
     }
 
     /// Reports the folder, as other pushes have left it, or that one is still at work there.
-    fn enter(&self, output: &SharedOutput) -> Result<(), Failure> {
+    fn enter(&self) -> Result<(), Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
         let busy = match &self.stage {
             Some(stage) => stage.enter().map_err(failed)?,
             None => None,
         };
-        output.send(FileEvent::Ready {
+        self.output.send(FileEvent::Ready {
             busy,
             free_bytes: room::free_bytes(&self.base),
             empty: stage::is_empty(&self.base).map_err(failed)?,
@@ -151,7 +164,7 @@ impl Receiver {
     }
 
     /// Receives small files; each succeeds or fails by itself.
-    fn batch(&mut self, batch: &Batch, body: Vec<u8>, output: &SharedOutput) {
+    fn batch(&mut self, batch: &Batch, body: Vec<u8>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         let mut folders = BTreeMap::new();
         match content::unpack(&batch.content, body) {
@@ -180,7 +193,7 @@ impl Receiver {
             failed.extend(done.drain(..).map(|id| (id, fault.clone())));
         }
         self.forget_folders();
-        output.send(FileEvent::Landed { done, failed });
+        self.output.send(FileEvent::Landed { done, failed });
     }
 
     /// Writes a small file; returns its folder.
@@ -209,7 +222,7 @@ impl Receiver {
         self.fetches.begin(fetch, to)
     }
 
-    fn start(&mut self, begin: Begin) -> Result<Arc<IncomingFile>, Fault> {
+    fn start(&mut self, begin: Begin) -> Result<OpenFile, Fault> {
         let writes = self.stage.is_some() || self._lane.is_some();
         let folder = self.folder.clone().filter(|_| writes && is_key(&begin.key));
         let names = stage::part(&folder.ok_or(Fault::OutOfOrder)?, &begin.key);
@@ -218,13 +231,18 @@ impl Receiver {
             && let Some(file) = self.incoming.find(&begin.key)
         {
             file.partial.scatter().map_err(system)?;
-            return Ok(file);
+            return Ok(OpenFile {
+                file,
+                is_joined: true,
+            });
         }
-        let bytes = begin.file.bytes;
+        let (bytes, output) = (begin.file.bytes, Arc::clone(&self.output));
         if begin.scattered {
             let partial = Partial::join(names, bytes).map_err(system)?;
-            let events = Arc::clone(&self.incoming.events);
-            return Ok(Arc::new(IncomingFile::new(begin, partial, events)));
+            return Ok(OpenFile {
+                file: Arc::new(IncomingFile::new(begin, partial, output)),
+                is_joined: true,
+            });
         }
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
@@ -238,7 +256,7 @@ impl Receiver {
         let begun = Partial::begin(names, bytes, keep, earlier.as_ref(), begin.sparse);
         // asked when all is copied, so that no write before or during that is missed
         if let Some(earlier) = &earlier
-            && Version::of(earlier).ok().as_ref() != self.compared.get(&begin.key)
+            && Version::of(earlier).ok().as_ref() != self.incoming.compared.lock().get(&begin.key)
         {
             return Err(Fault::EarlierChanged);
         }
@@ -246,47 +264,43 @@ impl Receiver {
         if begin.chained.is_some() {
             partial.scatter().map_err(system)?;
         }
-        Ok(self.incoming.begin(begin, partial))
+        let file = Arc::new(IncomingFile::new(begin, partial, output));
+        self.incoming.add(&file);
+        Ok(OpenFile {
+            file,
+            is_joined: false,
+        })
     }
 
     /// Does something with a file that comes; a failure is reported once.
-    fn on(
-        &mut self,
-        id: u32,
-        output: &SharedOutput,
-        act: impl FnOnce(&IncomingFile) -> Result<(), Fault>,
-    ) {
-        let Some(file) = self.files.get(&id).filter(|file| !file.is_over()) else {
+    fn on(&mut self, id: u32, act: impl FnOnce(&IncomingFile) -> Result<(), Fault>) {
+        let Some(open) = self.files.get(&id).filter(|open| !open.file.is_over()) else {
             return;
         };
-        if let Err(fault) = act(file) {
-            self.fail(id, fault, output);
+        if let Err(fault) = act(&open.file) {
+            self.fail(id, fault);
         }
     }
 
-    fn fail(&mut self, id: u32, fault: Fault, output: &SharedOutput) {
+    fn fail(&mut self, id: u32, fault: Fault) {
         // what came of it before is kept
-        if let Some(file) = self.files.remove(&id) {
-            self.leave(&file);
-        }
-        output.send(FileEvent::landed(id, Err(fault)));
+        self.close(id);
+        self.output.send(FileEvent::landed(id, Err(fault)));
     }
 
-    /// Ends a file that the login's conversation has begun: nothing more comes.
-    fn leave(&self, file: &IncomingFile) {
-        if self.stage.is_some() {
-            file.end(false);
-            let _ = file.partial.close();
-        } else {
-            let _ = file.partial.flush();
+    /// Nothing more of a file comes over this connection.
+    fn close(&mut self, id: u32) {
+        if let Some(open) = self.files.remove(&id) {
+            open.leave();
         }
     }
 
     /// Renames a file that has come completely.
-    fn end(&mut self, id: u32, output: &SharedOutput) {
-        let Some(file) = self.files.remove(&id) else {
+    fn end(&mut self, id: u32) {
+        let Some(open) = self.files.remove(&id) else {
             return;
         };
+        let file = &open.file;
         let attributes = &file.begin.file;
         self.forget_folders();
         let landed = self
@@ -303,21 +317,21 @@ impl Receiver {
                     stage.forget_kept(&file.begin.key);
                 }
                 if file.begin.chained.is_some() {
-                    self.files.insert(id, file);
+                    self.files.insert(id, open);
                 }
             }
             Err(_) => file.partial.discard(),
         }
-        output.send(FileEvent::landed(id, landed));
+        self.output.send(FileEvent::landed(id, landed));
     }
 
     /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.files.get(&to.id) {
-            Some(file) if self.stage.is_some() => {
-                forward::begin(Arc::clone(file), to, Arc::clone(&self.incoming));
+            Some(open) if !open.is_joined => {
+                forward::begin(Arc::clone(&open.file), to, Arc::clone(&self.incoming));
             }
-            _ => self.incoming.events.send(FileEvent::HandedOn {
+            _ => self.output.send(FileEvent::HandedOn {
                 id: to.id,
                 host: to.host,
                 problem: Some("it is not there".to_owned()),
@@ -326,17 +340,10 @@ impl Receiver {
         }
     }
 
-    /// Notes the parts of all files, which may then be begun again.
-    fn leave_all(&mut self) {
-        for file in std::mem::take(&mut self.files).into_values() {
-            self.leave(&file);
-        }
-    }
-
-    fn folder(&mut self, id: u32, dst: &Path, output: &SharedOutput) {
+    fn folder(&mut self, id: u32, dst: &Path) {
         self.forget_folders();
         let made = self.make(dst).map(drop);
-        output.send(FileEvent::landed(id, made));
+        self.output.send(FileEvent::landed(id, made));
     }
 
     /// The file that has its name already, to be read.
@@ -345,7 +352,7 @@ impl Receiver {
         self.workspace.as_ref()?.find(folder).ok()?.file(name).ok()
     }
 
-    fn claim(&mut self, key: String, bytes: u64, dst: Option<&Path>, output: &SharedOutput) {
+    fn claim(&self, key: String, bytes: u64, dst: Option<&Path>) {
         let kept = self
             .stage
             .as_ref()
@@ -359,7 +366,8 @@ impl Receiver {
             }
             (None, _) => None,
             (Some(dst), _) => self.earlier(dst).and_then(|file| {
-                self.compared.insert(key.clone(), Version::of(&file).ok()?);
+                let version = Version::of(&file).ok()?;
+                self.incoming.compared.lock().insert(key.clone(), version);
                 let length = file.metadata().ok()?.len().min(bytes);
                 Some((Parts::beginning(length).whole_grains(bytes), file))
             }),
@@ -370,7 +378,7 @@ impl Receiver {
         });
         let (parts, sums) = summed.unwrap_or_default();
         let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
-        output.send_with(
+        self.output.send_with(
             FileEvent::Partial {
                 key,
                 parts: parts.list().to_vec(),
@@ -389,14 +397,21 @@ fn is_key(key: &str) -> bool {
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
+impl OpenFile {
+    /// Notes what has come. Unless another connection brings more, the file may be begun again.
+    fn leave(&self) {
+        if self.is_joined {
+            let _ = self.file.partial.flush();
+        } else {
+            self.file.end(false);
+            let _ = self.file.partial.close();
+        }
+    }
+}
+
 impl Serve for Receiver {
     #[expect(clippy::too_many_lines, reason = "it has one arm for each request")]
-    fn step(
-        &mut self,
-        step: FileRequest,
-        body: Vec<u8>,
-        output: &SharedOutput,
-    ) -> Result<(), Failure> {
+    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
         if let (
             Some(stage),
             FileRequest::Claim { .. } | FileRequest::Begin(_) | FileRequest::Batch(_),
@@ -406,85 +421,74 @@ impl Serve for Receiver {
         }
         match step {
             FileRequest::Inspect { sums } => {
-                inspect::inspect(&body, sums, self.workspace.as_ref(), output);
+                inspect::inspect(&body, sums, self.workspace.as_ref(), &self.output);
             }
-            FileRequest::Enter => self.enter(output)?,
-            FileRequest::LetGo => self.stage.iter().for_each(Stage::let_go),
+            FileRequest::Enter => self.enter()?,
+            FileRequest::LetGo => self.stage.iter().for_each(|stage| stage.let_go()),
             FileRequest::Peers => {
-                output.send(FileEvent::Peers {
-                    hosts: self.stage.as_ref().map_or_else(Vec::new, Stage::peers),
-                });
+                let peers = self.stage.as_ref().map(|stage| stage.peers());
+                let hosts = peers.unwrap_or_default();
+                self.output.send(FileEvent::Peers { hosts });
             }
             FileRequest::Claim { key, bytes, dst } => {
-                self.claim(key, bytes, dst.as_ref().map(wire::Text::path), output);
+                self.claim(key, bytes, dst.as_ref().map(wire::Text::path));
             }
-            FileRequest::Folder { id, dst } => self.folder(id, dst.path(), output),
+            FileRequest::Folder { id, dst } => self.folder(id, dst.path()),
             FileRequest::Fetch(fetch) => {
                 let id = fetch.file.id;
                 if let Err(fault) = self.fetch(fetch) {
-                    output.send(FileEvent::landed(id, Err(fault)));
+                    self.output.send(FileEvent::landed(id, Err(fault)));
                 }
             }
-            FileRequest::Batch(batch) => self.batch(&batch, body, output),
+            FileRequest::Batch(batch) => self.batch(&batch, body),
             FileRequest::Begin(begin) => {
                 let id = begin.file.id;
                 match self.start(begin) {
                     Ok(file) => drop(self.files.insert(id, file)),
-                    Err(fault) => self.fail(id, fault, output),
+                    Err(fault) => self.fail(id, fault),
                 }
             }
             FileRequest::Scatter { id } => {
-                self.on(id, output, |file| {
-                    file.partial
-                        .scatter()
-                        .map_err(|error| Fault::system(&error))
+                self.on(id, |file| {
+                    let scattered = file.partial.scatter();
+                    scattered.map_err(|error| Fault::system(&error))
                 });
             }
             FileRequest::Block(block) => {
-                self.on(block.id, output, |file| {
-                    file.block(&block, body, Caller::Tool)
-                });
+                self.on(block.id, |file| file.block(&block, body, Caller::Tool));
             }
             FileRequest::Zeros(zeros) => {
-                self.on(zeros.id, output, |file| file.zeros(&zeros, Caller::Tool));
+                self.on(zeros.id, |file| file.zeros(&zeros, Caller::Tool));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
             FileRequest::Sign { id, pieces } => {
-                self.on(id, output, |file| {
+                self.on(id, |file| {
                     file.sign(&pieces);
                     Ok(())
                 });
             }
             FileRequest::KeepBack { id, host } => {
-                if let Some(file) = self.files.get(&id) {
-                    file.stop_forward(host);
+                if let Some(open) = self.files.get(&id) {
+                    open.file.stop_forward(host);
                 }
             }
-            FileRequest::End { id } => self.end(id, output),
-            FileRequest::Close { id } => {
-                if let Some(file) = self.files.remove(&id) {
-                    self.leave(&file);
-                }
-            }
+            FileRequest::End { id } => self.end(id),
+            FileRequest::Close { id } => self.close(id),
             FileRequest::Discard { id } => {
-                if let Some(file) = self.files.remove(&id) {
+                if let Some(OpenFile { file, .. }) = self.files.remove(&id) {
                     file.end(false);
                     file.partial.discard();
                 }
             }
-            FileRequest::Sync { number } => output.send(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to receiving")),
         }
         Ok(())
     }
 
-    fn break_off(&mut self) {
-        self.fetches.end();
-        self.leave_all();
-    }
-
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
-        let folder = self.stage.as_ref()?.folder.clone();
+        let stage = self.stage.as_ref().filter(|_| !self.is_lane)?;
+        let folder = stage.folder.clone();
         Some(Box::new(move || folder.touch()))
     }
 }
@@ -492,8 +496,8 @@ impl Serve for Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.fetches.end();
-        self.leave_all();
-        if let Some(stage) = &self.stage {
+        self.files.values().for_each(OpenFile::leave);
+        if let Some(stage) = self.stage.as_ref().filter(|_| !self.is_lane) {
             stage.leave();
         }
     }
@@ -505,6 +509,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Receives parts of one file that another host hands on.
 pub struct ForwardReceiver {
+    output: Arc<SharedOutput>,
     file: Arc<IncomingFile>,
     host: PublicKey,
     /// Since when what this host sends is thrown away.
@@ -513,15 +518,17 @@ pub struct ForwardReceiver {
 }
 
 impl ForwardReceiver {
-    /// The login's conversation must have begun the file.
+    /// The tool must have begun the file.
     pub fn begin(
         key: &str,
         host: PublicKey,
+        output: Arc<SharedOutput>,
         files: &IncomingFiles,
     ) -> Result<ForwardReceiver, Failure> {
         let file = files.find(key).filter(|file| file.begin.chained.is_some());
         let file = file.filter(|file| !file.has_refused(host));
         Ok(ForwardReceiver {
+            output,
             file: file.ok_or_else(|| Failure::new("it does not get that file from you"))?,
             host,
             refused: None,
@@ -530,22 +537,18 @@ impl ForwardReceiver {
     }
 
     /// Reports a write that failed to the host that sent the part, once.
-    fn report(&mut self, written: Result<(), Fault>, output: &SharedOutput) {
+    fn report(&mut self, written: Result<(), Fault>) {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            output.send(FileEvent::landed(self.file.begin.file.id, Err(fault)));
+            let id = self.file.begin.file.id;
+            self.output.send(FileEvent::landed(id, Err(fault)));
         }
     }
 }
 
 impl Serve for ForwardReceiver {
-    fn step(
-        &mut self,
-        step: FileRequest,
-        body: Vec<u8>,
-        output: &SharedOutput,
-    ) -> Result<(), Failure> {
+    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
         let from = Caller::Host(self.host);
         if self.file.has_refused(self.host) {
             let since = self.refused.get_or_insert_with(Instant::now);
@@ -559,18 +562,18 @@ impl Serve for ForwardReceiver {
         match step {
             FileRequest::Block(block) => {
                 let written = self.file.block(&block, body, from);
-                self.report(written, output);
+                self.report(written);
             }
             FileRequest::Zeros(zeros) => {
                 let written = self.file.zeros(&zeros, from);
-                self.report(written, output);
+                self.report(written);
             }
             FileRequest::Close { .. } => {
                 let flushed = self.file.partial.flush();
-                self.report(flushed.map_err(|error| Fault::system(&error)), output);
+                self.report(flushed.map_err(|error| Fault::system(&error)));
                 self.file.report();
             }
-            FileRequest::Sync { number } => output.send(FileEvent::Synced { number }),
+            FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to handing on")),
         }
         Ok(())

@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use transfer::content;
 use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
@@ -24,6 +25,7 @@ const FOUND_AT_ONCE: usize = 100;
 
 /// A folder whose files are fetched.
 pub struct Sender {
+    output: Arc<SharedOutput>,
     base: Folder,
     /// The folder below it that was used last, and its path.
     last: Option<(PathBuf, Folder)>,
@@ -33,7 +35,7 @@ pub struct Sender {
 
 impl Sender {
     /// The folder must exist.
-    pub fn begin(give: &Give, output: &SharedOutput) -> Result<Sender, Failure> {
+    pub fn begin(give: &Give, output: Arc<SharedOutput>) -> Result<Sender, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|_| {
             Failure::new(format!("there is no folder {}", give.base.path().display()))
         })?;
@@ -45,6 +47,7 @@ impl Sender {
             exposed: None,
         });
         Ok(Sender {
+            output,
             base,
             last: None,
             block: Vec::new(),
@@ -68,9 +71,10 @@ impl Sender {
     /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
     /// part-push's own folders are left out. What does not exist is not told of; what cannot be
     /// read is, because files that are wanted may be there.
-    fn find(&mut self, roots: &[Text], output: &SharedOutput) {
+    fn find(&mut self, roots: &[Text]) {
+        let output = Arc::clone(&self.output);
         let mut found = Listing {
-            output,
+            output: &output,
             entries: Vec::new(),
             unreadable: Vec::new(),
         };
@@ -120,19 +124,24 @@ impl Sender {
     }
 
     /// Sends small files, as many in one message as fit.
-    fn read_small(&mut self, files: &[Named], output: &SharedOutput) {
+    fn read_small(&mut self, files: &[Named]) {
         let (mut content, mut read) = (Vec::new(), Vec::new());
         for file in files.iter().take(FILES_AT_ONCE) {
             let (one, bytes) = self.read_whole(file);
-            let bytes = &self.block[..bytes];
-            if !read.is_empty() && (content.len() + bytes.len()) as u64 > BLOCK {
-                send_batch(std::mem::take(&mut read), &content, output);
+            if !read.is_empty() && (content.len() + bytes) as u64 > BLOCK {
+                self.send_batch(std::mem::take(&mut read), &content);
                 content.clear();
             }
-            content.extend_from_slice(bytes);
+            content.extend_from_slice(&self.block[..bytes]);
             read.push(one);
         }
-        send_batch(read, &content, output);
+        self.send_batch(read, &content);
+    }
+
+    fn send_batch(&self, files: Vec<Read>, bytes: &[u8]) {
+        let content = content::plain(bytes);
+        let batch = FileEvent::Batch { files, content };
+        self.output.send_with(batch, bytes);
     }
 
     /// Reads a whole file into `block`; returns how many bytes.
@@ -171,7 +180,7 @@ impl Sender {
         Ok(Opened { file, folder, name })
     }
 
-    fn read(&mut self, named: &Named, at: u64, length: u64, output: &SharedOutput) {
+    fn read(&mut self, named: &Named, at: u64, length: u64) {
         let mut read = Read {
             id: named.id,
             bytes: 0,
@@ -182,11 +191,11 @@ impl Sender {
             Err(fault) => read.fault = Some(fault),
             Ok(opened) => {
                 let part = (at, length);
-                read.fault = self.blocks(&opened.file, named.id, part, &mut read.bytes, output);
+                read.fault = self.blocks(&opened.file, named.id, part, &mut read.bytes);
                 read.meta = opened.meta_now();
             }
         }
-        output.send(FileEvent::Read(read));
+        self.output.send(FileEvent::Read(read));
     }
 
     fn blocks(
@@ -195,10 +204,9 @@ impl Sender {
         id: u32,
         (at, length): (u64, u64),
         sent: &mut u64,
-        output: &SharedOutput,
     ) -> Option<Fault> {
         let mut pieces = Pieces::new(file, at, length);
-        while !output.is_closed() {
+        while !self.output.is_closed() {
             let piece = match pieces.read_next(&mut self.block) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
@@ -206,7 +214,7 @@ impl Sender {
             };
             let (at, length) = (piece.at, piece.length);
             if piece.is_zeros {
-                output.send(FileEvent::Zeros(Zeros {
+                self.output.send(FileEvent::Zeros(Zeros {
                     id,
                     at,
                     length,
@@ -214,7 +222,7 @@ impl Sender {
                 }));
             } else {
                 let content = content::plain(&self.block);
-                output.send_with(
+                self.output.send_with(
                     FileEvent::Block(Block {
                         id,
                         at,
@@ -229,7 +237,7 @@ impl Sender {
         None
     }
 
-    fn sum(&mut self, named: &Named, bytes: u64, parts: &[(u64, u64)], output: &SharedOutput) {
+    fn sum(&mut self, named: &Named, bytes: u64, parts: &[(u64, u64)]) {
         let parts = Parts::of(parts);
         let opened = self.open(named).ok();
         let summed = opened.and_then(|opened| sums::of(&opened.file, &parts, bytes).ok());
@@ -238,7 +246,8 @@ impl Sender {
             .iter()
             .flat_map(|sum| sum.0)
             .collect();
-        output.send_with(FileEvent::Sums { id: named.id }, &body);
+        self.output
+            .send_with(FileEvent::Sums { id: named.id }, &body);
     }
 }
 
@@ -281,16 +290,6 @@ impl Listing<'_> {
     }
 }
 
-fn send_batch(files: Vec<Read>, bytes: &[u8], output: &SharedOutput) {
-    output.send_with(
-        FileEvent::Batch {
-            files,
-            content: content::plain(bytes),
-        },
-        bytes,
-    );
-}
-
 /// A file that is read.
 struct Opened<'p> {
     file: File,
@@ -324,20 +323,15 @@ fn at_home(base: &Path) -> PathBuf {
 }
 
 impl Serve for Sender {
-    fn step(
-        &mut self,
-        step: FileRequest,
-        _body: Vec<u8>,
-        output: &SharedOutput,
-    ) -> Result<(), Failure> {
+    fn step(&mut self, step: FileRequest, _body: Vec<u8>) -> Result<(), Failure> {
         // another folder may have its name by now
         self.last = None;
         match step {
-            FileRequest::Find { roots } => self.find(&roots, output),
-            FileRequest::ReadSmall { files } => self.read_small(&files, output),
-            FileRequest::Read { file, at, length } => self.read(&file, at, length, output),
-            FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts, output),
-            FileRequest::Sync { number } => output.send(FileEvent::Synced { number }),
+            FileRequest::Find { roots } => self.find(&roots),
+            FileRequest::ReadSmall { files } => self.read_small(&files),
+            FileRequest::Read { file, at, length } => self.read(&file, at, length),
+            FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts),
+            FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to sending")),
         }
         Ok(())

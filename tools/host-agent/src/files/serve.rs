@@ -7,59 +7,32 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 use transfer::{beat_interval, silence};
-use wire::codec::Message;
-use wire::files::{FileEvent, FileRequest, Listen};
+use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Failure, Request};
 
-/// Exit statuses of a conversation that ended early: the tool is gone, or sent something malformed.
+/// Exit statuses of a conversation that ended early: a request failed and the following ones make
+/// no sense without it, the tool is gone, or it sent something malformed.
+const OVER_FAILED: u8 = 1;
 pub const OVER_LOST: u8 = 74;
 const OVER_MALFORMED: u8 = 65;
 
-/// Serves the requests of a conversation: a receiver, a sender, or an heir.
+/// Serves the requests of a conversation.
 pub trait Serve: Send {
     /// Carries out a request; an error ends the conversation.
-    fn step(
-        &mut self,
-        step: FileRequest,
-        body: Vec<u8>,
-        output: &SharedOutput,
-    ) -> Result<(), Failure>;
+    fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure>;
     /// A function that shows other hosts that this one is alive, called from time to time. It may
     /// take as long as a file system does.
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
         None
     }
-    /// The connection over which files were on their way broke, and another one continues.
-    fn break_off(&mut self) {}
 }
 
-/// Why a stream of requests is not read any longer.
-pub enum Stop {
-    /// It has ended.
-    End,
-    /// Nothing came for too long.
-    Silence,
-    /// Nobody reads the answers.
-    Closed,
-    /// What came is not a request.
-    Malformed(String),
-    /// A request could not be carried out, and the following ones make no sense without it.
-    Failed(Failure),
-    /// A port is to be opened.
-    Listen(Listen),
-    /// The conversation moves to another connection.
-    Move,
-}
-
-/// Sends a sign of life now and then while a conversation goes on.
-pub fn while_beating(
-    serving: &mut dyn Serve,
-    output: &SharedOutput,
-    converse: impl FnOnce(&mut dyn Serve) -> u8,
-) -> u8 {
+/// Answers all requests, and sends a sign of life now and then meanwhile; returns the agent's exit
+/// status.
+pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) -> u8 {
     let failed = |error: io::Error| {
-        let failure = Failure::new(format!("host-agent: {error}"));
-        end(Stop::Failed(failure), output)
+        output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
+        OVER_FAILED
     };
     let signing = serving
         .sign()
@@ -78,7 +51,7 @@ pub fn while_beating(
         if let Err(error) = beating {
             return failed(error);
         }
-        let code = converse(serving);
+        let code = answer_all(serving, requests, output);
         drop(over);
         code
     })
@@ -96,72 +69,36 @@ fn keep_signing(sign: Box<dyn Fn() + Send>, pace: Duration) -> io::Result<Sender
     Ok(over)
 }
 
-/// The conversation of a connection that has its own.
-pub fn converse_alone(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) {
-    while_beating(serving, output, |serving| {
-        let stop = match answer_all(serving, None, requests, output) {
-            Stop::Listen(_) | Stop::Move => {
-                Stop::Failed(Failure::new("a port is asked for by the login"))
-            }
-            stop => stop,
-        };
-        end(stop, output)
-    });
-}
-
-/// Reports why a conversation ends; returns the agent's exit status.
-pub fn end(stop: Stop, output: &SharedOutput) -> u8 {
-    let fail = |failure: Failure, code: u8| {
-        output.event(&Event::Failed(failure));
-        code
-    };
-    match stop {
-        Stop::End => 0,
-        Stop::Closed => OVER_LOST,
-        Stop::Silence => {
-            output.send(FileEvent::Silence {
-                seconds: silence().as_secs(),
-            });
-            OVER_LOST
-        }
-        Stop::Malformed(malformed) => fail(Failure::new(malformed), OVER_MALFORMED),
-        Stop::Failed(failure) => fail(failure, 1),
-        Stop::Listen(_) | Stop::Move => fail(Failure::new("a port is asked for by the login"), 1),
-    }
-}
-
-/// Answers one request after another, beginning with one that was already read.
-pub fn answer_all(
-    serving: &mut dyn Serve,
-    mut first: Option<Message<Request>>,
-    requests: &mut Requests,
-    output: &SharedOutput,
-) -> Stop {
+/// Answers one request after another until the last, or until there is a reason to end, which is
+/// reported.
+fn answer_all(serving: &mut dyn Serve, requests: &mut Requests, output: &SharedOutput) -> u8 {
     loop {
-        let next = match first.take() {
-            Some(message) => Ok(Next::Request(message)),
-            None => requests.next_within(Some(silence())),
-        };
-        let message = match next {
+        let message = match requests.next_within(Some(silence())) {
             Ok(Next::Request(message)) => message,
-            Ok(Next::End) => return Stop::End,
-            Ok(Next::Silence) => return Stop::Silence,
-            Err(malformed) => return Stop::Malformed(malformed),
+            Ok(Next::End) => return 0,
+            Ok(Next::Silence) => {
+                let seconds = silence().as_secs();
+                output.send(FileEvent::Silence { seconds });
+                return OVER_LOST;
+            }
+            Err(malformed) => {
+                output.event(&Event::Failed(Failure::new(malformed)));
+                return OVER_MALFORMED;
+            }
         };
         let done = match message.head {
             Request::Alive => Ok(()),
-            Request::File(FileRequest::Listen(listen)) => return Stop::Listen(listen),
-            Request::File(FileRequest::Move) => return Stop::Move,
-            Request::File(step) => serving.step(step, message.body, output),
+            Request::File(step) => serving.step(step, message.body),
             _ => Err(Failure::new(
                 "a request that is not about files, in the middle of files",
             )),
         };
         if let Err(failure) = done {
-            return Stop::Failed(failure);
+            output.event(&Event::Failed(failure));
+            return OVER_FAILED;
         }
         if output.is_closed() {
-            return Stop::Closed;
+            return OVER_LOST;
         }
     }
 }
