@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | wheel | clean
+# make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap link-probe part-assign chunk-map part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -18,7 +18,7 @@ export OPENSSL_NO_VENDOR ?= $(shell pkg-config --exists openssl 2>/dev/null && e
 # processor, so both are built at the same time.
 build:
 	@packaging/agent.sh & agent=$$!; \
-		cargo build --release --locked --workspace --exclude host-agent; tools=$$?; \
+		cargo build --release --locked --workspace --exclude host-agent --exclude dgl-tools; tools=$$?; \
 		wait $$agent && exit $$tools
 
 # For hosts of another machine type too: make agent TARGET=aarch64-unknown-linux-gnu; `make install` then takes it along.
@@ -29,10 +29,10 @@ check: need-check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
-	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/agent.sh site/build.sh
+	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/*.sh site/build.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/py-spy.sh tests/s3.sh tests/recordings/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh packaging/wheel.sh site/pictures.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/py-spy.sh tests/s3.sh tests/recordings/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 	@tests/weight.py sum
 
@@ -133,7 +133,7 @@ recordings: need
 fuzz:
 	fuzz/run
 
-# BUILT=DIR installs tools that were built elsewhere.
+# BUILT=DIR installs tools that were built elsewhere: one by one, or all in the one program of packaging/dgl-tools.
 ifndef BUILT
 BUILT = $(CARGO_TARGET_DIR)/release
 install: build
@@ -149,7 +149,13 @@ DATA = share/dgl-tools
 
 install:
 	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA))
-	install -m 755 $(TOOLS:%=$(BUILT)/%) $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
+	install -m 755 $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
+	if [ -e $(BUILT)/dgl-spawn ]; then \
+		install -m 755 $(TOOLS:%=$(BUILT)/%) $(PLACE)/bin; \
+	else \
+		install -m 755 $(BUILT)/dgl-tools $(PLACE)/$(AGENTS) && \
+		for tool in $(TOOLS); do ln -sf ../$(AGENTS)/dgl-tools $(PLACE)/bin/$$tool || exit; done; \
+	fi
 	for agent in $(BUILT)/host-agent $(BUILT)/host-agent-*; do \
 		case $$agent in *.d | *'*') ;; *) install -m 755 "$$agent" $(PLACE)/$(AGENTS) || exit ;; esac; \
 	done
@@ -169,9 +175,13 @@ uninstall:
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 	rm -rf $(PLACE)/$(AGENTS) $(PLACE)/$(DATA)
 
-# In $(CARGO_TARGET_DIR)/wheel; `make wheel test` tries it too.
-wheel:
-	packaging/wheel.sh
+# What a release consists of, in $(CARGO_TARGET_DIR)/dist; `make dist test` tries it too. MACHINES="x86_64" chooses machine types.
+dist:
+	packaging/dist.sh $(MACHINES)
+
+# Those for this machine's type on systems that have nothing else, as root; see tests/dist.sh --help.
+test-dist:
+	tests/dist.sh
 
 # Tutorials, manual, README and changelog as static pages, in $(CARGO_TARGET_DIR)/site.
 site:
@@ -189,4 +199,4 @@ schema:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall wheel site pictures schema clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall dist test-dist site pictures schema clean

@@ -1,39 +1,43 @@
 #!/bin/sh
-# Makes a Python wheel of all that `make install` puts in place; pip unpacks it into bin/ and share/ of its environment. It runs on
-# every Linux from glibc 2.17 (2012) on: zig links against that one wherever it is built, and OpenSSL is built in. Takes minutes.
+# Makes a Python wheel of a tree that `make install` filled; pip unpacks it into bin/, share/ and so on of its environment. dist.sh
+# calls it, with VERSION and SOURCE_DATE_EPOCH, and with the command `wheel` in PATH.
+#   wheel.sh MACHINE TREE FOLDER
 set -eu
-cd "$(dirname "$0")/.."
-
-target=$(rustc -vV | sed -n 's/^host: //p')
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
-built=$(realpath "${CARGO_TARGET_DIR:-target}")
-work=$built/wheel
-name=dgl_tools-$version
-
-[ -d "$work/venv" ] || python3 -m venv "$work/venv"
-"$work/venv/bin/python" -m pip install --quiet cargo-zigbuild==0.24.0 ziglang==0.17.1 wheel==0.48.0
-PATH=$work/venv/bin:$PATH env -u OPENSSL_NO_VENDOR cargo zigbuild --release --locked --target "$target.2.17" --workspace --exclude host-agent
-# static, so that no glibc of a host is too old
-packaging/agent.sh
-install -m 755 "$built/release/host-agent" "$built/$target/release/"
-
+name=dgl_tools-$VERSION
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 files=$work/$name
-rm -rf "$files" "$work"/*.whl
-make --no-print-directory install BUILT="$built/$target/release" DESTDIR="$files/$name.data/data" PREFIX=
+mkdir -p "$files/$name.data" "$files/$name.dist-info/licenses"
+cp -a "$2" "$files/$name.data/data"
 mv "$files/$name.data/data/bin" "$files/$name.data/scripts"
-mkdir "$files/$name.dist-info"
+# A wheel has no symbolic links; pipx and uv make some to what it brings.
+for tool in "$files/$name.data/scripts"/*; do
+  if [ -h "$tool" ]; then
+    rm "$tool"
+    cat >"$tool" <<END
+#!/bin/sh
+own=\$(readlink -f "\$0")
+exec "\${own%/*}/../libexec/dgl-tools/dgl-tools" ${tool##*/} "\$@"
+END
+    chmod 755 "$tool"
+  fi
+done
+# static programs, which ask for no libc: neither that of manylinux nor that of musllinux is too old
 cat >"$files/$name.dist-info/WHEEL" <<END
 Wheel-Version: 1.0
 Generator: dgl-tools
 Root-Is-Purelib: false
-Tag: py3-none-manylinux_2_17_${target%%-*}
-Tag: py3-none-manylinux2014_${target%%-*}
+Tag: py3-none-manylinux_2_17_$1
+Tag: py3-none-manylinux2014_$1
+Tag: py3-none-musllinux_1_1_$1
 END
+mv "$files/$name.data/data/share/doc/dgl-tools"/* "$files/$name.dist-info/licenses/"
+rm -r "$files/$name.data/data/share/doc"
 cat - README.md >"$files/$name.dist-info/METADATA" <<END
 Metadata-Version: 2.4
 Name: dgl-tools
-Version: $version
-Summary: Copies a partitioned DGL graph to a cluster and runs distributed training there
+Version: $VERSION
+Summary: Runs distributed training on many hosts at once, and copies to each the part of the data that is its own
 License-Expression: Apache-2.0
 License-File: LICENSE
 License-File: THIRD-PARTY
@@ -41,12 +45,4 @@ Requires-Python: >=3.6
 Description-Content-Type: text/markdown
 
 END
-mkdir "$files/$name.dist-info/licenses"
-cp LICENSE "$files/$name.dist-info/licenses/"
-# what is linked in wants its licence to go with it
-cargo metadata --format-version 1 --locked --filter-platform "$target" | jq -r '.packages[] | select(.source) | .manifest_path' |
-  while read -r manifest; do
-    find "${manifest%/*}" -maxdepth 3 -type f \( -iname 'licen[sc]e*' -o -iname 'copying*' -o -iname 'notice*' \) \
-      -exec sh -c 'echo "==== ${1#*/registry/src/*/}" && cat "$1"' sh {} \;
-  done >"$files/$name.dist-info/licenses/THIRD-PARTY"
-"$work/venv/bin/wheel" pack --dest-dir "$work" "$files"
+wheel pack --dest-dir "$3" "$files" >/dev/null

@@ -5,5 +5,6 @@
 // one cluster serves all steps of a test, and takes longer to start than they do
 #![allow(clippy::too_many_lines)]
 
+mod dist;
 mod host_lab;
 mod prefix;

@@ -1,7 +1,6 @@
-//! What `make install` puts in place works from there, and `make uninstall` takes all of it away;
-//! so does the wheel of `make wheel`.
+//! What `make install` puts in place works from there, and `make uninstall` takes all of it away.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use support::{TOOLS, commands, partition, root, scratch, sh, takes_seconds, tools};
 
 /// A pipeline, a Makefile and the manual, with nothing but what lies in a prefix and the system.
@@ -20,8 +19,15 @@ const USE: &str = r#"
       HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
     ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'Differences from'"#;
 
+/// Runs it with the prefix `prefix`, in a folder that [`job`] made.
+pub fn use_in(folder: &Path, prefix: &str) {
+    let example = root().join("tests/example");
+    let script = format!("P=$PWD/{prefix} EXAMPLE='{}'; {USE}", example.display());
+    sh(folder, &script).ends(0).out_has("worker 0] installed");
+}
+
 /// A folder with what the pipeline needs.
-fn job() -> PathBuf {
+pub fn job() -> PathBuf {
     let folder = scratch();
     partition(&folder, 1);
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
@@ -45,15 +51,7 @@ fn into_an_empty_prefix() {
     };
 
     make("install");
-    sh(
-        &folder,
-        &format!(
-            "P=$PWD/root/opt/dgl EXAMPLE='{}/tests/example'; {USE}",
-            root().display()
-        ),
-    )
-    .ends(0)
-    .out_has("worker 0] installed");
+    use_in(&folder, "root/opt/dgl");
     let places = [
         "bin/{}",
         "share/man/man1/{}.1",
@@ -106,74 +104,37 @@ fn what_cargo_built_elsewhere() {
     assert!(installed("host-agent"), "{}", message.out);
 }
 
-/// The wheel takes minutes to build: it is tried where `make wheel` has made one.
+/// As packages install the tools: all in one program, chosen by the name of a symbolic link, or by
+/// the first word.
 #[test]
-fn wheel_in_a_clean_venv() {
-    let wheels = tools().with_file_name("wheel");
-    let found = sh(
-        &scratch(),
-        &format!("ls '{}'/dgl_tools-*.whl", wheels.display()),
-    )
-    .out;
-    let Some(wheel) = found.lines().next() else {
-        println!("skipped: no wheel in {}: make wheel", wheels.display());
+fn all_tools_in_one_program() {
+    if takes_seconds() {
         return;
-    };
-    let folder = job();
-    sh(
-        &folder,
-        &format!("python3 -m venv venv && venv/bin/pip install --quiet --no-index '{wheel}'"),
-    )
-    .ends(0);
-    sh(
-        &folder,
-        &format!(
-            "P=$PWD/venv EXAMPLE='{}/tests/example'; {USE}",
-            root().display()
-        ),
-    )
-    .ends(0)
-    .out_has("worker 0] installed");
-    for command in commands() {
-        assert_eq!(
-            sh(&folder, &format!("venv/bin/{command} --version")).status,
-            0,
-            "{command}"
-        );
     }
-    let needed = sh(
-        &folder,
-        "cd venv/bin && readelf -V part-push dgl-spawn host-probe | grep -o \
-            'GLIBC_[0-9.]*' | sort -uV | tail -n 1",
-    )
-    .out;
-    let minor: u32 = needed
-        .trim()
-        .strip_prefix("GLIBC_2.")
-        .and_then(|rest| rest.split('.').next())
-        .unwrap_or("none")
-        .parse()
-        .unwrap();
-    assert!(minor <= 17, "{needed}");
-    let libraries = sh(
-        &folder,
-        "readelf -d venv/bin/part-push venv/bin/dgl-spawn | grep NEEDED",
-    )
-    .out;
-    assert!(
-        libraries.contains("libc.so") && !libraries.contains("ssl") && !libraries.contains("libz"),
-        "{libraries}"
+    let folder = job();
+    let built = tools();
+    let line = format!(
+        "mkdir built && ln -s '{built}/dgl-tools' '{built}/host-agent' built &&
+         make -C '{root}' install BUILT=\"$PWD/built\" DESTDIR=\"$PWD/root\" PREFIX=/opt/dgl",
+        built = built.display(),
+        root = root().display()
     );
-
-    assert_eq!(
-        sh(
-            &folder,
-            "venv/bin/pip uninstall --yes --quiet dgl-tools; find venv -name \
-        'dgl*' -o -name 'part-*'"
-        )
-        .out,
-        ""
-    );
+    sh(&folder, &line).ends(0);
+    use_in(&folder, "root/opt/dgl");
+    let program = "root/opt/dgl/libexec/dgl-tools/dgl-tools";
+    for tool in TOOLS {
+        let link = format!("root/opt/dgl/bin/{tool}");
+        assert!(folder.join(&link).is_symlink(), "{tool}");
+        let alone = sh(&folder, &format!("{tool} --help"));
+        for call in [link, format!("{program} {tool}")] {
+            sh(&folder, &format!("{call} --help")).gives(0, &alone.out);
+        }
+    }
+    for none in ["", "part-pish"] {
+        sh(&folder, &format!("{program} {none}"))
+            .ends(2)
+            .err_has("fix: name one of these: chunk-map dgl-env");
+    }
 }
 
 #[test]

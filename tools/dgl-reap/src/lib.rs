@@ -12,7 +12,16 @@ use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::Stream;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitCode};
+
+/// What main() does: leaves the job that this program may be part of, then runs the tool.
+pub fn run() -> ExitCode {
+    if let Err(error) = leave_job() {
+        record::tell!("dgl-reap: {error}");
+        return ExitCode::FAILURE;
+    }
+    cli::run("dgl-reap", main)
+}
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -25,7 +34,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 /// Starts this program again without the job's token, if a process of a job runs it: it carries the
 /// token and is in the job's group and session, and would list and end itself. It is also marked as
 /// not belonging to the job, which host-agent knows (processes.rs).
-pub fn leave_job() -> std::io::Result<()> {
+fn leave_job() -> std::io::Result<()> {
     let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
     if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
         return Ok(());

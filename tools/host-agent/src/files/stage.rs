@@ -396,9 +396,11 @@ fn expire(kept: &Folder, now: SystemTime) {
 
 /// Whether locks on this file system are visible to all who see its files.
 fn is_local(folder: &Folder) -> bool {
+    // of linux/magic.h; nix has it for glibc alone
+    const XFS_SUPER_MAGIC: FsType = FsType(0x5846_5342);
     const LOCAL: [FsType; 6] = [
         statfs::EXT4_SUPER_MAGIC,
-        statfs::XFS_SUPER_MAGIC,
+        XFS_SUPER_MAGIC,
         statfs::BTRFS_SUPER_MAGIC,
         statfs::TMPFS_MAGIC,
         statfs::OVERLAYFS_SUPER_MAGIC,
