@@ -93,7 +93,7 @@ if ! command -v podman >/dev/null; then
 fi
 store=$dir/images
 container=dgl-tools-dist-$$
-# A store of its own, which can be thrown away; and no limits but this machine's, in case root may not raise those here.
+# A store of its own, which can be thrown away; and low limits, because even root may not be allowed to raise them here.
 engine() {
     podman --root "$store" --runroot "$store/run" --storage-driver vfs --cgroup-manager cgroupfs \
         ${RUNTIME:+--runtime "$RUNTIME"} "$@"
@@ -101,8 +101,7 @@ engine() {
 tar -C "$debian" --one-file-system -c . | engine import - localhost/debian:12 >/dev/null 2>&1
 engine build --isolation chroot --network host --build-arg BASE=localhost/debian:12 -t localhost/dgl-tools \
     -f packaging/Containerfile "$dist" >"$dir/image.log" 2>&1 || { tail -n 20 "$dir/image.log" >&2; die "no image" 1; }
-engine run --detach --rm --init --network host --cgroups disabled --ulimit "nofile=$(ulimit -Hn)" --ulimit "nproc=$(ulimit -Hu)" \
-    --name "$container" localhost/dgl-tools sleep infinity >/dev/null
-trap 'engine rm -f "$container" >/dev/null' EXIT
+engine run --detach --rm --network host --ulimit nofile=1024:1024 --ulimit nproc=1000:1000 --name "$container" localhost/dgl-tools sleep infinity >/dev/null
+trap 'engine rm -f -t 0 "$container" >/dev/null' EXIT
 engine exec -i "$container" sh -c "$trial"
 tried "image, inside"

@@ -88,11 +88,8 @@ fn debian_package_in_a_folder() {
     .ends(0);
     use_in(&folder, "root/usr");
     is_whole(&folder, "root/usr");
-    sh(
-        &folder,
-        &format!("dpkg-deb -f '{}' Depends", package.display()),
-    )
-    .gives(0, "");
+    let depends = format!("dpkg-deb -f '{}' | grep -c ^Depends", package.display());
+    sh(&folder, &depends).gives(1, "0\n");
 }
 
 #[test]

@@ -7,6 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+/// The allocator of static builds; the workspace's Cargo.toml says why.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Each tool with what its own main() does.
 const TOOLS: [(&str, fn() -> ExitCode); 16] = [
     ("chunk-map", || cli::run("chunk-map", chunk_map::main)),

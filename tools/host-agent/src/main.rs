@@ -45,6 +45,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 use wire::{Event, Failure, Request};
 
+/// The allocator of static builds; the workspace's Cargo.toml says why.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str =
     "host-agent does on a host what a tool of dgl-tools asks of it: requests on stdin, events on \
      stdout, a JSON object a line.
