@@ -117,7 +117,7 @@ fn where_nothing_waits_it_says_so() {
     sh(&folder, &format!("cp {:?}/*_1 .", dumps("absent"))).ends(0);
     let why = sh(&folder, "dgl-why --flight-recorder .");
     why.ends(0);
-    let wanted = "The job runs: in the dumps of 1 rank nothing waits; there is no dump of ranks 0 \
-                  and 2.\nNothing unusual.\n";
+    let wanted = "The job runs: in the dumps of 1 rank nothing waits.\nAlso: there is no dump of \
+                  ranks 0 and 2.\n";
     assert_eq!(why.out, wanted);
 }

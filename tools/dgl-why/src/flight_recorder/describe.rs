@@ -17,13 +17,16 @@ const MAX_CAUSES: usize = 3;
 /// The verdict from dumps alone, without the records of the run.
 pub fn verdict(programs: &Programs) -> Verdict {
     let mut findings = findings(programs, &Job::default());
-    let (outcome, cause) = match findings.is_empty() {
-        false => (Outcome::Waits, findings.remove(0)),
-        true => (Outcome::Runs, completed(programs)),
+    let outcome = match findings.is_empty() {
+        false => Outcome::Waits,
+        true => Outcome::Runs,
     };
+    if findings.is_empty() {
+        findings = completed(programs);
+    }
     Verdict {
         outcome,
-        cause,
+        cause: findings.remove(0),
         others: findings,
         began_ms: None,
         comparison: Comparison::default(),
@@ -34,29 +37,33 @@ pub fn verdict(programs: &Programs) -> Verdict {
 pub fn add(verdict: &mut Verdict, programs: &Programs, job: &Job) {
     let mut findings = findings(programs, job);
     if findings.is_empty() {
-        findings.push(completed(programs));
+        findings = completed(programs);
     }
     verdict.others.splice(0..0, findings);
 }
 
-/// The finding that nothing waits, with the ranks of which nothing is known.
-fn completed(programs: &Programs) -> Finding {
+/// The finding that nothing waits, and the ranks of which nothing is known.
+fn completed(programs: &Programs) -> Vec<Finding> {
     let count: usize = programs.values().map(Dumps::len).sum();
-    let mut text = format!(
-        "in the dumps of {} nothing waits",
-        term::count(count as u64, "rank")
-    );
+    let count = term::count(count as u64, "rank");
+    let mut all = vec![Finding::new(format!(
+        "in the dumps of {count} nothing waits"
+    ))];
     for dumps in programs.values() {
-        let named = dumps
-            .values()
-            .flat_map(|dump| dump.groups.values().flatten());
-        let missing = named.filter(|rank| !dumps.contains_key(rank));
-        let missing: BTreeSet<u32> = missing.copied().collect();
+        let named = dumps.values().flat_map(|dump| dump.groups.values());
+        let missing: BTreeSet<u32> = named.flatten().copied().collect();
+        let missing: Vec<u32> = missing
+            .into_iter()
+            .filter(|rank| !dumps.contains_key(rank))
+            .collect();
         if !missing.is_empty() {
-            text += &format!("; there is no dump of {}", ranks(missing));
+            all.push(Finding::new(format!(
+                "there is no dump of {}",
+                ranks(missing)
+            )));
         }
     }
-    Finding::new(text)
+    all
 }
 
 fn findings(programs: &Programs, job: &Job) -> Vec<Finding> {
@@ -167,10 +174,8 @@ fn finding(wait: &Wait, dumps: &Dumps, names: &Names) -> Finding {
     let last = last_of_absent(wait, dumps);
     let (mut text, fix) = sentence(wait, last, names);
     if !wait.unknown.is_empty() {
-        let (unknown, group) = (
-            ranks(wait.unknown.iter().copied()),
-            &wait.operation.group_words,
-        );
+        let unknown = ranks(wait.unknown.iter().copied());
+        let group = &wait.operation.group_words;
         text += &format!("; {unknown} overwrote what was noted of {group}");
     }
     let mut finding = Finding::new(text).fix(fix);
@@ -231,18 +236,19 @@ fn sentence(wait: &Wait, last: Option<&Operation>, names: &Names) -> (String, &'
             text,
             "look at its log, why it ended; or fetch its dump, if there is one",
         )
-    } else if wait.size.is_none() {
-        let text =
-            format!("{waiting} in {words}{begun}; the dumps do not name the ranks of {group}");
+    } else if wait.is_all_there() {
+        let text = format!("all its ranks came to {words}, and {waiting}{begun}");
+        let fix = "look at the network between the hosts, with link-probe or NCCL_DEBUG=INFO; or \
+                   let all ranks begin the operations of several groups in one order";
+        (text, fix)
+    } else {
+        let mut text = format!("{waiting} in {words}{begun}");
+        if wait.size.is_none() {
+            text += &format!("; the dumps do not name the ranks of {group}");
+        }
         (
             text,
             "look at all stacks with dgl-stacks --job NAME while the job runs",
-        )
-    } else {
-        let text = format!("all its ranks came to {words}, and {waiting}{begun}");
-        (
-            text,
-            "look at the network between the hosts, with link-probe or NCCL_DEBUG=INFO",
         )
     }
 }
@@ -284,4 +290,78 @@ fn different(wait: &Wait, names: &Names) -> String {
         .map_or(wait.operation, |(one, _)| one);
     let (number, group) = (one.sequence, &one.group_words);
     format!("as operation {number} of {group}, {}", kinds.join(", but "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flight_recorder::dump::State;
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn waits_that_no_recorded_dump_has() {
+        let operation = Operation {
+            group: "3".into(),
+            group_words: "left".into(),
+            sequence: 7,
+            is_p2p: false,
+            name: "all_reduce".into(),
+            input: "[4] Float".into(),
+            output: String::new(),
+            state: State::Pending,
+            frame: Some("train (train.py:9)".into()),
+            created_ns: 0,
+        };
+        let waits = "ranks 0 and 1 wait";
+        let begun = "begun in train (train.py:9)";
+        let table = [
+            (
+                (Some(4), [2].as_slice(), [].as_slice(), [].as_slice()),
+                format!("rank 2 did not come to all_reduce 7 of left, for which {waits}, {begun}"),
+            ),
+            (
+                (Some(9), &[2, 3, 4, 6], &[7, 8], &[]),
+                format!(
+                    "ranks 2-4 and 6 did not come to all_reduce 7 of left, for which {waits}, \
+                     {begun}; ranks 7 and 8 have no dump"
+                ),
+            ),
+            (
+                (Some(2), &[], &[], &[]),
+                format!("all its ranks came to all_reduce 7 of left, and {waits}, {begun}"),
+            ),
+            (
+                (Some(3), &[], &[], &[2]),
+                format!(
+                    "{waits} in all_reduce 7 of left, {begun}; rank 2 overwrote what was noted of \
+                     left"
+                ),
+            ),
+            (
+                (None, &[], &[], &[]),
+                format!(
+                    "{waits} in all_reduce 7 of left, {begun}; the dumps do not name the ranks of \
+                     left"
+                ),
+            ),
+        ];
+        let job = Job::default();
+        let names = Names {
+            job: &job,
+            program: None,
+        };
+        for ((size, absent, missing, unknown), wanted) in table {
+            let set = |ranks: &[u32]| ranks.iter().copied().collect();
+            let wait = Wait {
+                operation: &operation,
+                size,
+                waiting: [(0, &operation), (1, &operation)].into(),
+                absent: set(absent),
+                missing: set(missing),
+                unknown: set(unknown),
+                different: Vec::new(),
+            };
+            assert_eq!(finding(&wait, &Dumps::new(), &names).text, wanted);
+        }
+    }
 }

@@ -32,6 +32,11 @@ impl Wait<'_> {
     pub fn culprits(&self) -> Vec<u32> {
         self.absent.union(&self.missing).copied().collect()
     }
+
+    /// Whether it is known that all ranks came.
+    pub fn is_all_there(&self) -> bool {
+        self.size.is_some() && self.culprits().is_empty() && self.unknown.is_empty()
+    }
 }
 
 /// What ranks wait for: first the causes, then what only waits for ranks that wait themselves.
@@ -43,17 +48,20 @@ pub fn find(dumps: &Dumps) -> (Vec<Wait<'_>>, Vec<Wait<'_>>) {
         .iter()
         .flat_map(|wait| wait.waiting.keys().copied())
         .collect();
-    let is_cause = |wait: &Wait| {
-        !wait.different.is_empty() || !wait.missing.is_empty() || !wait.absent.is_subset(&waiting)
-    };
-    let came_all = |wait: &Wait| wait.size.is_some() && wait.absent.is_empty();
     // where none is to blame, all ranks came and the operation itself is stuck, or ranks wait for
     // each other in a circle
-    let tests: [&dyn Fn(&Wait) -> bool; 3] = [&is_cause, &came_all, &|_| true];
-    let test = tests.into_iter().find(|test| waits.iter().any(test));
+    let class = |wait: &Wait| {
+        let waits_itself = wait.absent.is_subset(&waiting);
+        match wait.different.is_empty() && wait.missing.is_empty() && waits_itself {
+            false => 0,
+            true if wait.is_all_there() => 1,
+            true => 2,
+        }
+    };
+    let first = waits.iter().map(class).min();
     let (mut causes, mut others): (Vec<_>, Vec<_>) = waits
         .into_iter()
-        .partition(|wait| test.is_some_and(|test| test(wait)));
+        .partition(|wait| Some(class(wait)) == first);
     causes.sort_by_key(|wait| (wait.different.is_empty(), wait.absent.is_empty()));
     // of many groups that wait for the same ranks one is enough
     let mut named: Vec<Vec<u32>> = Vec::new();
