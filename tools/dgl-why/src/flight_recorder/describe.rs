@@ -120,17 +120,17 @@ impl Names<'_> {
 
     /// Ranks in words, with the host of each if they are few.
     fn words(&self, all: &BTreeSet<u32>) -> String {
-        let places = all
+        let locations = all
             .iter()
             .filter_map(|rank| Some(self.job.name(&self.culprit(*rank)?)));
-        let places: Vec<String> = places.take(MAX_CAUSES + 1).collect();
+        let locations: Vec<String> = locations.take(MAX_CAUSES + 1).collect();
         let words = match self.program {
             Some(program) => format!("{} of {program}", ranks(all.iter().copied())),
             None => ranks(all.iter().copied()),
         };
-        match places.len() {
+        match locations.len() {
             0 => words,
-            few if few <= MAX_CAUSES => format!("{words} ({})", places.join(", ")),
+            few if few <= MAX_CAUSES => format!("{words} ({})", locations.join(", ")),
             _ => words,
         }
     }
@@ -222,7 +222,7 @@ fn sentence(wait: &Wait, last: Option<&Operation>, names: &Names) -> (String, &'
             text += &format!(
                 "; the last that it began is {}{}",
                 last.words(),
-                place(last)
+                begun_in(last)
             );
         }
         if !wait.missing.is_empty() {
@@ -260,7 +260,7 @@ fn last_of_absent<'a>(wait: &Wait, dumps: &'a Dumps) -> Option<&'a Operation> {
 }
 
 /// Where an operation was begun: ` in train (train.py:30)`.
-fn place(operation: &Operation) -> String {
+fn begun_in(operation: &Operation) -> String {
     let frame = operation.frame.as_ref();
     frame.map_or_else(String::new, |frame| format!(" in {frame}"))
 }
@@ -280,7 +280,7 @@ fn different(wait: &Wait, names: &Names) -> String {
             "{} began {}{tensors}{}",
             names.words(all),
             one.name,
-            place(one)
+            begun_in(one)
         )
     });
     let kinds: Vec<String> = kinds.collect();

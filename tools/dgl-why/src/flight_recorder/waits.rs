@@ -233,8 +233,10 @@ fn open_p2p(dump: &Dump) -> Vec<(&Operation, u32)> {
     let is_open = |one: &&Operation| states[&(&one.group, one.sequence)] == State::Pending;
     // the recorder names ranks by their places in the group, its own first: `recv 0<-1`
     let peer = |one: &Operation| {
-        let place = one.name.rsplit(['>', '<', '-']).next()?;
-        dump.ranks(one)?.get(place.parse::<usize>().ok()?).copied()
+        let position = one.name.rsplit(['>', '<', '-']).next()?;
+        dump.ranks(one)?
+            .get(position.parse::<usize>().ok()?)
+            .copied()
     };
     all()
         .filter(is_open)
