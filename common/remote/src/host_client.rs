@@ -59,8 +59,6 @@ pub struct HostClient {
     /// The port and key with which the agent listens, for this tool and for hosts that hand files
     /// on.
     listens: Option<(u16, PublicKey)>,
-    /// Whether the way for bulk data has been chosen.
-    wire_chosen: bool,
     /// Whether the caller handles events about files that hosts hand on; otherwise they come too
     /// late.
     pub hears_of_chains: bool,
@@ -173,7 +171,6 @@ impl HostClient {
             syncs: 0,
             forgotten: 0,
             listens: None,
-            wire_chosen: false,
             hears_of_chains: false,
             is_lane: lane,
         }
@@ -199,8 +196,8 @@ impl HostClient {
         self.moved.1 = Instant::now();
     }
 
-    /// Opens a direct connection for files if that is wanted, possible and worth it for `bytes`;
-    /// decides that once. Nothing may be under way. Agents with the keys `hosts` may hand files on
+    /// Opens a direct connection for files if that is wanted, possible and worth it for `bytes`, to
+    /// be called once. Nothing may be under way. Agents with the keys `hosts` may hand files on
     /// to this host. Returns a warning for people if a direct connection was wanted and is not
     /// possible.
     pub fn choose_wire(
@@ -211,10 +208,9 @@ impl HostClient {
         hosts: &[String],
     ) -> Result<Option<String>, HostFault> {
         let is_local = self.connections().login.is_local();
-        if self.wire_chosen || !wire.is_worth(address, is_local, bytes) {
+        if !wire.is_worth(address, is_local, bytes) {
             return Ok(None);
         }
-        self.wire_chosen = true;
         let Err(none) = self.go_direct(address, wire, hosts)? else {
             return Ok(None);
         };
@@ -258,14 +254,7 @@ impl HostClient {
         self.lanes.endpoint = Some(endpoint);
         self.begin_conversation();
         self.send(self.lanes.first.clone());
-        match self.ready() {
-            Ok(_) => Ok(Ok(())),
-            Err(broken) => {
-                let why = broken.problem.clone();
-                self.end_direct(broken)?;
-                Ok(Err(NoDirectConnection::Closed(why)))
-            }
-        }
+        Ok(Ok(()))
     }
 
     fn ask_for_endpoint(
@@ -537,6 +526,9 @@ impl HostClient {
                     ),
                     _,
                 ) if !self.hears_of_chains => {}
+                // what it says of the folder is known from the login, and not waited for
+                SessionEvent::Event(Event::File(FileEvent::Ready { .. }), _)
+                    if self.is_direct() => {}
                 SessionEvent::Event(Event::File(event), _) if is_answer(&event, self.forgotten) => {
                 }
                 SessionEvent::Event(Event::File(event), body) => {

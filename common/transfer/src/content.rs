@@ -1,4 +1,9 @@
 //! The content of a message about a file: plain or compressed, with its checksum.
+//!
+//! There are two kinds of sums. BLAKE3 is what the tool signs for hosts that hand files on, and by
+//! which both ends compare what they have: nobody can make other content for it. What comes over a
+//! connection of the tool's own is checked for errors only, by XXH3, which costs a sender less
+//! processor time.
 
 use crate::GRAIN;
 use twox_hash::XxHash3_128;

@@ -169,15 +169,13 @@ impl SourceHost {
                     let mut rest = content.as_slice();
                     for read in files {
                         let next = expected.pop_front().filter(|(id, _)| *id == read.id);
-                        let taken = usize::try_from(read.bytes)
-                            .ok()
-                            .and_then(|bytes| rest.split_at_checked(bytes));
-                        let (Some((_, item)), Some((bytes, behind))) = (next, taken) else {
+                        let bytes = usize::try_from(read.bytes).ok();
+                        let taken = bytes.and_then(|bytes| rest.split_off(..bytes));
+                        let (Some((_, item)), Some(bytes)) = (next, taken) else {
                             return Err(HostFault::reported(
                                 "it sent another file than was asked for",
                             ));
                         };
-                        rest = behind;
                         done(
                             item,
                             whole(item, &read)

@@ -218,8 +218,10 @@ impl Relay<'_, '_, '_> {
         broken: HostFault,
     ) -> Result<(), HostFault> {
         let Member { task, delivery, .. } = &self.members[index];
-        let notice = target.client.fall_back(broken, self.wire)?;
-        record::tell!("part-push: {}: {notice}", task.host.location());
+        let client = &mut target.client;
+        self.board
+            .copy
+            .fall_back(task.host, client, broken, self.wire)?;
         target.claim(&[delivery])
     }
 

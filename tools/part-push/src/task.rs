@@ -53,8 +53,6 @@ pub struct State {
     pub reported: bool,
     /// The first of the hosts that share its workspace.
     pub leader: Option<u32>,
-    /// The port and public key with which its agent listens for hosts that hand files on.
-    pub listens: Option<(u16, String)>,
 }
 
 /// The result of a delivery of which nothing was sent.
@@ -131,7 +129,7 @@ impl<'a> Task<'a> {
     /// it.
     pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], board: &Reporter) {
         let lacking = self.lacking();
-        let listens = self.on_target(|target| {
+        self.on_target(|target| {
             let bytes = lacking
                 .iter()
                 .filter(|delivery| delivery.has_bytes())
@@ -142,18 +140,16 @@ impl<'a> Task<'a> {
             let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
             let wire = (&context.wire, &*keys);
             let client = &mut target.client;
-            board.copy.choose_route(self.host, client, bytes, wire)?;
-            Ok(client.listens())
+            board.copy.choose_route(self.host, client, bytes, wire)
         });
-        self.lock().listens = listens.flatten();
     }
 
     /// How much the host has of a file that others may hand on to it, and the port and public key
     /// of its agent; `None` if they cannot.
     pub fn for_chain(&self, delivery: &Delivery) -> Option<(u64, (u16, String))> {
         let state = self.lock();
-        let kept = state.target.as_ref()?.there_bytes(delivery);
-        Some((kept, state.listens.clone()?))
+        let target = state.target.as_ref()?;
+        Some((target.there_bytes(delivery), target.client.listens()?))
     }
 
     /// Sends it the small files that it lacks.

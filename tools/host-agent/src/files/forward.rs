@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the other host has to write what is on its way.
 const LAST: Duration = Duration::from_secs(60);
 
+const UNREQUESTED: &str = "it tells what was not asked for";
+
 /// Starts to hand a file on; the result is reported as an event.
 pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
     let host = to.host;
@@ -120,15 +122,20 @@ impl NextHost {
         Ok(next)
     }
 
-    /// The next event of the host, if there is one. Fails when no more can come.
-    fn receive(&mut self) -> io::Result<Option<FileEvent>> {
+    /// Reads what has come. Returns whether the host has answered [`FileRequest::Sync`]; fails when
+    /// it takes no more.
+    fn receive(&mut self) -> io::Result<bool> {
         loop {
             match self.decoder.next_message::<Event>() {
                 Ok(Some(message)) => match message.head {
-                    Event::File(event) => return Ok(Some(event)),
+                    Event::File(FileEvent::Synced { .. }) => return Ok(true),
+                    Event::File(FileEvent::Landed { failed, .. }) => {
+                        let why = failed.first().map(|(_, fault)| fault.to_string());
+                        return Err(io::Error::other(why.unwrap_or_default()));
+                    }
                     Event::Alive => {}
                     Event::Failed(failure) => return Err(io::Error::other(failure.problem)),
-                    _ => return Err(io::ErrorKind::InvalidData.into()),
+                    _ => return Err(io::Error::other(UNREQUESTED)),
                 },
                 Ok(None) => {
                     let before = self.decoder.waiting();
@@ -138,7 +145,7 @@ impl NextHost {
                     drop(link);
                     if self.decoder.waiting() == before {
                         return match open {
-                            true => Ok(None),
+                            true => Ok(false),
                             false => Err(io::ErrorKind::ConnectionReset.into()),
                         };
                     }
@@ -165,13 +172,9 @@ impl NextHost {
         // its events tell why it takes no more
         let event = self.receive();
         match (event, written) {
-            (Ok(Some(FileEvent::Landed { failed, .. })), _) => {
-                let why = failed.first().map(|(_, fault)| fault.to_string());
-                Err(Broken::after(why.unwrap_or_default()))
-            }
-            (Ok(Some(_)), _) => Err(Broken::after("it tells what was not asked for")),
+            (Ok(true), _) => Err(Broken::after(UNREQUESTED)),
             (Err(error), _) | (_, Err(error)) => Err(Broken::after(error.to_string())),
-            (Ok(None), Ok(())) => Ok(()),
+            (Ok(false), Ok(())) => Ok(()),
         }
     }
 
@@ -210,16 +213,7 @@ impl NextHost {
         let broken = |error: io::Error| Broken::after(error.to_string());
         write_over(&self.link, &head).map_err(broken)?;
         let until = Instant::now() + LAST;
-        loop {
-            match self.receive().map_err(broken)? {
-                Some(FileEvent::Synced { .. }) => break,
-                Some(FileEvent::Landed { failed, .. }) => {
-                    let why = failed.first().map(|(_, fault)| fault.to_string());
-                    return Err(Broken::after(why.unwrap_or_default()));
-                }
-                Some(_) => return Err(Broken::after("it tells what was not asked for")),
-                None => {}
-            }
+        while !self.receive().map_err(broken)? {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Broken::after("it does not answer"));

@@ -172,14 +172,10 @@ impl Receiver {
             Ok(content) => {
                 let mut rest = content.as_slice();
                 for file in &batch.files {
-                    let taken = usize::try_from(file.bytes)
-                        .ok()
-                        .and_then(|bytes| rest.split_at_checked(bytes));
-                    let written = taken.ok_or(Fault::NotWhole).and_then(|(content, behind)| {
-                        rest = behind;
-                        self.small(file, content)
-                    });
-                    match written {
+                    let bytes = usize::try_from(file.bytes).ok();
+                    let taken = bytes.and_then(|bytes| rest.split_off(..bytes));
+                    let taken = taken.ok_or(Fault::NotWhole);
+                    match taken.and_then(|content| self.small(file, content)) {
                         Ok(folder) => {
                             folders.insert(file.dst.path().parent(), folder);
                             done.push(file.id);
