@@ -540,7 +540,7 @@ impl HostClient {
                 }
                 SessionEvent::Event(..) => {
                     self.end_with(HostFault::reported(
-                        "it told something that was not asked for",
+                        "protocol error: it sent what was not asked for",
                     ));
                 }
                 SessionEvent::Lost(why) => {

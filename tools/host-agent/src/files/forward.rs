@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the other host has to write what is on its way.
 const LAST: Duration = Duration::from_secs(60);
 
-const UNREQUESTED: &str = "it tells what was not asked for";
+const UNREQUESTED: &str = "protocol error: it sent what was not asked for";
 
 /// Starts to hand a file on; the result is reported as an event.
 pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
