@@ -92,6 +92,9 @@ if ! command -v podman >/dev/null; then
     exit
 fi
 store=$dir/images
+# its locks in files, in place of shared memory that would stay
+printf '[engine]\nlock_type = "file"\n' >"$dir/containers.conf"
+export CONTAINERS_CONF=$dir/containers.conf
 container=dgl-tools-dist-$$
 # A store of its own, which can be thrown away; and low limits, because even root may not be allowed to raise them here.
 engine() {
