@@ -24,13 +24,13 @@ fn package(parts: [&str; 2]) -> Option<PathBuf> {
     found
 }
 
-/// Whether this machine is of the type for which packages are tried without an emulator.
-fn is_x86_64() -> bool {
-    let is = std::env::consts::ARCH == "x86_64";
-    if !is {
+/// The same, on a machine of the type for which packages are tried without an emulator.
+fn package_for_x86_64(parts: [&str; 2]) -> Option<PathBuf> {
+    let is_ours = std::env::consts::ARCH == "x86_64";
+    if !is_ours {
         println!("skipped: this machine is no x86_64");
     }
-    is
+    package(parts).filter(|_| is_ours)
 }
 
 /// The commands of a prefix all start, and its programs ask for no library of the system and name
@@ -53,12 +53,9 @@ fn is_whole(folder: &Path, prefix: &str) {
 
 #[test]
 fn tarball_in_a_folder() {
-    let Some(tarball) = package(["dgl-tools-", "-x86_64-linux.tar.gz"]) else {
+    let Some(tarball) = package_for_x86_64(["dgl-tools-", "-x86_64-linux.tar.gz"]) else {
         return;
     };
-    if !is_x86_64() {
-        return;
-    }
     let folder = job();
     let unpack = format!(
         "mkdir opt && tar xf '{}' -C opt --strip 1",
@@ -74,12 +71,9 @@ fn tarball_in_a_folder() {
 
 #[test]
 fn debian_package_in_a_folder() {
-    let Some(package) = package(["dgl-tools_", "_amd64.deb"]) else {
+    let Some(package) = package_for_x86_64(["dgl-tools_", "_amd64.deb"]) else {
         return;
     };
-    if !is_x86_64() {
-        return;
-    }
     let folder = job();
     sh(
         &folder,
@@ -94,12 +88,9 @@ fn debian_package_in_a_folder() {
 
 #[test]
 fn wheel_in_a_clean_venv() {
-    let Some(wheel) = package(["dgl_tools-", "_x86_64.whl"]) else {
+    let Some(wheel) = package_for_x86_64(["dgl_tools-", "_x86_64.whl"]) else {
         return;
     };
-    if !is_x86_64() {
-        return;
-    }
     let folder = job();
     let install = format!(
         "python3 -m venv venv && venv/bin/pip install --quiet --no-index '{}'",
@@ -143,8 +134,8 @@ fn tarball_for_aarch64_under_an_emulator() {
           run part-map --workspace "$PWD/ws" --extra file | run part-push >/dev/null
         cat ws/file
         echo '{"do":"probe","python":{"command":"python3"}}' |
-          qemu-aarch64-static libexec/dgl-tools/host-agent | jq -r '.event, .cpus // empty | tostring' |
-          sed 's/[0-9].*/N/'"#;
+          qemu-aarch64-static libexec/dgl-tools/host-agent |
+          jq -r '.event, .cpus // empty | tostring' | sed 's/[0-9].*/N/'"#;
     sh(&folder, script).gives(
         0,
         "content

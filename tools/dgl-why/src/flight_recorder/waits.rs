@@ -320,7 +320,18 @@ mod tests {
         text
     }
 
-    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    /// What is found in such dumps: the causes, and what waits for them.
+    fn check((given, causes, others): (&str, &str, &str)) {
+        let dumps = dumps(given);
+        let found = find(&dumps);
+        let all = |waits: &[Wait]| waits.iter().map(words).collect::<Vec<_>>().join(", ");
+        assert_eq!(
+            (all(&found.0), all(&found.1)),
+            (causes.into(), others.into()),
+            "{given}"
+        );
+    }
+
     #[test]
     fn causes_and_what_waits_for_them() {
         let table: [(&str, &str, &str); 17] = [
@@ -389,16 +400,7 @@ mod tests {
             ),
             ("a.x.1 a.x.2+ | a.x.1+ a.x.2+ | a.x.2+", "", ""),
         ];
-        for (given, causes, others) in table {
-            let dumps = dumps(given);
-            let found = find(&dumps);
-            let all = |waits: &[Wait]| waits.iter().map(words).collect::<Vec<_>>().join(", ");
-            assert_eq!(
-                (all(&found.0), all(&found.1)),
-                (causes.into(), others.into()),
-                "{given}"
-            );
-        }
+        table.into_iter().for_each(check);
     }
 
     #[test]
@@ -421,15 +423,6 @@ mod tests {
             // sent together: the last entry has completed
             ("b.send_0->1.1 b.send.1+ | a.x.1+ | a.x.1+", "", ""),
         ];
-        for (given, causes, others) in table {
-            let dumps = dumps(given);
-            let found = find(&dumps);
-            let all = |waits: &[Wait]| waits.iter().map(words).collect::<Vec<_>>().join(", ");
-            assert_eq!(
-                (all(&found.0), all(&found.1)),
-                (causes.into(), others.into()),
-                "{given}"
-            );
-        }
+        table.into_iter().for_each(check);
     }
 }
