@@ -17,7 +17,7 @@ case ${target%%-*} in
 esac
 built=${CARGO_TARGET_DIR:-target}
 
-missing() { # PROBLEM CURE
+missing() { # PROBLEM FIX
   printf 'agent.sh: %s: %s\n  fix: %s\n' "$target" "$1" "$2" >&2
   exit 69
 }

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 umask 022
 export LC_ALL=C TZ=UTC
 
-missing() { # PROBLEM CURE
+missing() { # PROBLEM FIX
   printf 'dist.sh: %s\n  fix: %s\n' "$1" "$2" >&2
   exit 69
 }

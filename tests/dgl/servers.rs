@@ -1,4 +1,4 @@
-//! Graph persistent servers, with real DGL: started and left, used by one group of trainers after
+//! Persistent graph servers, with real DGL: started and left, used by one group of trainers after
 //! another and by two at once, refused where they do not fit, noticed when they have died, ended
 //! without a trace.
 

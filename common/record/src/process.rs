@@ -150,7 +150,7 @@ pub struct Process {
     /// failure if it ends before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub service: bool,
-    /// The name of the graph persistent servers; the process is one of them or uses them.
+    /// The name of the persistent graph servers; the process is one of them or uses them.
     pub server_name: Option<String>,
     /// The working directory.
     pub cwd: Option<String>,

@@ -67,7 +67,7 @@ pub enum Command {
     Shell(String),
 }
 
-/// Names a detached job, or graph persistent servers, on one of its hosts.
+/// Names a detached job, or persistent graph servers, on one of its hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOnHost {
     pub name: String,

@@ -33,7 +33,7 @@ use std::net::Ipv4Addr;
 pub struct Prepare {
     /// When the job ends, if this host leads.
     pub leads: Option<Rules>,
-    /// For graph persistent servers: what their trainers must have in common with them, by
+    /// For persistent graph servers: what their trainers must have in common with them, by
     /// [`crate::servers`].
     pub serves: Option<crate::servers::Data>,
 }

@@ -62,7 +62,7 @@ pub enum Request {
     ListRecords(job::JobOnHost),
     /// Asks what a detached job has done and does. From here on the agent serves only that.
     Follow(job::JobOnHost),
-    /// Asks whether graph persistent servers are there.
+    /// Asks whether persistent graph servers are there.
     FindServers(Box<servers::Find>),
     /// Claims the right to start these graph servers.
     ClaimServers(job::JobOnHost),

@@ -1,4 +1,4 @@
-//! Messages about graph persistent servers: a job of its own that groups of trainers use one after
+//! Messages about persistent graph servers: a job of its own that groups of trainers use one after
 //! another.
 
 use crate::ending::{Ending, Failure};

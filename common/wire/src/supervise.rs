@@ -17,10 +17,10 @@ pub struct Start {
     pub private_shm: bool,
     /// Environment variables of every process; its own take precedence.
     pub env: Vec<(String, crate::Text)>,
-    /// Whether they are graph persistent servers: their trainers map their shared memory, and may
+    /// Whether they are persistent graph servers: their trainers map their shared memory, and may
     /// end a moment after them.
     pub stays: bool,
-    /// The graph persistent servers and that the processes use.
+    /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::job::JobOnHost>,
     /// The interval of [`Event::Usage`](crate::Event::Usage) in milliseconds; 0 for never.

@@ -34,7 +34,7 @@ pub enum What<'a> {
     },
     /// Remove shared memory that nobody uses.
     StaleShm,
-    /// Remove the folders of detached jobs and have ended.
+    /// Remove the folders of detached jobs that have ended.
     Forget,
 }
 

@@ -82,7 +82,7 @@ fn rules(args: &Args) -> Rules {
     }
 }
 
-/// Refuses options that cannot be combined with graph persistent servers.
+/// Refuses options that cannot be combined with persistent graph servers.
 fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
     let fault = match () {
         () if alone && !args.detach => Fault::usage(

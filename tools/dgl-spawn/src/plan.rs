@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-/// The processes of a stream: graph persistent servers, which are a job of their own, and all
+/// The processes of a stream: persistent graph servers, which are a job of their own, and all
 /// others, which may use them.
 pub struct Parts {
     /// The name of the servers.

@@ -153,7 +153,7 @@ fn is_staying_server(process: &Process) -> bool {
     process.server_name.is_some() && process.role == Role::Server
 }
 
-/// The settings that graph persistent servers and their trainers must have in common.
+/// The settings that persistent graph servers and their trainers must have in common.
 pub fn data(process: &Process) -> servers::Data {
     let variable = |name: &str| process.env.get(name).map_or("", String::as_str);
     servers::Data {

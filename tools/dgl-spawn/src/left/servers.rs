@@ -1,4 +1,4 @@
-//! Graph persistent servers, as the launcher of their trainers sees them: whether they are on all
+//! Persistent graph servers, as the launcher of their trainers sees them: whether they are on all
 //! hosts, and whether they are the ones that the trainers need.
 
 use super::launch::{data, on_host};

@@ -177,7 +177,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Starts graph persistent servers, and leaves them to their hosts.
+    /// Starts persistent graph servers, and leaves them to their hosts.
     fn leave_servers(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
         let processes = parts.staying();
         let start = |_: &Host| Start {
@@ -216,7 +216,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Starts a job that uses graph persistent servers; these may have to be started, or waited
+    /// Starts a job that uses persistent graph servers; these may have to be started, or waited
     /// for.
     fn start_with_servers(
         &self,

@@ -8,7 +8,7 @@
 //!     boot         during which run of the kernel that is
 //!     ROLE-RANK.log   the output of a process
 //!     socket       the way to the keeper while it lives (orders.rs)
-//!     facts        of graph persistent servers: what their trainers must have in common with them
+//!     facts        of persistent graph servers: what their trainers must have in common with them
 //!                  (servers.rs)
 //!     groups/N     on their first host: a folder for each group that has used them
 //!

@@ -11,7 +11,7 @@
 //! and takes the launcher's place: for the agent that supervises it is the launcher, and when it is
 //! gone that agent ends the job. [`listener`] lets the keepers of other hosts in. [`folder`],
 //! [`journal`] and [`file_writer`] store what happens, [`follow`] reports it to whoever attaches,
-//! and [`orders`] takes orders back to the keeper. [`servers`] handles graph persistent servers.
+//! and [`orders`] takes orders back to the keeper. [`servers`] handles persistent graph servers.
 
 mod file_writer;
 pub mod folder;

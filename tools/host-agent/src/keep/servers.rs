@@ -1,4 +1,4 @@
-//! Graph persistent servers, as their users on this host see them. They are a detached job. Its
+//! Persistent graph servers, as their users on this host see them. They are a detached job. Its
 //! folder has a file `facts` with the settings that trainers must have in common with them, and on
 //! the first host `groups`, with a folder for each group of trainers.
 

@@ -143,7 +143,7 @@ struct Supervisor {
     stack_server: Option<StackServer>,
     /// The graph servers that the job uses, until their end was reported.
     used_servers: Option<UsedServers>,
-    /// Whether the processes are graph persistent servers.
+    /// Whether the processes are persistent graph servers.
     stays: bool,
     /// The pipe that is read first; the next one has the next turn.
     first_pipe: usize,
