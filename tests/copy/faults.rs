@@ -113,6 +113,16 @@ impl Lab {
         self.cluster.0.join(format!("h{host}/srv/{path}"))
     }
 
+    /// Does the same over all wires at once.
+    fn over_each_wire<T: Send>(&self, what: impl Fn(&'static Wire) -> T + Sync) -> Vec<T> {
+        let what = &what;
+        std::thread::scope(|scope| {
+            let begin = |wire: &'static Wire| scope.spawn(move || what(wire));
+            let begun: Vec<_> = self.wires.iter().map(begin).collect();
+            begun.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    }
+
     /// All copies at once; the disturbance comes when each has a quarter of the large file: more
     /// than may come again where the power goes. How they end, and soon enough.
     fn disturb(
@@ -352,7 +362,7 @@ impl Push {
             "{fault}: put away after {:.1} s",
             begun.elapsed().as_secs_f64()
         );
-        for wire in self.0.wires {
+        self.0.over_each_wire(|wire| {
             let what = format!("after {fault} over {}", wire.name);
             let again = self.push(wire, "");
             assert_eq!(again.status, 0, "{what}: {}", again.err);
@@ -364,7 +374,7 @@ impl Push {
                 sent < LARGE as u64,
                 "{what}: {sent} bytes were sent"
             );
-        }
+        });
         assert!(self.is_tidy(), "after {fault}");
         println!(
             "{fault}: complete after {:.1} s",
@@ -393,24 +403,24 @@ impl Push {
             if !on_all(&dir.replace("OPTIONS", options)) {
                 return println!("skipped: no right to mount");
             }
-            let ran: Vec<Ran> = lab.wires.iter().map(|wire| self.push(wire, "")).collect();
-            for (wire, ran) in lab.wires.iter().zip(&ran) {
+            lab.over_each_wire(|wire| {
+                let ran = self.push(wire, "");
                 let is_said = ran.status == 1 && ran.err.contains(message);
                 assert!(
                     is_said,
                     "{fault} over {}: {} {}",
                     wire.name, ran.status, ran.err
                 );
-            }
+            });
             assert!(
                 on_all("! ls /srv/WIRE/src/large && umount /srv/WIRE"),
                 "{fault}"
             );
-            for wire in lab.wires {
+            lab.over_each_wire(|wire| {
                 let again = self.push(wire, "");
                 let all = wire.hosts.iter().all(|host| self.has(*host, wire, fault));
                 assert!(again.status == 0 && all, "after {fault}: {}", again.err);
-            }
+            });
         }
     }
 }
@@ -443,8 +453,7 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
 
     push.forget();
     lab.cut_power();
-    let down = |wire: &Wire| push.push(wire, "--connect-timeout 5s");
-    let ran: Vec<Ran> = lab.wires.iter().map(down).collect();
+    let ran = lab.over_each_wire(|wire| push.push(wire, "--connect-timeout 5s"));
     push.check("a host that is down", &ran, true);
     lab.mend("power");
     push.complete("a host that is down", false);
@@ -592,7 +601,7 @@ impl Pull {
     }
 
     fn complete(&self, fault: &str, goes_on: bool) {
-        for wire in self.0.wires {
+        self.0.over_each_wire(|wire| {
             let what = format!("after {fault} over {}", wire.name);
             let again = self.pull(wire, "");
             assert!(
@@ -611,7 +620,7 @@ impl Pull {
             );
             let left = incoming(&self.0.folder.join(wire.name).join("out"), ".part-pull");
             assert_eq!(left, 0, "{what}");
-        }
+        });
     }
 }
 
