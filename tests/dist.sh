@@ -101,9 +101,11 @@ engine() {
     podman --root "$store" --runroot "$store/run" --storage-driver vfs --cgroup-manager cgroupfs \
         ${RUNTIME:+--runtime "$RUNTIME"} "$@"
 }
-tar -C "$debian" --one-file-system -c . | engine import - localhost/debian:12 >/dev/null 2>&1
-engine build --isolation chroot --network host --build-arg BASE=localhost/debian:12 -t localhost/dgl-tools \
-    -f packaging/Containerfile "$dist" >"$dir/image.log" 2>&1 || { tail -n 20 "$dir/image.log" >&2; die "no image" 1; }
+{
+    tar -C "$debian" --one-file-system -c . | engine import - localhost/debian:12 &&
+        engine build --isolation chroot --network host --build-arg BASE=localhost/debian:12 -t localhost/dgl-tools \
+            -f packaging/Containerfile "$dist"
+} >"$dir/image.log" 2>&1 || { tail -n 20 "$dir/image.log" >&2; die "no image" 1; }
 engine run --detach --rm --network host --ulimit nofile=1024:1024 --ulimit nproc=1000:1000 --name "$container" localhost/dgl-tools sleep infinity >/dev/null
 trap 'engine rm -f -t 0 "$container" >/dev/null' EXIT
 engine exec -i "$container" sh -c "$trial"

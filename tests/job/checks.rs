@@ -74,7 +74,7 @@ impl Agent {
     }
 
     /// What a check has found.
-    fn look(&mut self, mut check: Value) -> Vec<Value> {
+    fn examine(&mut self, mut check: Value) -> Vec<Value> {
         check["do"] = "preflight".into();
         let mut events = self.ask(&check);
         assert_eq!(events.pop(), Some(json!({"event": "done"})), "{events:?}");
@@ -115,39 +115,46 @@ fn files_and_configs() {
     std::fs::write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
     let mut agent = Agent::start(&folder, &[]);
     let none: [Value; 0] = [];
-    assert_eq!(agent.look(json!({"check": "folder", "path": "out"})), none);
     assert_eq!(
-        agent.look(json!({"check": "folder", "path": "no"})),
-        [problem("file", "no such folder: no")]
-    );
-    assert_eq!(
-        agent.look(json!({"check": "file", "folder": "out", "path": "g.json"})),
+        agent.examine(json!({"check": "folder", "path": "out"})),
         none
     );
     assert_eq!(
-        agent.look(json!({"check": "file", "folder": "out", "path": "x"})),
+        agent.examine(json!({"check": "folder", "path": "no"})),
+        [problem("file", "no such folder: no")]
+    );
+    assert_eq!(
+        agent.examine(json!({"check": "file", "folder": "out", "path": "g.json"})),
+        none
+    );
+    assert_eq!(
+        agent.examine(json!({"check": "file", "folder": "out", "path": "x"})),
         [problem("file", "no such file: out/x")]
     );
     assert_eq!(
-        agent.look(json!({"check": "file", "folder": "no", "path": "x"})),
+        agent.examine(json!({"check": "file", "folder": "no", "path": "x"})),
         none,
         "its folder is told alone"
     );
     let script = |path: &str| json!({"check": "script", "folder": ".", "path": path});
     assert_eq!(
-        agent.look(script("iq.txt")),
+        agent.examine(script("iq.txt")),
         [problem(
             "file",
             "no such file: ./iq.txt; did you mean ./ip.txt?"
         )]
     );
-    let read = agent.look(script("ip.txt"));
+    let read = agent.examine(script("ip.txt"));
     assert_eq!(
         (&read[0]["path"], read[0]["hash"].as_str().map(str::len)),
         (&json!("ip.txt"), Some(64))
     );
-    assert_eq!(agent.look(script("out")), none, "Python runs a folder too");
-    let text = agent.look(json!({"check": "ip_config", "folder": ".", "path": "ip.txt"}));
+    assert_eq!(
+        agent.examine(script("out")),
+        none,
+        "Python runs a folder too"
+    );
+    let text = agent.examine(json!({"check": "ip_config", "folder": ".", "path": "ip.txt"}));
     assert_eq!(
         (text[0]["found"].as_str(), text[0]["body"].as_str()),
         (Some("ip_config"), Some("10.0.0.1\n"))
@@ -155,14 +162,14 @@ fn files_and_configs() {
 
     let config =
         json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 1});
-    let whole = agent.look(config.clone());
+    let whole = agent.examine(config.clone());
     assert_eq!(
         (whole.len(), &whole[0]["num_parts"], &whole[0]["graph_name"]),
         (1, &json!(2), &json!("g"))
     );
     std::fs::remove_file(folder.join("out/part1/graph.dgl")).unwrap();
     std::fs::remove_file(folder.join("out/part1/edge_feat.dgl")).unwrap();
-    let lacks = agent.look(config.clone());
+    let lacks = agent.examine(config.clone());
     let [edges, graph] = ["./out/part1/edge_feat.dgl", "./out/part1/graph.dgl"]
         .map(|path| problem("file", &format!("no such file: {path}")));
     assert_eq!(lacks[1..], [edges, graph]);
@@ -170,12 +177,12 @@ fn files_and_configs() {
     std::fs::create_dir(folder.join("part1")).unwrap();
     std::fs::write(folder.join("part1/graph.dgl"), "").unwrap();
     assert_eq!(
-        agent.look(config.clone())[2],
+        agent.examine(config.clone())[2],
         found("elsewhere", json!({"path": "./out/part1/graph.dgl"}))
     );
     let huge = std::fs::File::create(folder.join("out/part1/node_feat.dgl")).unwrap();
     huge.set_len(1 << 43).unwrap();
-    let small = agent.look(config).pop().unwrap();
+    let small = agent.examine(config).pop().unwrap();
     assert!(
         small["about"] == "shared_memory"
             && small["problem"]
@@ -184,8 +191,9 @@ fn files_and_configs() {
         "{small}"
     );
     huge.set_len(0).unwrap();
-    let absent = agent
-        .look(json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}));
+    let absent = agent.examine(
+        json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}),
+    );
     assert_eq!(
         absent[1],
         problem(
@@ -193,7 +201,8 @@ fn files_and_configs() {
             "./out/g.json has no part-7, which is this host's"
         )
     );
-    let broken = agent.look(json!({"check": "partition_config", "folder": ".", "path": "ip.txt"}));
+    let broken =
+        agent.examine(json!({"check": "partition_config", "folder": ".", "path": "ip.txt"}));
     assert_eq!(
         (
             broken[0]["num_parts"].clone(),
@@ -201,7 +210,7 @@ fn files_and_configs() {
         ),
         (Value::Null, Some(64))
     );
-    let files = agent.look(json!({"check": "open_files", "need": 1_u64 << 62}));
+    let files = agent.examine(json!({"check": "open_files", "need": 1_u64 << 62}));
     assert_eq!(files[0]["about"], "open_files");
 }
 
@@ -310,7 +319,7 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     let mut agent = Agent::of_job(&folder, "mine", "5");
     let ports = json!({"check": "ports", "ports": [{"port": 30970, "address": "127.0.0.1"},
         {"port": 30970}, {"port": 30971}]});
-    let taken = agent.look(ports);
+    let taken = agent.examine(ports);
     assert_eq!(taken.len(), 1, "{taken:?}");
     let by = &taken[0]["by"];
     assert_eq!(
@@ -324,8 +333,8 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
             .starts_with("python3 -c import socket"),
         "{by}"
     );
-    let foreign =
-        agent.look(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
+    let foreign = agent
+        .examine(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
     assert_eq!(
         foreign,
         [problem(
@@ -337,7 +346,7 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     holder.wait().unwrap();
 
     let listens = agent
-        .look(json!({"check": "listen", "address": "127.0.0.1", "port": 30971}))
+        .examine(json!({"check": "listen", "address": "127.0.0.1", "port": 30971}))
         .pop()
         .unwrap();
     let [own, ephemeral] = ["port", "ephemeral"].map(|key| listens[key].as_u64().unwrap());
@@ -348,12 +357,12 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         .map(|port| format!("127.0.0.1:{port}"))
         .collect();
     let connect = json!({"check": "connect", "targets": targets});
-    assert_eq!(other.look(connect.clone()), [Value::Null; 0]);
-    agent.look(json!({"check": "stop_listening"}));
+    assert_eq!(other.examine(connect.clone()), [Value::Null; 0]);
+    agent.examine(json!({"check": "stop_listening"}));
     let refused = targets
         .iter()
         .map(|target| found("unreached", json!({"target": target, "why": "refused"})));
-    let got = other.look(connect);
+    let got = other.examine(connect);
     assert!(
         got.len() == 2 && refused.clone().all(|finding| got.contains(&finding)),
         "{got:?}"
@@ -373,7 +382,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .unwrap();
     let mut agent = Agent::of_job(&folder, "mine", "7");
     let listens = agent
-        .look(json!({"check": "listen", "address": "127.0.0.1", "port": 30972}))
+        .examine(json!({"check": "listen", "address": "127.0.0.1", "port": 30972}))
         .pop()
         .unwrap();
     assert!(
@@ -381,7 +390,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         "{listens}"
     );
     // nobody watches it: it is told, and the one that is watched is not
-    let jobs = agent.look(json!({"check": "jobs"}));
+    let jobs = agent.examine(json!({"check": "jobs"}));
     assert_eq!(
         jobs,
         [found(
@@ -394,10 +403,10 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .env("DGL_TOOLS_TOKEN", format!("waits-{token}"))
         .spawn()
         .unwrap();
-    assert_eq!(agent.look(json!({"check": "jobs"})), [Value::Null; 0]);
+    assert_eq!(agent.examine(json!({"check": "jobs"})), [Value::Null; 0]);
     let mut twin = Agent::of_job(&folder, "old", "8");
     assert_eq!(
-        twin.look(json!({"check": "jobs"})),
+        twin.examine(json!({"check": "jobs"})),
         [found("name_in_use", json!({}))]
     );
     for child in [&mut other, &mut watch] {
@@ -414,7 +423,10 @@ fn shared_memory_of_jobs() {
     let mut agent = Agent::start(&folder, &[]);
     let check = json!({"check": "shared_memory"});
     let stale = json!({"state": {"stale": file}, "files": 1, "total_bytes": 4096});
-    assert_eq!(agent.look(check.clone()), [found("shared_memory", stale)]);
+    assert_eq!(
+        agent.examine(check.clone()),
+        [found("shared_memory", stale)]
+    );
     let maps = format!(
         "import mmap, time; f = open('{file}', 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, \
          flush=True); time.sleep(60)"
@@ -425,7 +437,7 @@ fn shared_memory_of_jobs() {
         .spawn()
         .unwrap();
     user.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let used = agent.look(check);
+    let used = agent.examine(check);
     assert_eq!(
         used[0]["state"]["used"]["pid"],
         json!(user.id()),
@@ -443,7 +455,7 @@ fn commands_are_asked_in_the_environment_of_their_process() {
     std::fs::write(folder.join("mods/dgl/__init__.py"), "").unwrap();
     let mut agent = Agent::of_job(&folder, "mine", "9");
     let mut processes = 0;
-    let mut look = |process: Value, python: Value| {
+    let mut examine = |process: Value, python: Value| {
         let mut report = json!({"do": "process", "index": processes, "role": "trainer",
             "rank": processes, "cwd": "."});
         process
@@ -453,15 +465,15 @@ fn commands_are_asked_in_the_environment_of_their_process() {
             .for_each(|(key, value)| report[key] = value.clone());
         agent.ask(&report);
         processes += 1;
-        agent.look(json!({"check": "command", "process": processes - 1, "python": python}))
+        agent.examine(json!({"check": "command", "process": processes - 1, "python": python}))
     };
     let none = [Value::Null; 0];
     assert_eq!(
-        look(json!({"command": {"words": ["sh"]}}), Value::Null),
+        examine(json!({"command": {"words": ["sh"]}}), Value::Null),
         none
     );
     assert_eq!(
-        look(json!({"command": {"words": ["python9"]}}), Value::Null),
+        examine(json!({"command": {"words": ["python9"]}}), Value::Null),
         [problem("command", "no such command: python9")]
     );
     let question = json!({"interpreter": "python3", "script": "job.py",
@@ -480,7 +492,7 @@ fn commands_are_asked_in_the_environment_of_their_process() {
         json!({"words": ["python3", "job.py"]}),
         json!({"shell": "python3 job.py"}),
     ] {
-        let facts = look(
+        let facts = examine(
             json!({"command": command, "env": env, "setup": "echo noise; A=1"}),
             question.clone(),
         );
@@ -496,7 +508,7 @@ fn commands_are_asked_in_the_environment_of_their_process() {
             "{facts:?}"
         );
     }
-    let fails = look(
+    let fails = examine(
         json!({"command": {"words": ["python3", "x.py"]}, "setup": "echo why >&2; exit 3"}),
         question,
     );
@@ -539,7 +551,7 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
         "env": [["PATH", path]], "command": {"shell": "tool"}}),
     );
     let message =
-        agent.look(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
+        agent.examine(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
     assert_eq!(
         message,
         [problem("python", "its Python does not run: why venv")]
@@ -559,7 +571,7 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
             "command": {"words": ["python3", "x.py"]}, "setup": "sleep 70 & echo $! >pid"}),
     );
     let question = json!({"interpreter": "python3"});
-    let found = agent.look(json!({"check": "command", "process": 0, "python": question}));
+    let found = agent.examine(json!({"check": "command", "process": 0, "python": question}));
     let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
     let ended = Command::new("kill").arg(pid.trim()).status().unwrap();
     assert!(

@@ -172,8 +172,8 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
     let script = format!("setsid python3 -c \"{listen}\" >/dev/null 2>&1 </dev/null &");
     cluster.on(4, &script);
     soon("host 4 listens", || {
-        let look = ["exec", "4", "grep", "-q", ":7563 ", "/proc/net/tcp"];
-        cluster.call(&look).status == 0
+        let is_listening = ["exec", "4", "grep", "-q", ":7563 ", "/proc/net/tcp"];
+        cluster.call(&is_listening).status == 0
     });
     let ran = cluster.sh(
         &folder,
@@ -283,8 +283,8 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     let script = format!("setsid python3 -c \"{listen}\" >/dev/null 2>&1 </dev/null &");
     cluster.on(1, &script);
     soon("it listens", || {
-        let look = ["exec", "1", "grep", "-q", ":78E7 ", "/proc/net/tcp"];
-        cluster.call(&look).status == 0
+        let is_listening = ["exec", "1", "grep", "-q", ":78E7 ", "/proc/net/tcp"];
+        cluster.call(&is_listening).status == 0
     });
     probe("--need 1 --num-servers 2 --port keep <hosts")
         .ends(74)

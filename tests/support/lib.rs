@@ -286,13 +286,13 @@ type Turn = Flock<File>;
 fn await_turn() -> Turn {
     let user = std::fs::metadata("/proc/self").unwrap().uid();
     let thread = std::thread::current();
-    let places: &[&str] = match thread.name() {
+    let names: &[&str] = match thread.name() {
         Some(test) if test.contains("real_dgl") => &["dgl"],
         _ => &["hosts-1", "hosts-2", "hosts-3"],
     };
     loop {
-        for location in places {
-            let path = format!("/var/tmp/dgl-tools-test-{location}-{user}.lock");
+        for name in names {
+            let path = format!("/var/tmp/dgl-tools-test-{name}-{user}.lock");
             match Flock::lock(File::create(path).unwrap(), FlockArg::LockExclusiveNonblock) {
                 Ok(turn) => return turn,
                 Err((_, Errno::EWOULDBLOCK)) => {}
