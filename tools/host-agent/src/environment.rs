@@ -172,7 +172,9 @@ fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` stands
-/// for the home.
+/// for the home. It is read here because environments.txt names only what this user has made, and
+/// not what others keep in a folder that a lab shares. To ask conda itself would take a second on
+/// each host, and a micromamba is often in no PATH.
 fn folders_of_condarc(text: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut in_list = false;
