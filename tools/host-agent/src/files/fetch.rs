@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use record::quote::sh;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _};
+use std::io::{self, PipeReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -148,6 +148,11 @@ fn ask(
     let path = folder.real_path()?;
     let dst = sh(path.join(name).as_os_str().as_bytes());
     let words: Vec<&[u8]> = fetch.command.split("{dst}").map(str::as_bytes).collect();
+    // before the command, which could not be left alone without a thread that reads
+    let (reader, stderr) = io::pipe()?;
+    let tail = Arc::new(Mutex::new(VecDeque::new()));
+    let kept = Arc::clone(&tail);
+    let reading = thread::Builder::new().spawn(move || keep_tail(reader, &kept))?;
     let mut command = Command::new("sh");
     command
         .arg("-c")
@@ -156,7 +161,7 @@ fn ask(
         .current_dir(path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(stderr)
         .process_group(0);
     let mut child = {
         let is_over = is_over.lock();
@@ -165,14 +170,11 @@ fn ask(
         }
         command.spawn()?
     };
-    let tail = Arc::new(Mutex::new(VecDeque::new()));
-    let reading = child.stderr.take().map(|stderr| {
-        let tail = Arc::clone(&tail);
-        thread::spawn(move || keep_tail(stderr, &tail))
-    });
+    // the command holds the end of the pipe that the child writes to
+    drop(command);
     let status = wait(&mut child, folder, fetch.file.id, output)?;
     let until = Instant::now() + STDERR_CLOSES;
-    while reading.as_ref().is_some_and(|one| !one.is_finished()) && Instant::now() < until {
+    while !reading.is_finished() && Instant::now() < until {
         thread::sleep(PAUSE);
     }
     let tail: Vec<u8> = tail.lock().iter().copied().collect();
@@ -209,7 +211,7 @@ fn wait(
     }
 }
 
-fn keep_tail(mut stderr: ChildStderr, tail: &Mutex<VecDeque<u8>>) {
+fn keep_tail(mut stderr: PipeReader, tail: &Mutex<VecDeque<u8>>) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = stderr.read(&mut buffer) {
         let mut tail = tail.lock();
