@@ -75,7 +75,7 @@ pub fn probe(request: &Probe) -> Probed {
 /// What nvidia-smi lists of the cards; nothing where it is not there.
 fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
     nvidia::program().map_or(Ok(Vec::new()), |program| {
-        nvidia::cards::query(&program, nvidia::cards::LIMIT)
+        nvidia::cards::query(&program, nvidia::LIMIT)
     })
 }
 

@@ -226,7 +226,8 @@ fn marks(environment: &Environment) -> Marks {
     }
 }
 
-fn is_token(text: &str) -> bool {
+/// Whether a text is a job's token.
+pub fn is_token(text: &str) -> bool {
     text.len() == TOKEN_DIGITS
         && text
             .bytes()

@@ -33,10 +33,9 @@ pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> Exi
                 end_processes(GRACE, || find_below(nix::unistd::getpid().as_raw()));
                 let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
                 stage.iter().for_each(Stage::leave);
-                let name = nix::sys::signal::Signal::try_from(signal)
-                    .map_or_else(|_| signal.to_string(), |name| name.to_string());
+                let name = record::exit::signal_name(signal);
                 output.event(&Event::Failed(Failure::new(format!(
-                    "what receives there was ended by {name}"
+                    "what receives there was ended by SIG{name}"
                 ))));
                 ExitCode::FAILURE
             }

@@ -3,7 +3,7 @@
 
 use crate::claim;
 use crate::job::JobAssembly;
-use crate::processes::{JOB, TOKEN};
+use crate::processes::{JOB, TOKEN, is_token};
 use crate::procfs;
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -108,8 +108,7 @@ fn processes() -> Vec<MarkedProcess> {
 /// The token itself. Processes of a watch have a word and a dash before it.
 fn token(value: &str) -> Option<String> {
     let token = value.rsplit('-').next().unwrap_or(value);
-    (token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .then(|| token.to_owned())
+    is_token(token).then(|| token.to_owned())
 }
 
 fn is_below_agent(pid: i32) -> bool {
