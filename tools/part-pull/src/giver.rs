@@ -15,7 +15,7 @@ use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{SMALL, content, sums};
-use wire::files::{FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum};
+use wire::files::{FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Give, Meta, Named, Read, Sum};
 
 /// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
 /// of the host.
@@ -380,7 +380,7 @@ impl SourceHost {
                 (FileEvent::Read(read), _) if read.id == id && read.bytes == next - at => {
                     let written = partial.map(drop);
                     let short = if next < end && read.fault.is_none() {
-                        Some(Fault::NotWhole)
+                        Some(FileFault::NotWhole)
                     } else {
                         None
                     };
@@ -417,7 +417,7 @@ fn name(id: u32, item: &Item) -> Named {
 /// Checks that the file that was read is the one that was listed.
 fn same(item: &Item, read: &Read) -> Result<(), String> {
     match (&read.fault, read.meta) {
-        (Some(Fault::NotWhole), _) => Err(CHANGED.to_owned()),
+        (Some(FileFault::NotWhole), _) => Err(CHANGED.to_owned()),
         (Some(fault), _) => Err(format!("{UNREADABLE}: {fault}")),
         (None, Some(meta)) if meta.is_same_version(&item.there) => Ok(()),
         (None, _) => Err(CHANGED.to_owned()),

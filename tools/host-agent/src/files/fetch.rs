@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use transfer::folder::Folder;
 use transfer::partial::{Finish, finish_written};
-use wire::files::{Fault, Fetch, FileEvent};
+use wire::files::{Fetch, FileEvent, FileFault};
 
 /// What the names of the folders in which commands write begin with.
 pub const PREFIX: &str = "fetch.";
@@ -64,10 +64,9 @@ impl Fetches {
     }
 
     /// Starts a command; its result is reported when it has ended.
-    pub fn begin(&mut self, fetch: Fetch, to: Destination) -> Result<(), Fault> {
-        let system = |error: io::Error| Fault::system(&error);
+    pub fn begin(&mut self, fetch: Fetch, to: Destination) -> Result<(), FileFault> {
         // what commands leave running becomes a child of this process, and ends with the push
-        set_child_subreaper(true).map_err(|error| system(error.into()))?;
+        set_child_subreaper(true).map_err(io::Error::from)?;
         let (is_over, output) = (Arc::clone(&self.is_over), Arc::clone(&self.output));
         let run = move || {
             let folder = format!("{PREFIX}{}", fetch.key);
@@ -76,8 +75,7 @@ impl Fetches {
             output.send(FileEvent::landed(fetch.file.id, result));
         };
         self.threads.retain(|thread| !thread.is_finished());
-        self.threads
-            .push(thread::Builder::new().spawn(run).map_err(system)?);
+        self.threads.push(thread::Builder::new().spawn(run)?);
         Ok(())
     }
 
@@ -100,12 +98,11 @@ fn run(
     to: &Destination,
     is_over: &Mutex<bool>,
     output: &SharedOutput,
-) -> Result<(), Fault> {
-    let system = |error: io::Error| Fault::system(&error);
-    let problem = |problem: String| Err(Fault::Command(problem));
-    to.stage.make(folder, 0o700).map_err(system)?;
-    let folder = to.stage.folder(folder).map_err(system)?;
-    let (status, stderr) = ask(fetch, &folder, &to.name, is_over, output).map_err(system)?;
+) -> Result<(), FileFault> {
+    let problem = |problem: String| Err(FileFault::Command(problem));
+    to.stage.make(folder, 0o700)?;
+    let folder = to.stage.folder(folder)?;
+    let (status, stderr) = ask(fetch, &folder, &to.name, is_over, output)?;
     if !status.success() {
         // as `exit status: 7` and `signal: 9 (SIGKILL)`
         let status = status.to_string().replacen(": ", " ", 1);
@@ -114,7 +111,7 @@ fn run(
     let (wanted, meta) = (fetch.file.bytes, folder.stat(&to.name));
     match meta {
         Err(_) => return problem("its command ended with 0 and did not write {dst}".to_owned()),
-        Ok(meta) if !meta.is_file() => return Err(Fault::NoFile),
+        Ok(meta) if !meta.is_file() => return Err(FileFault::NoFile),
         Ok(meta) if meta.len() == 0 && wanted == 0 => {
             return problem("its command ended with 0 and wrote an empty file".to_owned());
         }
@@ -131,8 +128,7 @@ fn run(
     }
     finish_written((&folder, &to.name), (&to.folder, &to.name), to.finish)?;
     if to.finish.fsync {
-        let synced = to.folder.as_file().and_then(|folder| folder.sync_all());
-        synced.map_err(system)?;
+        to.folder.as_file()?.sync_all()?;
     }
     Ok(())
 }
