@@ -3,7 +3,8 @@
 //!
 //! That process is this program again, with the same stdin and stdout, and with `PART_PUSH=RUN.ID.`
 //! in its environment, by which it can be found. Bytes that this process has already read are
-//! passed on in the environment.
+//! passed on in the environment: the next request or a sign of life may come right behind the first
+//! request, and to read that byte by byte would take as much code as to pass on the rest.
 
 use super::fetch::GRACE;
 use super::serve::OVER_LOST;
