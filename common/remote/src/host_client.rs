@@ -240,14 +240,8 @@ impl HostClient {
             Err(none) => return Ok(Err(none)),
         };
         self.listens = Some((endpoint.address.port(), endpoint.key));
-        let limit = wire.limit();
-        let connected = self.keep_alive_during(|_| {
-            endpoint
-                .connect(Instant::now() + limit)
-                .map(|made| (endpoint, made))
-        })?;
-        let (endpoint, session) = match connected {
-            Ok(connected) => connected,
+        let session = match endpoint.connect(Instant::now() + wire.limit()) {
+            Ok(session) => session,
             Err(none) => return Ok(Err(none)),
         };
         self.connections().direct = Some(session);

@@ -9,7 +9,7 @@
 //! what stands behind it. Content stands behind its line, at most [`crate::codec::MAX_BODY`] bytes,
 //! with its sum in the line.
 
-use crate::Text;
+use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -588,8 +588,7 @@ const MAX_SHOWN: usize = 4096;
 
 /// The beginning of a path that a host names.
 fn shown(folder: &Text) -> String {
-    let folder = folder.path().display().to_string();
-    folder.chars().take(MAX_SHOWN).collect()
+    cut(&folder.path().display().to_string(), MAX_SHOWN)
 }
 
 /// Why a file could not be written or read.
@@ -642,10 +641,7 @@ impl fmt::Display for FileFault {
                 "{} is reached by a symbolic link that belongs to another user",
                 shown(folder)
             ),
-            FileFault::Command(problem) => {
-                let problem: String = problem.chars().take(MAX_SHOWN).collect();
-                f.write_str(&problem)
-            }
+            FileFault::Command(problem) => f.write_str(&cut(problem, MAX_SHOWN)),
             FileFault::NotWhole => f.write_str("it did not arrive whole"),
             FileFault::OtherSum => {
                 f.write_str("its content arrived with another sum than it was sent with")

@@ -231,10 +231,7 @@ impl SourceHost {
         let missing = kept.missing(item.there.bytes);
         let received = item.there.bytes - kept.bytes();
         moved(kept.bytes());
-        let begun = self
-            .client
-            .keep_alive_during(|_| local::begin(item, kept, earlier.as_ref()))?;
-        let partial = match begun {
+        let partial = match local::begin(item, kept, earlier.as_ref()) {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
         };
