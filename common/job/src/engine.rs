@@ -155,9 +155,9 @@ mod tests {
     use super::*;
     use crate::model::Mode;
     use record::Role;
-    use wire::Failure as Problem;
+    use wire::Failure;
     use wire::ending::ExitStatus::{self, Code, Signal};
-    use wire::ending::{Cause, Ending, Failure, Limit, Reason, Rules, StallRule};
+    use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
     use wire::keep::Member;
     use wire::supervise::{Idle, Listening, Over, Stands};
 
@@ -190,7 +190,7 @@ mod tests {
         (Job::new(Mode::Deciding, hosts, rules, now), now)
     }
 
-    fn end(cause: Option<Cause>, failure: Option<Failure>) -> Step {
+    fn end(cause: Option<Cause>, failure: Option<JobFailure>) -> Step {
         Step::Send(Request::End(End {
             grace_ms: 2000,
             stacks: false,
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_first_failure_ends_the_job() {
         let failed = |reason| {
-            let failure = Failure {
+            let failure = JobFailure {
                 host: 4,
                 index: Some(1),
                 reason,
@@ -233,7 +233,7 @@ mod tests {
             ),
             (raised(1, None), failed(Reason::Raised("E: 1".to_owned()))),
             (raised(1, Some(false)), vec![]),
-            (Event::Failed(Problem::new("gone")), lost("gone")),
+            (Event::Failed(Failure::new("gone")), lost("gone")),
             (
                 Event::Over(Over { survivors: 0 }),
                 lost("the job was ended there by someone else"),

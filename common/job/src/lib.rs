@@ -19,6 +19,6 @@ pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;
 pub use stall::{SHORTEST_STALL, StallStep, StallWatch};
 pub use wire::ending::{
-    Cause, Ending, Exit, ExitStatus, Failure, Limit, Loss, Reason, Rules, StallRule,
+    Cause, Ending, Exit, ExitStatus, JobFailure, Limit, Loss, Reason, Rules, StallRule,
 };
 pub use wire::keep::Member;

@@ -79,7 +79,7 @@ impl Agent {
 
     /// Writes the agent into a folder. The file gets its name by rename, when it is complete.
     fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
-        let part = folder.join(format!(".{}", super::token::token()?));
+        let part = folder.join(format!(".{}", tls::token()?));
         let written = OpenOptions::new()
             .write(true)
             .create_new(true)

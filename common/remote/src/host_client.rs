@@ -240,14 +240,8 @@ impl HostClient {
             Err(none) => return Ok(Err(none)),
         };
         self.listens = Some((endpoint.address.port(), endpoint.key));
-        let limit = wire.limit();
-        let connected = self.keep_alive_during(|_| {
-            endpoint
-                .connect(Instant::now() + limit)
-                .map(|made| (endpoint, made))
-        })?;
-        let (endpoint, session) = match connected {
-            Ok(connected) => connected,
+        let session = match endpoint.connect(Instant::now() + wire.limit()) {
+            Ok(session) => session,
             Err(none) => return Ok(Err(none)),
         };
         self.connections().direct = Some(session);
@@ -458,11 +452,6 @@ impl HostClient {
             .map(|error| source::why(&error))
     }
 
-    /// Tells the host that this tool is alive, while there is nothing to do.
-    pub fn keep_alive(&mut self) -> Result<(), HostFault> {
-        self.exchange(Duration::ZERO)
-    }
-
     /// Does work that takes time here, such as a checksum, while the host is kept alive. The work
     /// is told to stop when nobody needs its result any longer, because this waits for its end.
     pub fn keep_alive_during<T: Send>(
@@ -487,7 +476,7 @@ impl HostClient {
         loop {
             match result.recv_timeout(Duration::from_secs(1)) {
                 Ok(value) => return Ok(value),
-                Err(RecvTimeoutError::Timeout) => self.keep_alive()?,
+                Err(RecvTimeoutError::Timeout) => self.exchange(Duration::ZERO)?,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(HostFault::reported("a thread ended"));
                 }

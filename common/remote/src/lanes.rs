@@ -1,6 +1,8 @@
 //! Further connections to one host, where one core or one TCP stream is the limit. Each of them
 //! carries a range of one large file.
 
+use super::fault::HostFault;
+
 /// How many bytes are written and read at once on a host; a range begins at a multiple of it.
 pub const BLOCK: u64 = 64 << 10;
 /// How many bytes a connection carries before all wait for one another.
@@ -79,31 +81,35 @@ impl<'a, S> Lanes<'a, S> {
     }
 
     /// Carries the next part of a file, which begins at a multiple of a block, one range over each
-    /// connection. Returns the length of the part and the result of each range.
+    /// connection. Returns the length of the part and the result of each range; one for which there
+    /// is no thread has failed.
     pub fn round<T: Send>(
         &mut self,
         first: &mut S,
         (at, end): (u64, u64),
-        bring: &(dyn Fn(&mut S, (u64, u64)) -> T + Sync),
-    ) -> (u64, Vec<T>)
+        bring: &(dyn Fn(&mut S, (u64, u64)) -> Result<T, HostFault> + Sync),
+    ) -> (u64, Vec<Result<T, HostFault>>)
     where
         S: Send,
     {
         let ranges = ranges(at, end, 1 + self.sites.len() as u64);
-        let sites = std::iter::once(first).chain(&mut self.sites);
         let brought = std::thread::scope(|scope| {
-            let threads: Vec<_> = sites
-                .zip(&ranges)
-                .map(|(site, range)| scope.spawn(move || bring(site, *range)))
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let beside = self.sites.iter_mut().zip(ranges.iter().skip(1));
+            let threads: Vec<_> = beside
+                .map(|(site, range)| {
+                    let work = move || bring(site, *range);
+                    std::thread::Builder::new().spawn_scoped(scope, work)
                 })
-                .collect()
+                .collect();
+            let own = ranges.first().map(|range| bring(first, *range));
+            let joined = threads.into_iter().map(|thread| match thread {
+                Ok(thread) => thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(error) => Err(HostFault::reported(format!("no thread here: {error}"))
+                    .fix("let this user have more processes: ulimit -u")),
+            });
+            own.into_iter().chain(joined).collect()
         });
         let bytes = ranges.iter().map(|(_, length)| length).sum();
         (bytes, brought)

@@ -93,7 +93,9 @@ pub(crate) fn open_each<T: Send>(
     let open = |at| open_again(at, limit, &is_stopped, &open);
     std::thread::scope(|scope| {
         for _ in 1..count.min(MOST_AT_ONCE) {
-            scope.spawn(|| work(&state, &changed, &is_stopped, &open));
+            // where no thread can be had, the others work on
+            let _ = std::thread::Builder::new()
+                .spawn_scoped(scope, || work(&state, &changed, &is_stopped, &open));
         }
         work(&state, &changed, &is_stopped, &open);
     });

@@ -299,17 +299,21 @@ fn ends_within(child: &mut Child, limit: Duration) -> bool {
     }
 }
 
-/// Sends TERM, unless the process has ended and another one may have its number.
-fn terminate(child: &mut Child) {
-    if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+/// Ends processes gently, all at the same time: TERM, and KILL after the grace. srun that is killed
+/// at once leaves its place in Slurm's queue behind.
+fn end<'a>(children: impl IntoIterator<Item = &'a mut Child>, grace: Duration) {
+    let mut ending = Vec::new();
+    for child in children {
+        // of one that has ended, another process may have the number
+        if let (Ok(None), Ok(pid)) = (child.try_wait(), i32::try_from(child.id())) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            ending.push(child);
+        }
     }
-}
-
-/// Ends the process gently: srun that is killed at once leaves its place in Slurm's queue behind.
-fn end(mut child: Child) {
-    terminate(&mut child);
-    end_within(&mut child, LEAVE);
+    let until = Instant::now() + grace;
+    for child in ending {
+        end_within(child, until.saturating_duration_since(Instant::now()));
+    }
 }
 
 fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
@@ -443,15 +447,13 @@ impl Drop for Program {
         let Some(mut child) = self.child.take() else {
             return;
         };
-        if self.hopeless {
-            return end(child);
-        }
         let is_engine = self.engine.is_some();
-        if ends_within(&mut child, if is_engine { LEAVE_ENGINE } else { LEAVE }) {
+        let limit = if is_engine { LEAVE_ENGINE } else { LEAVE };
+        if !self.hopeless && ends_within(&mut child, limit) {
             return;
         }
-        if !is_engine {
-            return end(child);
+        if self.hopeless || !is_engine {
+            return end([&mut child], LEAVE);
         }
         // it may still have something to write
         let streams = [
@@ -467,15 +469,11 @@ impl Drop for Program {
 /// Programs of the user's that have not ended by themselves yet, and their streams.
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
-/// Ends the programs of the user's that have not ended by themselves, all at the same time: TERM,
-/// and KILL after the grace. Each tool calls this before it ends: nobody could do it afterwards.
+/// Ends the programs of the user's that have not ended by themselves. Each tool calls this before it
+/// ends: nobody could do it afterwards.
 pub fn end_connectors() {
     let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
-    left.iter_mut().for_each(|(child, _)| terminate(child));
-    let until = Instant::now() + GRACE;
-    for (child, _) in &mut left {
-        end_within(child, until.saturating_duration_since(Instant::now()));
-    }
+    end(left.iter_mut().map(|(child, _)| child), GRACE);
 }
 
 #[cfg(test)]

@@ -2,14 +2,7 @@
 
 use super::fault::HostFault;
 use record::error::Fault;
-use std::io::{self, Read as _};
-
-/// 128 random bits in hexadecimal.
-pub(crate) fn token() -> io::Result<String> {
-    let mut bits = [0u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
-    Ok(record::hex::encode(&bits))
-}
+use tls::token;
 
 /// The token of a session.
 pub(crate) fn session_token() -> Result<String, HostFault> {

@@ -1,4 +1,4 @@
-//! A key pair for one use, and the text form of its public half.
+//! A key pair for one use, the text form of its public half, and random tokens.
 
 use record::hex;
 use ring::rand::SystemRandom;
@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 /// The bytes before an Ed25519 key in its DER form (RFC 8410, SubjectPublicKeyInfo).
@@ -64,6 +64,13 @@ impl TryFrom<String> for PublicKey {
         key.map(PublicKey)
             .ok_or("a public key is 64 hexadecimal digits")
     }
+}
+
+/// 128 random bits in hexadecimal.
+pub fn token() -> io::Result<String> {
+    let mut bits = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
+    Ok(hex::encode(&bits))
 }
 
 /// A key pair of Ed25519.

@@ -11,5 +11,5 @@ mod link;
 mod pinned;
 
 pub use admission::{Admission, Greeting, Handshake, Limits, Outcome, Port};
-pub use identity::{Identity, PublicKey};
+pub use identity::{Identity, PublicKey, token};
 pub use link::{Guests, Link, is_wrong_key};

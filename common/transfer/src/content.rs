@@ -7,7 +7,7 @@
 
 use crate::GRAIN;
 use twox_hash::XxHash3_128;
-use wire::files::{BLOCK, Content, Fault, Hex, Sum};
+use wire::files::{BLOCK, Content, FileFault, Hex, Sum};
 
 /// zstd's fastest regular level: 5.2 times smaller on graph.dgl, at 363 MB/s.
 const LEVEL: i32 = 1;
@@ -81,23 +81,22 @@ pub fn compress(content: &[u8]) -> Option<Vec<u8>> {
 
 /// The content of a message, if it matches its description. At most the memory of one block is
 /// taken.
-pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
+pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, FileFault> {
     if u64::from(described.length) > BLOCK {
-        return Err(Fault::OutOfOrder);
+        return Err(FileFault::OutOfOrder);
     }
     let content = match described.packed {
-        true => {
-            zstd::bulk::decompress(&body, described.length as usize).map_err(|_| Fault::NotWhole)?
-        }
+        true => zstd::bulk::decompress(&body, described.length as usize)
+            .map_err(|_| FileFault::NotWhole)?,
         false => body,
     };
     if content.len() != described.length as usize {
-        return Err(Fault::NotWhole);
+        return Err(FileFault::NotWhole);
     }
     if quick_sum(&content) == described.sum {
         Ok(content)
     } else {
-        Err(Fault::OtherSum)
+        Err(FileFault::OtherSum)
     }
 }
 
@@ -129,28 +128,28 @@ mod tests {
                         length: content.length - 1,
                         ..content
                     },
-                    Fault::NotWhole,
+                    FileFault::NotWhole,
                 ),
                 (
                     Content {
                         length: content.length + 1,
                         ..content
                     },
-                    Fault::NotWhole,
+                    FileFault::NotWhole,
                 ),
                 (
                     Content {
                         length: u32::MAX,
                         ..content
                     },
-                    Fault::OutOfOrder,
+                    FileFault::OutOfOrder,
                 ),
                 (
                     Content {
                         sum: Hex([0; 16]),
                         ..content
                     },
-                    Fault::OtherSum,
+                    FileFault::OtherSum,
                 ),
             ];
             for (described, fault) in bad {

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use wire::files::Fault;
+use wire::files::FileFault;
 
 const TYPE: u32 = 0o170_000;
 const STICKY: u32 = 0o1000;
@@ -61,18 +61,17 @@ impl Folder {
 
     /// Opens the folder of a relative path, and with `make` makes what is missing of it, as the
     /// umask allows.
-    pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, Fault> {
-        let system = |error: io::Error| Fault::system(&error);
+    pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
         let mut folder = self.clone();
         for part in path.components() {
             let name = match part {
                 Component::Normal(name) => name,
                 Component::CurDir => continue,
-                _ => return Err(Fault::LeadsOut(path.into())),
+                _ => return Err(FileFault::LeadsOut(path.into())),
             };
             let next = match folder.folder(name) {
                 Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
-                    folder.make(name, 0o777).map_err(system)?;
+                    folder.make(name, 0o777)?;
                     folder.folder(name)
                 }
                 opened => opened,
@@ -82,7 +81,7 @@ impl Folder {
                 Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
                     self.follow(&folder, name, (path, links))?
                 }
-                next => next.map_err(system)?,
+                next => next?,
             };
         }
         Ok(folder)
@@ -94,8 +93,8 @@ impl Folder {
         folder: &Folder,
         name: &OsStr,
         (path, links): (&Path, Links),
-    ) -> Result<Folder, Fault> {
-        let system = |error: Errno| Fault::System(error as i32);
+    ) -> Result<Folder, FileFault> {
+        let system = |error: Errno| FileFault::from(io::Error::from(error));
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let link = openat(folder, name, flags, Mode::empty()).map_err(system)?;
         let meta = fstat(&link).map_err(system)?;
@@ -104,14 +103,13 @@ impl Folder {
         }
         let owner = fstat(self).map_err(system)?.st_uid;
         if ![0, geteuid().as_raw(), owner].contains(&meta.st_uid) {
-            return Err(Fault::LinkOfOther(path.into()));
+            return Err(FileFault::LinkOfOther(path.into()));
         }
         // what this very link says, whatever has its name by now
         let target = readlinkat(&link, "").map_err(system)?;
         let next = open(folder, Path::new(&target), OFlag::empty()).map_err(system)?;
-        let real = |folder: &Folder| folder.real_path().map_err(|error| Fault::system(&error));
-        if links == Links::Inside && !real(&next)?.starts_with(real(self)?) {
-            return Err(Fault::LeadsOut(path.into()));
+        if links == Links::Inside && !next.real_path()?.starts_with(self.real_path()?) {
+            return Err(FileFault::LeadsOut(path.into()));
         }
         Ok(next)
     }

@@ -19,7 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use wire::files::Fault;
+use wire::files::FileFault;
 
 /// Parts that come in any order are noted after this many bytes; as many come again after a loss of
 /// power.
@@ -228,39 +228,38 @@ impl Partial {
     }
 
     /// The end of a part, if the part lies within the file.
-    fn end_of(&self, at: u64, length: u64) -> Result<u64, Fault> {
+    fn end_of(&self, at: u64, length: u64) -> Result<u64, FileFault> {
         let end = at
             .checked_add(length)
             .filter(|end| *end <= self.bytes)
-            .ok_or(Fault::OutOfOrder)?;
+            .ok_or(FileFault::OutOfOrder)?;
         let state = self.state.lock();
         if state.noted.is_none() && at != state.parts.first() {
-            return Err(Fault::OutOfOrder);
+            return Err(FileFault::OutOfOrder);
         }
         Ok(end)
     }
 
     /// Takes the lock that is held while something is written; fails once nothing may be.
-    fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
+    fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, FileFault> {
         let closed = self.closed.read();
         if *closed {
-            Err(Fault::OutOfOrder)
+            Err(FileFault::OutOfOrder)
         } else {
             Ok(closed)
         }
     }
 
     /// Makes a part all zeros; it takes no space if the file system supports holes.
-    pub fn write_zeros(&self, at: u64, length: u64) -> Result<(), Fault> {
+    pub fn write_zeros(&self, at: u64, length: u64) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, length)?;
         if at == end {
             return Ok(());
         }
-        self.fill(at, end)
-            .and_then(|()| self.make_hole(at, end))
-            .and_then(|()| self.note(at, end))
-            .map_err(|error| Fault::system(&error))
+        self.fill(at, end)?;
+        self.make_hole(at, end)?;
+        Ok(self.note(at, end)?)
     }
 
     fn make_hole(&self, at: u64, end: u64) -> io::Result<()> {
@@ -288,13 +287,12 @@ impl Partial {
     }
 
     /// Writes a part.
-    pub fn write(&self, at: u64, content: &[u8]) -> Result<(), Fault> {
+    pub fn write(&self, at: u64, content: &[u8]) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, content.len() as u64)?;
-        self.fill(at, end)
-            .and_then(|()| self.file.write_all_at(content, at))
-            .and_then(|()| self.note(at, end))
-            .map_err(|error| Fault::system(&error))
+        self.fill(at, end)?;
+        self.file.write_all_at(content, at)?;
+        Ok(self.note(at, end)?)
     }
 
     /// Notes that a part has come. The notes are written now and then if parts come in any order.
@@ -335,27 +333,23 @@ impl Partial {
     }
 
     /// Gives the file its mode, its time and its name. All parts must be present.
-    pub fn finish(&self, (folder, dst): (&Folder, &OsStr), finish: Finish) -> Result<(), Fault> {
-        self.close().map_err(|error| Fault::system(&error))?;
+    pub fn finish(
+        &self,
+        (folder, dst): (&Folder, &OsStr),
+        finish: Finish,
+    ) -> Result<(), FileFault> {
+        self.close()?;
         let mut parts = self.parts();
         if self.state.lock().noted.is_some() {
             // together with what others wrote
-            let text = self.names.read_notes();
-            let text = text.map_err(|error| Fault::system(&error))?;
-            parts = Parts::parse(&text);
+            parts = Parts::parse(&self.names.read_notes()?);
         }
-        let length = self
-            .file
-            .metadata()
-            .map_err(|error| Fault::system(&error))?
-            .len();
-        if !parts.is_whole(self.bytes) || length != self.bytes {
-            return Err(Fault::NotWhole);
+        if !parts.is_whole(self.bytes) || self.file.metadata()?.len() != self.bytes {
+            return Err(FileFault::NotWhole);
         }
-        let finished = stamp(&self.file, finish)
-            .and_then(|()| self.names.folder.rename(&self.names.file, folder, dst))
-            .and_then(|()| self.names.folder.remove(&self.names.notes));
-        finished.map_err(|error| Fault::system(&error))
+        stamp(&self.file, finish)?;
+        self.names.folder.rename(&self.names.file, folder, dst)?;
+        Ok(self.names.folder.remove(&self.names.notes)?)
     }
 
     /// Stops all writers and keeps what has come, without the space that was reserved for the rest.
@@ -446,7 +440,7 @@ pub fn write_small(
     (folder, dst): (&Folder, &OsStr),
     content: &[u8],
     finish: Finish,
-) -> Result<(), Fault> {
+) -> Result<(), FileFault> {
     let write = || {
         let file = match passing.create(name, content) {
             // a push that lost its power has left it
@@ -459,9 +453,9 @@ pub fn write_small(
         stamp(&file, finish)?;
         passing.rename(name, folder, dst)
     };
-    write().map_err(|error| {
+    write().map_err(|error: io::Error| {
         let _ = passing.remove(name);
-        Fault::system(&error)
+        error.into()
     })
 }
 
@@ -470,11 +464,9 @@ pub fn finish_written(
     (written, name): (&Folder, &OsStr),
     (folder, dst): (&Folder, &OsStr),
     finish: Finish,
-) -> Result<(), Fault> {
-    let file = written.open_file(name, OFlag::O_RDONLY);
-    file.and_then(|file| stamp(&file, finish))
-        .and_then(|()| written.rename(name, folder, dst))
-        .map_err(|error| Fault::system(&error))
+) -> Result<(), FileFault> {
+    stamp(&written.file(name)?, finish)?;
+    Ok(written.rename(name, folder, dst)?)
 }
 
 fn stamp(file: &File, finish: Finish) -> io::Result<()> {
@@ -527,7 +519,7 @@ mod tests {
         let dst = (&opened, OsStr::new("dst"));
         let from = File::open(folder.join("dst")).unwrap();
         let partial = Partial::begin(names(&folder), 3 * GRAIN, keep, Some(&from), false).unwrap();
-        assert_eq!(partial.finish(dst, FINISH), Err(Fault::NotWhole));
+        assert_eq!(partial.finish(dst, FINISH), Err(FileFault::NotWhole));
         assert_eq!(fs::read(folder.join("dst")).unwrap(), earlier);
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
@@ -545,8 +537,8 @@ mod tests {
         let partial = Partial::begin(names(&folder), 10, Parts::default(), None, false).unwrap();
         partial.write(0, b"01234").unwrap();
         partial.close().unwrap();
-        assert_eq!(partial.write(5, b"56789"), Err(Fault::OutOfOrder));
-        assert_eq!(partial.write_zeros(5, 5), Err(Fault::OutOfOrder));
+        assert_eq!(partial.write(5, b"56789"), Err(FileFault::OutOfOrder));
+        assert_eq!(partial.write_zeros(5, 5), Err(FileFault::OutOfOrder));
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -93,15 +93,23 @@ pub fn of_blocks(
         sums.collect::<io::Result<Vec<Sum>>>()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = blocks
-            .chunks(each)
-            .map(|blocks| scope.spawn(move || sum_all(blocks)))
+        let mut chunks = blocks.chunks(each);
+        let own = chunks.next().unwrap_or_default();
+        let threads: Vec<_> = chunks
+            .map(|blocks| {
+                let sum = move || sum_all(blocks);
+                let thread = std::thread::Builder::new().spawn_scoped(scope, sum);
+                (blocks, thread.ok())
+            })
             .collect();
-        let mut all = Vec::with_capacity(blocks.len());
-        for thread in threads {
-            let sums = thread
-                .join()
-                .map_err(|_| io::Error::other("a thread ended"))?;
+        let mut all = sum_all(own)?;
+        for (blocks, thread) in threads {
+            let sums = match thread {
+                Some(thread) => thread
+                    .join()
+                    .map_err(|_| io::Error::other("a thread ended"))?,
+                None => sum_all(blocks),
+            };
             all.extend(sums?);
         }
         Ok(all)

@@ -183,6 +183,18 @@ impl Decoder {
         }
     }
 
+    /// All messages that have come, and whether what follows may be one.
+    pub fn messages<T: DeserializeOwned>(&mut self) -> (Vec<Message<T>>, bool) {
+        let mut messages = Vec::new();
+        loop {
+            match self.next_message() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => return (messages, true),
+                Err(_) => return (messages, false),
+            }
+        }
+    }
+
     /// The end of the line that begins at `taken`.
     fn line_end(&mut self) -> Result<Option<usize>, Malformed> {
         let from = self.searched.max(self.taken);

@@ -13,7 +13,7 @@ pub struct Ending {
     /// The cause; absent if every process succeeded.
     pub cause: Option<Cause>,
     /// What failed first.
-    pub failure: Option<Failure>,
+    pub failure: Option<JobFailure>,
 }
 
 impl Ending {
@@ -29,7 +29,7 @@ impl Ending {
     pub fn lost(host: u32, loss: Loss) -> Ending {
         Ending {
             cause: Some(Cause::Host),
-            failure: Some(Failure {
+            failure: Some(JobFailure {
                 host,
                 index: None,
                 reason: Reason::Lost(loss),
@@ -41,7 +41,7 @@ impl Ending {
 /// What failed first.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct JobFailure {
     /// The number of the host.
     pub host: u32,
     /// The number of the process on its host; absent if the host itself was lost.
@@ -120,14 +120,6 @@ impl ExitStatus {
             ExitStatus::Signal(number) => {
                 u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
             }
-        }
-    }
-
-    /// What a shell's number means. A shell cannot tell an exit with 137 from a death by KILL.
-    pub fn from_shell_code(code: u8) -> ExitStatus {
-        match code {
-            129..=192 => ExitStatus::Signal(i32::from(code) - 128),
-            code => ExitStatus::Code(code),
         }
     }
 }

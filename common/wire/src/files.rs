@@ -9,7 +9,7 @@
 //! what stands behind it. Content stands behind its line, at most [`crate::codec::MAX_BODY`] bytes,
 //! with its sum in the line.
 
-use crate::Text;
+use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -443,7 +443,7 @@ pub enum FileEvent {
         /// Deliveries whose whole file is in its place.
         done: Vec<u32>,
         /// Deliveries that failed.
-        failed: Vec<(u32, Fault)>,
+        failed: Vec<(u32, FileFault)>,
     },
     /// The port is open, or could not be opened.
     Listening {
@@ -498,7 +498,7 @@ pub enum FileEvent {
 
 impl FileEvent {
     /// The result of one delivery.
-    pub fn landed(id: u32, result: Result<(), Fault>) -> FileEvent {
+    pub fn landed(id: u32, result: Result<(), FileFault>) -> FileEvent {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         match result {
             Ok(()) => done.push(id),
@@ -564,7 +564,7 @@ pub struct Unreadable {
     /// The path, relative to the folder of [`Give`].
     pub path: Text,
     /// Why it cannot.
-    pub fault: Fault,
+    pub fault: FileFault,
 }
 
 /// The result of reading a file.
@@ -579,7 +579,7 @@ pub struct Read {
     /// The attributes of the file after everything was read.
     pub meta: Option<Meta>,
     /// Why not all of it came.
-    pub fault: Option<Fault>,
+    pub fault: Option<FileFault>,
 }
 
 /// How many characters of a path are shown that a host names: the longest that Linux knows
@@ -588,14 +588,13 @@ const MAX_SHOWN: usize = 4096;
 
 /// The beginning of a path that a host names.
 fn shown(folder: &Text) -> String {
-    let folder = folder.path().display().to_string();
-    folder.chars().take(MAX_SHOWN).collect()
+    cut(&folder.path().display().to_string(), MAX_SHOWN)
 }
 
 /// Why a file could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum FileFault {
     /// The operating system's error number.
     System(i32),
     /// A symbolic link leads out of the folder below which all files belong.
@@ -617,41 +616,39 @@ pub enum Fault {
     EarlierChanged,
 }
 
-impl Fault {
-    /// An error of the operating system.
-    pub fn system(error: &std::io::Error) -> Fault {
+impl From<std::io::Error> for FileFault {
+    fn from(error: std::io::Error) -> FileFault {
         // an error without a number was made by the standard library from a short write
-        Fault::System(error.raw_os_error().unwrap_or(5))
+        FileFault::System(error.raw_os_error().unwrap_or(5))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const EFBIG: i32 = 27;
         match self {
-            Fault::System(EFBIG) => {
+            FileFault::System(EFBIG) => {
                 f.write_str("it is larger than the limit on the size of files there (ulimit -f)")
             }
-            Fault::System(number) => write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
-            Fault::LeadsOut(folder) => {
+            FileFault::System(number) => {
+                write!(f, "{}", std::io::Error::from_raw_os_error(*number))
+            }
+            FileFault::LeadsOut(folder) => {
                 write!(f, "{} leads out of the workspace by a link", shown(folder))
             }
-            Fault::LinkOfOther(folder) => write!(
+            FileFault::LinkOfOther(folder) => write!(
                 f,
                 "{} is reached by a symbolic link that belongs to another user",
                 shown(folder)
             ),
-            Fault::Command(problem) => {
-                let problem: String = problem.chars().take(MAX_SHOWN).collect();
-                f.write_str(&problem)
-            }
-            Fault::NotWhole => f.write_str("it did not arrive whole"),
-            Fault::OtherSum => {
+            FileFault::Command(problem) => f.write_str(&cut(problem, MAX_SHOWN)),
+            FileFault::NotWhole => f.write_str("it did not arrive whole"),
+            FileFault::OtherSum => {
                 f.write_str("its content arrived with another sum than it was sent with")
             }
-            Fault::OutOfOrder => f.write_str("its parts came out of order"),
-            Fault::NoFile => f.write_str("it is not a regular file"),
-            Fault::EarlierChanged => f.write_str(
+            FileFault::OutOfOrder => f.write_str("its parts came out of order"),
+            FileFault::NoFile => f.write_str("it is not a regular file"),
+            FileFault::EarlierChanged => f.write_str(
                 "the file that is there changed while it was compared; run this again, which \
                  compares it again",
             ),

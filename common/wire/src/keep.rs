@@ -163,13 +163,13 @@ impl From<Request> for PeerMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::{Cause, Ending, ExitStatus, Failure, Reason};
+    use crate::ending::{Cause, Ending, ExitStatus, JobFailure, Reason};
     use crate::job::JobOnHost;
     use crate::supervise::End;
 
     #[test]
     fn what_is_written_is_read() {
-        let failure = Failure {
+        let failure = JobFailure {
             host: 1,
             index: Some(0),
             reason: Reason::Ended(ExitStatus::Signal(9).into()),

@@ -23,7 +23,7 @@ pub mod stacks;
 pub mod supervise;
 mod text;
 
-pub use text::Text;
+pub use text::{Text, cut};
 
 use serde::{Deserialize, Serialize};
 

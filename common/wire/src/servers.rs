@@ -1,7 +1,7 @@
 //! Messages about persistent graph servers: a job of its own that groups of trainers use one after
 //! another.
 
-use crate::ending::{Ending, Failure};
+use crate::ending::{Ending, JobFailure};
 use crate::job::JobOnHost;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -63,7 +63,7 @@ pub enum Liveness {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersEnded {
     /// What failed first among the servers, as their keeper has written; absent if nothing did.
-    pub failure: Option<Failure>,
+    pub failure: Option<JobFailure>,
 }
 
 /// Whether this launcher may start the graph servers; otherwise another one is starting them.

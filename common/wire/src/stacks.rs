@@ -1,5 +1,6 @@
 //! Messages about where the threads of a job's processes stand.
 
+use crate::cut;
 use crate::reap::Pick;
 use record::profile::{CountedStack, ThreadProfile};
 use record::{Process, Role, Thread};
@@ -155,10 +156,6 @@ fn bounded<T>(all: Vec<T>, most: usize, mut bound: impl FnMut(T) -> T) -> Vec<T>
     let mut bounded = Vec::with_capacity(all.len().min(most));
     bounded.extend(all.into_iter().take(most).map(&mut bound));
     bounded
-}
-
-fn cut(text: &str, chars: usize) -> String {
-    text.chars().take(chars).collect()
 }
 
 /// The stacks of a process, or why they could not be read.

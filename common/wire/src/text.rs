@@ -60,6 +60,11 @@ impl AsRef<OsStr> for Text {
     }
 }
 
+/// The first characters of a text, of which a host may send as many as a line holds.
+pub fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Json {

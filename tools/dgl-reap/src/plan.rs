@@ -3,7 +3,7 @@
 use record::{Found, Host, Reaped, Role, term};
 use std::time::Duration;
 use wire::reap::{End, Forget, Pick, Signal};
-use wire::{Event, Request};
+use wire::{Event, Request, cut};
 
 /// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
@@ -108,10 +108,6 @@ pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
         })),
         _ => None,
     }
-}
-
-fn cut(text: &str, chars: usize) -> String {
-    text.chars().take(chars).collect()
 }
 
 /// Merges the records into one for each job, because a name may have been used twice.

@@ -52,12 +52,11 @@ fn is_conda(folder: &Path) -> bool {
 }
 
 /// A path in which a leading `~` is this user's home.
-fn at_home(path: &str) -> PathBuf {
-    let home = || env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    match path.strip_prefix('~') {
-        Some("") => home(),
-        Some(rest) if rest.starts_with('/') => home().join(rest.trim_start_matches('/')),
-        _ => PathBuf::from(path),
+pub fn at_home(path: impl AsRef<Path>) -> PathBuf {
+    let path = path.as_ref();
+    match (path.strip_prefix("~"), env::var_os("HOME")) {
+        (Ok(below), Some(home)) => Path::new(&home).iter().chain(below).collect(),
+        _ => path.to_owned(),
     }
 }
 
@@ -164,7 +163,7 @@ fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
     let of_roots = roots.iter().map(|root| root.join(".condarc"));
     for file in named.into_iter().chain(usual.map(at_home)).chain(of_roots) {
         let text = fs::read_to_string(file).unwrap_or_default();
-        folders.extend(folders_of_condarc(&text).iter().map(|path| at_home(path)));
+        folders.extend(folders_of_condarc(&text).iter().map(at_home));
     }
     folders.extend(roots.iter().map(|root| root.join("envs")));
     folders.push(at_home("~/.conda/envs"));
@@ -172,7 +171,9 @@ fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` stands
-/// for the home.
+/// for the home. It is read here because environments.txt names only what this user has made, and
+/// not what others keep in a folder that a lab shares. To ask conda itself would take a second on
+/// each host, and a micromamba is often in no PATH.
 fn folders_of_condarc(text: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut in_list = false;

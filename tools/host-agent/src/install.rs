@@ -1,5 +1,6 @@
 //! The agent's own file: checks whether it arrived completely, and removes old ones beside it.
 
+use record::hex;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -69,9 +70,7 @@ fn is_cache(own: &Path, folder: &Path) -> bool {
 /// hash, and a partial one a dot and a token.
 fn lifetime(path: &Path) -> Option<Duration> {
     let name = path.file_name()?.to_str()?;
-    let hex = |text: &str, length: usize| {
-        text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-    };
+    let hex = |text: &str, digits: usize| text.len() == digits && hex::decode(text).is_some();
     match (name.strip_prefix("host-agent-"), name.strip_prefix('.')) {
         (Some(hash), _) if hex(hash, 64) => Some(UNUSED),
         (_, Some(token)) if hex(token, 32) => Some(HALF_THERE),

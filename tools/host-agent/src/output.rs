@@ -1,5 +1,6 @@
 //! Writes events to stdout or to a direct connection.
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use std::io::{self, Write};
@@ -138,14 +139,26 @@ fn write(link: &SharedLink, bytes: &[u8], limit: Duration, waits: Waits) -> io::
         // a descriptor of its own, because others use the connection while we wait
         let descriptor = one.as_fd().try_clone_to_owned()?;
         drop(one);
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLOUT)];
-        let is_late = poll(&mut fds, timeout)? == 0;
+        let is_late = !is_ready(&descriptor, PollFlags::POLLOUT, Some(limit));
         if is_late && (waits == Waits::NoLonger || self::received(&link.lock())? <= received) {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }
     Ok(())
+}
+
+/// Waits until a descriptor is ready for this, at most until the limit; whether it is.
+pub fn is_ready(descriptor: &impl AsFd, flags: PollFlags, limit: Option<Duration>) -> bool {
+    let mut fds = [PollFd::new(descriptor.as_fd(), flags)];
+    let timeout = limit.map_or(PollTimeout::NONE, |limit| {
+        PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
+    });
+    loop {
+        match poll(&mut fds, timeout) {
+            Err(Errno::EINTR) => {}
+            ready => return ready != Ok(0),
+        }
+    }
 }
 
 /// How many bytes have come so far, with those that nobody has read yet.

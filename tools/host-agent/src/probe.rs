@@ -3,7 +3,7 @@
 use crate::claim::{self, HeldName};
 use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
-use crate::{command, job_processes, nvidia, open_files, procfs};
+use crate::{job_processes, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
 use record::{Facts, GpuCard};
 use std::collections::BTreeSet;
@@ -11,18 +11,11 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
-use std::time::Duration;
 use transfer::room::free_bytes;
 use wire::probe::{Interface, Occupancy, Probe, Probed, Python, SERVER_PORTS};
 use wire::{Failure, Text};
 
-/// Activating conda takes seconds; what takes longer than this hangs. The tool that asks waits a
-/// little longer.
-const PYTHON_LIMIT: Duration = Duration::from_secs(50);
-/// How much output of a setup and a Python is kept.
-const MAX_OUTPUT: usize = 256 << 10;
 /// The ports on which programs may listen; the default of torch's rendezvous is the first.
 const PROGRAM_PORTS: std::ops::RangeInclusive<u16> = 29500..=29599;
 /// How many free ports are told besides that of the rendezvous: each program of a job takes some.
@@ -75,7 +68,7 @@ pub fn probe(request: &Probe) -> Probed {
 /// What nvidia-smi lists of the cards; nothing where it is not there.
 fn gpu_cards() -> Result<Vec<GpuCard>, Failure> {
     nvidia::program().map_or(Ok(Vec::new()), |program| {
-        nvidia::cards::query(&program, nvidia::cards::LIMIT)
+        nvidia::cards::query(&program, nvidia::LIMIT)
     })
 }
 
@@ -148,15 +141,7 @@ fn ask_python(
     setup: Option<&str>,
 ) -> Result<PythonFacts, String> {
     let invocation = python::asked_in_shell(interpreter, variables, setup);
-    let mut command = Command::new(&invocation.words[0]);
-    command
-        .args(&invocation.words[1..])
-        .env(python::QUESTION_VARIABLE, python::QUESTION)
-        .envs(invocation.env);
-    python::facts_of(
-        command::ask(command, PYTHON_LIMIT, MAX_OUTPUT),
-        PYTHON_LIMIT,
-    )
+    python::ask(invocation, Path::new("."), None)
 }
 
 /// The environment variables that dgl-env sets for the processes of the job.

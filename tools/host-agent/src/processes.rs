@@ -137,11 +137,9 @@ pub fn watch_mark(token: &str) -> String {
 
 /// The processes of this user that supervise jobs of these tokens.
 pub fn supervisors_of(tokens: &BTreeSet<String>) -> Vec<ProcessHandle> {
-    let me = nix::unistd::geteuid().as_raw();
     let is_supervisor = |pid: i32| {
         let mark = procfs::environment(pid)?.text(TOKEN)?;
-        let is_mine = procfs::status(pid)?.uid == me;
-        Some(is_mine && tokens.contains(mark.strip_prefix(WATCH)?))
+        Some(procfs::is_own(pid) && tokens.contains(mark.strip_prefix(WATCH)?))
     };
     let handle = |pid| ProcessHandle::of(pid).filter(|_| is_supervisor(pid) == Some(true));
     procfs::pids().into_iter().filter_map(handle).collect()
@@ -201,11 +199,10 @@ impl Finder {
 
 /// All processes. For those of this user, what they carry; for others, only that they exist.
 fn all_processes() -> BTreeMap<i32, ProcessFacts> {
-    let me = nix::unistd::geteuid().as_raw();
     let facts = |pid: i32| {
         let stat = procfs::stat(pid)?;
-        let is_mine = procfs::status(pid).is_some_and(|status| status.uid == me);
-        let environment = (is_mine && !stat.has_ended()).then(|| procfs::environment(pid));
+        let may_read = procfs::is_own(pid) && !stat.has_ended();
+        let environment = may_read.then(|| procfs::environment(pid));
         // read after the environment, so that both are about the same process
         let stat = procfs::stat(pid).filter(|again| again.start_ticks == stat.start_ticks)?;
         let marks = environment.flatten().map_or(Marks::None, |one| marks(&one));
@@ -226,7 +223,8 @@ fn marks(environment: &Environment) -> Marks {
     }
 }
 
-fn is_token(text: &str) -> bool {
+/// Whether a text is a job's token.
+pub fn is_token(text: &str) -> bool {
     text.len() == TOKEN_DIGITS
         && text
             .bytes()

@@ -12,7 +12,7 @@ mod topology;
 pub use field::{number_of, ticks_to_ms};
 pub use host::host_usage;
 pub use process::{
-    Environment, IoCounts, Mapping, Stat, command_line, environment, io, mappings, pids,
+    Environment, IoCounts, Mapping, Stat, command_line, environment, io, is_own, mappings, pids,
     socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};

@@ -1,20 +1,17 @@
 //! What a Python reports about itself: its version, and which dgl and torch it would import.
 
-use crate::command::Answer;
-use crate::shell::{self, Invocation};
+use crate::shell::{self, ASK_LIMIT, Invocation};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io;
-use std::time::Duration;
+use std::path::Path;
 use wire::Text;
 
 /// The question, which is in a variable because csh takes no line end within quotes.
-pub const QUESTION: &str = include_str!("python_facts.py");
+const QUESTION: &str = include_str!("python_facts.py");
 /// The variable that holds the question.
-pub const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
-/// The variable with the script that the Python will run, empty if it is not known: the Python then
-/// searches for modules where the script will.
-pub const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
+const QUESTION_VARIABLE: &str = "DGL_TOOLS_QUESTION";
+/// The variable with the script that the Python will run.
+const SCRIPT_VARIABLE: &str = "DGL_TOOLS_SCRIPT";
 /// The argument of `-c` for a Python that is to answer. It contains no quote of the shells.
 pub const ASK: &str = "import os; exec(os.environ[\"DGL_TOOLS_QUESTION\"])";
 /// How many characters are shown of the line that tells why a Python does not run.
@@ -43,12 +40,20 @@ pub fn asked_in_shell(
     shell::in_shell(env, setup, &text)
 }
 
-/// The facts in an answer, or why the interpreter does not run.
-pub fn facts_of(answer: io::Result<Answer>, limit: Duration) -> Result<PythonFacts, String> {
-    let answer = answer.map_err(|error| error.to_string())?;
+/// Asks an interpreter that runs in a folder; tells why it does not run otherwise. With the script
+/// that it will run, empty if that is not known, it searches for modules where the script will.
+pub fn ask(
+    mut invocation: Invocation,
+    folder: &Path,
+    script: Option<&Text>,
+) -> Result<PythonFacts, String> {
+    let script = script.map(|script| (SCRIPT_VARIABLE.to_owned(), script.clone()));
+    let question = (QUESTION_VARIABLE.to_owned(), QUESTION.into());
+    invocation.env.extend(script.into_iter().chain([question]));
+    let answer = invocation.ask(folder).map_err(|error| error.to_string())?;
     match answer.status {
         Some(_) => parse(&answer.text()),
-        None => Err(format!("no answer within {} s", limit.as_secs())),
+        None => Err(format!("no answer within {} s", ASK_LIMIT.as_secs())),
     }
 }
 

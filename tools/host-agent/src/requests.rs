@@ -1,9 +1,8 @@
 //! Reads requests.
 
-use crate::output::SharedLink;
-use nix::errno::Errno;
+use crate::output::{SharedLink, is_ready};
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -99,7 +98,7 @@ impl Requests {
                 }
                 continue;
             }
-            if limit.is_some() && !is_ready(&io::stdin(), limit) {
+            if limit.is_some() && !is_ready(&io::stdin(), PollFlags::POLLIN, limit) {
                 return Ok(Next::Silence);
             }
             match io::stdin().lock().read(&mut self.buffer) {
@@ -130,20 +129,7 @@ pub fn wait_until_readable(link: &SharedLink, limit: Option<Duration>) -> bool {
     let Ok(descriptor) = link.lock().as_fd().try_clone_to_owned() else {
         return false;
     };
-    is_ready(&descriptor, limit)
-}
-
-fn is_ready(descriptor: &impl AsFd, limit: Option<Duration>) -> bool {
-    let mut fds = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
-    let timeout = limit.map_or(PollTimeout::NONE, |limit| {
-        PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
-    });
-    loop {
-        match poll(&mut fds, timeout) {
-            Err(Errno::EINTR) => {}
-            ready => return ready != Ok(0),
-        }
-    }
+    is_ready(&descriptor, PollFlags::POLLIN, limit)
 }
 
 /// Enlarges a pipe, if it is one.

@@ -5,10 +5,14 @@
 //! environment is set once more in the shell itself. The shell takes the text that does this from
 //! its environment, because every user of the host can read its command line.
 
+use crate::command::{self, Answer};
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::process;
+use std::time::Duration;
 use wire::Text;
 use wire::job::{Command, Process};
 
@@ -24,6 +28,12 @@ pub fn is_csh() -> bool {
     kind(&user_shell()) == Kind::Csh
 }
 
+/// A setup that activates conda takes seconds; what takes longer than this hangs. The tool that
+/// asks waits a little longer.
+pub const ASK_LIMIT: Duration = Duration::from_secs(50);
+/// How much output of a setup and a Python is kept.
+const MAX_OUTPUT: usize = 256 << 10;
+
 /// Holds the text that sets the variables, until it has done so.
 const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
 
@@ -31,6 +41,18 @@ const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
 pub struct Invocation {
     pub words: Vec<OsString>,
     pub env: Vec<(String, Text)>,
+}
+
+impl Invocation {
+    /// Executes this in a folder, to ask something; setups and Pythons answer soon.
+    pub fn ask(self, folder: &Path) -> io::Result<Answer> {
+        let [program, arguments @ ..] = &self.words[..] else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let mut command = process::Command::new(program);
+        command.args(arguments).envs(self.env).current_dir(folder);
+        command::ask(command, ASK_LIMIT, MAX_OUTPUT)
+    }
 }
 
 /// What to execute for a process: its own words, or the user's shell with a text.

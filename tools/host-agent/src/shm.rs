@@ -5,14 +5,13 @@
 //! that were mapped or listed (by device and inode, not by name) are ever removed.
 
 use crate::procfs::{self, Mapping};
-use nix::dir::Dir;
-use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use transfer::folder;
 use wire::Text;
 
 const FOLDER: &str = "/dev/shm/";
@@ -89,27 +88,28 @@ pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
 
 /// The files of DGL in /dev/shm.
 pub fn dgl_files() -> Vec<DglFile> {
-    let Some(mut folder) = Folder::open() else {
+    let Some(folder) = Folder::open() else {
         return Vec::new();
     };
-    let names = folder.names();
+    let names = folder.folder.names().unwrap_or_default();
+    let names = names.into_iter().collect();
     let of_dgl = names_of_dgl(&names);
     if of_dgl.is_empty() {
         return Vec::new();
     }
     let mapped = folder.mapped_by_anyone();
     let inspect = |name: OsString| {
-        let stat = folder.stat(&name).filter(is_regular)?;
+        let stat = folder.stat(&name).filter(Metadata::is_file)?;
         let file = ShmFile {
             name: name.into(),
             device: device_of(&stat),
-            inode: stat.st_ino,
+            inode: stat.ino(),
         };
         let mapped_by = mapped.get(&folder.key(file.device, file.inode)).copied();
         Some(DglFile {
             file,
-            uid: stat.st_uid,
-            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            uid: stat.uid(),
+            bytes: stat.len(),
             mapped_by,
         })
     };
@@ -131,7 +131,7 @@ type Key = (Option<(u32, u32)>, u64);
 
 /// /dev/shm, kept open so that it is the same folder at each step.
 struct Folder {
-    folder: Dir,
+    folder: folder::Folder,
     /// Whether it is a mount of its own, as usual. Otherwise it may lie on an overlay, whose files
     /// have another device in /proc/PID/maps than stat(2) tells; then the inode and the name must
     /// do.
@@ -140,9 +140,8 @@ struct Folder {
 
 impl Folder {
     fn open() -> Option<Folder> {
-        let folder =
-            Dir::open(FOLDER, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
-        let device = |name: &str| fstatat(&folder, name, AtFlags::empty()).map(|stat| stat.st_dev);
+        let folder = folder::Folder::open(Path::new(FOLDER)).ok()?;
+        let device = |name: &str| folder.stat(name).map(|stat| stat.dev());
         let is_mount =
             matches!((device("."), device("..")), (Ok(own), Ok(parent)) if own != parent);
         Some(Folder { folder, is_mount })
@@ -152,16 +151,16 @@ impl Folder {
         (self.is_mount.then_some(device), inode)
     }
 
-    fn stat(&self, name: &OsStr) -> Option<FileStat> {
-        fstatat(&self.folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
+    fn stat(&self, name: &OsStr) -> Option<Metadata> {
+        self.folder.stat(name).ok()
     }
 
     /// Whether the name still stands for that file, and it is a regular file of this user.
     fn holds(&self, file: &ShmFile) -> bool {
         self.stat(&file.name.0).is_some_and(|stat| {
-            is_regular(&stat)
-                && stat.st_uid == nix::unistd::geteuid().as_raw()
-                && stat.st_ino == file.inode
+            stat.is_file()
+                && stat.uid() == nix::unistd::geteuid().as_raw()
+                && stat.ino() == file.inode
                 && (!self.is_mount || device_of(&stat) == file.device)
         })
     }
@@ -176,31 +175,15 @@ impl Folder {
     }
 
     fn remove(&self, file: &ShmFile) -> bool {
-        unlinkat(
-            &self.folder,
-            file.name.0.as_os_str(),
-            UnlinkatFlags::NoRemoveDir,
-        )
-        .is_ok()
-    }
-
-    fn names(&mut self) -> BTreeSet<OsString> {
-        let entries = self.folder.iter().flatten();
-        entries
-            .map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned())
-            .collect()
+        self.folder.remove(&file.name.0).is_ok()
     }
 }
 
-fn is_regular(stat: &FileStat) -> bool {
-    stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFREG.bits()
-}
-
-fn device_of(stat: &FileStat) -> (u32, u32) {
+fn device_of(stat: &Metadata) -> (u32, u32) {
     let number = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     (
-        number(nix::sys::stat::major(stat.st_dev)),
-        number(nix::sys::stat::minor(stat.st_dev)),
+        number(nix::sys::stat::major(stat.dev())),
+        number(nix::sys::stat::minor(stat.dev())),
     )
 }
 

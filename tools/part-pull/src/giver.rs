@@ -15,7 +15,7 @@ use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{SMALL, content, sums};
-use wire::files::{FILES_AT_ONCE, Fault, FileEvent, FileRequest, Give, Meta, Named, Read, Sum};
+use wire::files::{FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Give, Meta, Named, Read, Sum};
 
 /// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
 /// of the host.
@@ -231,10 +231,7 @@ impl SourceHost {
         let missing = kept.missing(item.there.bytes);
         let received = item.there.bytes - kept.bytes();
         moved(kept.bytes());
-        let begun = self
-            .client
-            .keep_alive_during(|_| local::begin(item, kept, earlier.as_ref()))?;
-        let partial = match begun {
+        let partial = match local::begin(item, kept, earlier.as_ref()) {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
         };
@@ -380,7 +377,7 @@ impl SourceHost {
                 (FileEvent::Read(read), _) if read.id == id && read.bytes == next - at => {
                     let written = partial.map(drop);
                     let short = if next < end && read.fault.is_none() {
-                        Some(Fault::NotWhole)
+                        Some(FileFault::NotWhole)
                     } else {
                         None
                     };
@@ -417,7 +414,7 @@ fn name(id: u32, item: &Item) -> Named {
 /// Checks that the file that was read is the one that was listed.
 fn same(item: &Item, read: &Read) -> Result<(), String> {
     match (&read.fault, read.meta) {
-        (Some(Fault::NotWhole), _) => Err(CHANGED.to_owned()),
+        (Some(FileFault::NotWhole), _) => Err(CHANGED.to_owned()),
         (Some(fault), _) => Err(format!("{UNREADABLE}: {fault}")),
         (None, Some(meta)) if meta.is_same_version(&item.there) => Ok(()),
         (None, _) => Err(CHANGED.to_owned()),

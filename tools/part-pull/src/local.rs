@@ -15,7 +15,7 @@ use transfer::folder::{Folder, Links};
 use transfer::partial::{self, Finish, Names, Partial};
 use transfer::parts::Parts;
 use transfer::source::{self, Version};
-use wire::files::Fault;
+use wire::files::FileFault;
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
@@ -72,12 +72,11 @@ pub fn umask() -> u32 {
 }
 
 /// The folder and the name of a file. The folder is made with `make`.
-fn destination(item: &Item, make: bool) -> Result<(Folder, &OsStr), Fault> {
-    let system = |error: io::Error| Fault::system(&error);
+fn destination(item: &Item, make: bool) -> Result<(Folder, &OsStr), FileFault> {
     if make {
-        fs::create_dir_all(&item.folder).map_err(system)?;
+        fs::create_dir_all(&item.folder)?;
     }
-    let folder = Folder::open(&item.folder).map_err(system)?;
+    let folder = Folder::open(&item.folder)?;
     let below = item.dst.strip_prefix(&item.folder).unwrap_or(&item.dst);
     let name = below.file_name().unwrap_or_default();
     let parent = below.parent().unwrap_or(Path::new(""));
@@ -211,8 +210,8 @@ pub fn begin(
         let (folder, _) = destination(item, true)?;
         let there = &item.there;
         let names = own_partial(&folder, item);
-        Partial::begin(names, there.bytes, keep, earlier, there.sparse)
-            .map_err(|error| Fault::system(&error))
+        let partial = Partial::begin(names, there.bytes, keep, earlier, there.sparse)?;
+        Ok::<_, FileFault>(partial)
     };
     let begun = begin(earlier.map(|(file, _)| file));
     // asked when all is copied, so that no write before or during that is missed
@@ -268,9 +267,9 @@ pub fn discard(item: &Item) {
 }
 
 /// The message for a fault on this machine.
-pub fn here(fault: &Fault) -> String {
+pub fn here(fault: &FileFault) -> String {
     match fault {
-        Fault::System(number) => io::Error::from_raw_os_error(*number).to_string(),
+        FileFault::System(number) => io::Error::from_raw_os_error(*number).to_string(),
         other => other.to_string(),
     }
 }

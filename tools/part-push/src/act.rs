@@ -26,10 +26,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, OnceLock};
 use transfer::fates::{Fate, Fates};
-use transfer::{beat_interval, source};
+use transfer::source;
 
 /// How many commands fetch files on a host at once, unless `--streams` says it.
 const FETCHES: u16 = 4;
@@ -76,17 +75,12 @@ pub fn run(
         compress: args.compress.wish(),
         streams: Streams::wanted(args.copy.streams, at_once, context.remote.is_ssh()),
     };
-    std::thread::scope(|scope| {
-        let ((over, is_over), idle) = (channel(), &tasks);
-        scope.spawn(move || keep_alive(idle, &is_over));
-        report.extend(pool.install(|| carry_out(&context, stream, &tasks, options, deliveries)));
-        drop(over);
-        pool.install(|| {
-            tasks
-                .par_iter()
-                .filter_map(|task| task.lock().target.take())
-                .for_each(|target| target.client.end());
-        });
+    report.extend(pool.install(|| carry_out(&context, stream, &tasks, options, deliveries)));
+    pool.install(|| {
+        tasks
+            .par_iter()
+            .filter_map(|task| task.lock().target.take())
+            .for_each(|target| target.client.end());
     });
     Ok(match context.signal() {
         None => {
@@ -227,24 +221,6 @@ fn fault(host: &Host, broken: &HostFault) -> Fault {
     };
     fault.fix.get_or_insert_with(|| fix.to_owned());
     fault
-}
-
-/// Notices which hosts are lost while they have nothing to do, and reads what they report, until
-/// the sender is dropped.
-fn keep_alive(tasks: &[Task<'_>], is_over: &Receiver<()>) {
-    while is_over.recv_timeout(beat_interval()) == Err(RecvTimeoutError::Timeout) {
-        for task in tasks {
-            // a host that is locked is being served
-            if let Some(mut state) = task.state.try_lock()
-                && let Some(Err(broken)) = state
-                    .target
-                    .as_mut()
-                    .map(|target| target.client.keep_alive())
-            {
-                (state.target, state.broken) = (None, Some(broken));
-            }
-        }
-    }
 }
 
 fn carry_out(

@@ -116,7 +116,14 @@ fn hand_on(
     std::thread::scope(|scope| {
         for index in 0..members.len() {
             let relay = &relay;
-            scope.spawn(move || relay.serve(index));
+            let serve = move || relay.serve(index);
+            if std::thread::Builder::new()
+                .spawn_scoped(scope, serve)
+                .is_err()
+            {
+                // without a thread, the host is served separately
+                relay.update(|chain| chain.lost(index));
+            }
         }
     });
 }

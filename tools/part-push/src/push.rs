@@ -16,7 +16,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 use transfer::content;
 use transfer::source::{self, Pieces};
-use wire::files::{Batch, Begin, Fault, Fetch, FileEvent, FileRequest};
+use wire::files::{Batch, Begin, Fetch, FileEvent, FileFault, FileRequest};
 
 /// The options of sending.
 #[derive(Clone, Copy)]
@@ -401,9 +401,9 @@ impl<'d> Push<'_, 'd> {
 }
 
 /// Why a file is not there. A checksum that differs usually means that the source has changed.
-pub fn why(delivery: &Delivery, fault: &Fault) -> String {
+pub fn why(delivery: &Delivery, fault: &FileFault) -> String {
     let changed = match fault {
-        Fault::OtherSum | Fault::NotWhole => feed::changed(delivery),
+        FileFault::OtherSum | FileFault::NotWhole => feed::changed(delivery),
         _ => None,
     };
     changed.unwrap_or_else(|| fault.to_string())

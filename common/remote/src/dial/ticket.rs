@@ -7,7 +7,6 @@
 use crate::HostFault;
 use crate::bootstrap::Agents;
 use crate::owner::{self, Exposure};
-use crate::token::token;
 use record::quote;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -57,7 +56,7 @@ impl TicketFolder {
     fn make_in(folder: &Path, agents: &Agents, ticket: &Ticket) -> io::Result<TicketFolder> {
         let installed = agents.put_into(folder)?;
         tidy(folder);
-        let path = run_folder::path(folder, &token()?);
+        let path = run_folder::path(folder, &tls::token()?);
         DirBuilder::new().mode(0o700).create(&path)?;
         let made = TicketFolder { path };
         let mut line = serde_json::to_vec(ticket)?;

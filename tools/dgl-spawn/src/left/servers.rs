@@ -219,7 +219,7 @@ fn no_host() -> Stopped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ending::Failure;
+    use wire::ending::JobFailure;
 
     fn hosts(count: u32) -> Vec<Host> {
         let text = |id: u32| {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn all_hosts_must_have_them() {
-        let killed = Failure {
+        let killed = JobFailure {
             host: 0,
             index: Some(0),
             reason: Reason::Ended(ExitStatus::Signal(9).into()),

@@ -1,7 +1,7 @@
 //! Between the records of a job and its state machine: the members of the job, and the records of
 //! the end that the machine decides.
 
-use job::{Cause, Ending, ExitStatus, Failure, LastLines, Loss, Member, Reason};
+use job::{Cause, Ending, ExitStatus, JobFailure, LastLines, Loss, Member, Reason};
 use record::exit::Exit;
 use record::{self, FirstFailure, Process};
 
@@ -23,7 +23,10 @@ pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
 }
 
 /// The record of what failed first, with the process if one did, and its last lines.
-pub fn first_failure(failure: &Failure, process: Option<(&Process, &LastLines)>) -> FirstFailure {
+pub fn first_failure(
+    failure: &JobFailure,
+    process: Option<(&Process, &LastLines)>,
+) -> FirstFailure {
     let mut first = FirstFailure {
         host: failure.host,
         ..FirstFailure::default()
@@ -119,18 +122,18 @@ mod tests {
     fn each_cause_has_its_exit_status_and_its_fields() {
         let minute = Duration::from_secs(60);
         let process = |reason| {
-            Some(Failure {
+            Some(JobFailure {
                 host: 1,
                 index: Some(0),
                 reason,
             })
         };
-        let lost = Some(Failure {
+        let lost = Some(JobFailure {
             host: 0,
             index: None,
             reason: Reason::Lost("silent".into()),
         });
-        let late = Some(Failure {
+        let late = Some(JobFailure {
             host: 0,
             index: Some(0),
             reason: Reason::NotListening(minute),

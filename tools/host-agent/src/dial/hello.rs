@@ -2,7 +2,7 @@
 
 use nix::ifaddrs::getifaddrs;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use wire::dial::{Ender, Hello};
 
 /// Variables with a host's name in its engine, which may differ from the kernel's.
@@ -25,8 +25,6 @@ const ENDERS: [(&str, Ender); 3] = [
 
 /// The introduction of this agent.
 pub fn hello() -> io::Result<Hello> {
-    let mut random = [0; 16];
-    fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let addresses = getifaddrs()
         .into_iter()
         .flatten()
@@ -38,7 +36,7 @@ pub fn hello() -> io::Result<Hello> {
             .filter(|value| !value.is_empty())
     });
     Ok(Hello {
-        agent: record::hex::encode(&random),
+        agent: tls::token()?,
         addresses: addresses.collect(),
         ..hello
     })

@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use record::quote::sh;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _};
+use std::io::{self, PipeReader, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use transfer::folder::Folder;
 use transfer::partial::{Finish, finish_written};
-use wire::files::{Fault, Fetch, FileEvent};
+use wire::files::{Fetch, FileEvent, FileFault};
 
 /// What the names of the folders in which commands write begin with.
 pub const PREFIX: &str = "fetch.";
@@ -64,10 +64,9 @@ impl Fetches {
     }
 
     /// Starts a command; its result is reported when it has ended.
-    pub fn begin(&mut self, fetch: Fetch, to: Destination) -> Result<(), Fault> {
-        let system = |error: io::Error| Fault::system(&error);
+    pub fn begin(&mut self, fetch: Fetch, to: Destination) -> Result<(), FileFault> {
         // what commands leave running becomes a child of this process, and ends with the push
-        set_child_subreaper(true).map_err(|error| system(error.into()))?;
+        set_child_subreaper(true).map_err(io::Error::from)?;
         let (is_over, output) = (Arc::clone(&self.is_over), Arc::clone(&self.output));
         let run = move || {
             let folder = format!("{PREFIX}{}", fetch.key);
@@ -76,8 +75,7 @@ impl Fetches {
             output.send(FileEvent::landed(fetch.file.id, result));
         };
         self.threads.retain(|thread| !thread.is_finished());
-        self.threads
-            .push(thread::Builder::new().spawn(run).map_err(system)?);
+        self.threads.push(thread::Builder::new().spawn(run)?);
         Ok(())
     }
 
@@ -100,12 +98,11 @@ fn run(
     to: &Destination,
     is_over: &Mutex<bool>,
     output: &SharedOutput,
-) -> Result<(), Fault> {
-    let system = |error: io::Error| Fault::system(&error);
-    let problem = |problem: String| Err(Fault::Command(problem));
-    to.stage.make(folder, 0o700).map_err(system)?;
-    let folder = to.stage.folder(folder).map_err(system)?;
-    let (status, stderr) = ask(fetch, &folder, &to.name, is_over, output).map_err(system)?;
+) -> Result<(), FileFault> {
+    let problem = |problem: String| Err(FileFault::Command(problem));
+    to.stage.make(folder, 0o700)?;
+    let folder = to.stage.folder(folder)?;
+    let (status, stderr) = ask(fetch, &folder, &to.name, is_over, output)?;
     if !status.success() {
         // as `exit status: 7` and `signal: 9 (SIGKILL)`
         let status = status.to_string().replacen(": ", " ", 1);
@@ -114,7 +111,7 @@ fn run(
     let (wanted, meta) = (fetch.file.bytes, folder.stat(&to.name));
     match meta {
         Err(_) => return problem("its command ended with 0 and did not write {dst}".to_owned()),
-        Ok(meta) if !meta.is_file() => return Err(Fault::NoFile),
+        Ok(meta) if !meta.is_file() => return Err(FileFault::NoFile),
         Ok(meta) if meta.len() == 0 && wanted == 0 => {
             return problem("its command ended with 0 and wrote an empty file".to_owned());
         }
@@ -131,8 +128,7 @@ fn run(
     }
     finish_written((&folder, &to.name), (&to.folder, &to.name), to.finish)?;
     if to.finish.fsync {
-        let synced = to.folder.as_file().and_then(|folder| folder.sync_all());
-        synced.map_err(system)?;
+        to.folder.as_file()?.sync_all()?;
     }
     Ok(())
 }
@@ -148,6 +144,11 @@ fn ask(
     let path = folder.real_path()?;
     let dst = sh(path.join(name).as_os_str().as_bytes());
     let words: Vec<&[u8]> = fetch.command.split("{dst}").map(str::as_bytes).collect();
+    // before the command, which could not be left alone without a thread that reads
+    let (reader, stderr) = io::pipe()?;
+    let tail = Arc::new(Mutex::new(VecDeque::new()));
+    let kept = Arc::clone(&tail);
+    let reading = thread::Builder::new().spawn(move || keep_tail(reader, &kept))?;
     let mut command = Command::new("sh");
     command
         .arg("-c")
@@ -156,7 +157,7 @@ fn ask(
         .current_dir(path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(stderr)
         .process_group(0);
     let mut child = {
         let is_over = is_over.lock();
@@ -165,14 +166,11 @@ fn ask(
         }
         command.spawn()?
     };
-    let tail = Arc::new(Mutex::new(VecDeque::new()));
-    let reading = child.stderr.take().map(|stderr| {
-        let tail = Arc::clone(&tail);
-        thread::spawn(move || keep_tail(stderr, &tail))
-    });
+    // the command holds the end of the pipe that the child writes to
+    drop(command);
     let status = wait(&mut child, folder, fetch.file.id, output)?;
     let until = Instant::now() + STDERR_CLOSES;
-    while reading.as_ref().is_some_and(|one| !one.is_finished()) && Instant::now() < until {
+    while !reading.is_finished() && Instant::now() < until {
         thread::sleep(PAUSE);
     }
     let tail: Vec<u8> = tail.lock().iter().copied().collect();
@@ -209,7 +207,7 @@ fn wait(
     }
 }
 
-fn keep_tail(mut stderr: ChildStderr, tail: &Mutex<VecDeque<u8>>) {
+fn keep_tail(mut stderr: PipeReader, tail: &Mutex<VecDeque<u8>>) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = stderr.read(&mut buffer) {
         let mut tail = tail.lock();

@@ -2,8 +2,7 @@
 //! a slow host delays only itself.
 
 use super::incoming_file::{IncomingFile, IncomingFiles, Next, Piece};
-use crate::output::{SharedLink, write_over};
-use nix::poll::{PollFd, PollTimeout, poll};
+use crate::output::{SharedLink, is_ready, write_over};
 use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -70,6 +69,12 @@ impl Broken {
             why: why.into(),
             unreached: false,
         }
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Broken {
+        Broken::after(error.to_string())
     }
 }
 
@@ -155,13 +160,6 @@ impl NextHost {
         }
     }
 
-    fn wait(&self, limit: Duration) -> io::Result<()> {
-        let wait_for = self.link.lock().wait_for();
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        poll(&mut [PollFd::new(self.stream.as_fd(), wait_for)], timeout)?;
-        Ok(())
-    }
-
     fn send(&mut self, step: FileRequest, body: &[u8]) -> Result<(), Broken> {
         self.send_request(&Request::File(step), body)
     }
@@ -173,7 +171,7 @@ impl NextHost {
         let event = self.receive();
         match (event, written) {
             (Ok(true), _) => Err(Broken::after(UNREQUESTED)),
-            (Err(error), _) | (_, Err(error)) => Err(Broken::after(error.to_string())),
+            (Err(error), _) | (_, Err(error)) => Err(error.into()),
             (Ok(false), Ok(())) => Ok(()),
         }
     }
@@ -190,10 +188,8 @@ impl NextHost {
             return self.send(FileRequest::Zeros(zeros), &[]);
         }
         let mut raw = vec![0; usize::try_from(length).unwrap_or(0)];
-        match source::read_at(file.partial.file(), at, &mut raw) {
-            Ok(count) if count == raw.len() => {}
-            Ok(_) => return Err(Broken::after("what has come cannot be read back whole")),
-            Err(error) => return Err(Broken::after(error.to_string())),
+        if source::read_at(file.partial.file(), at, &mut raw)? < raw.len() {
+            return Err(Broken::after("what has come cannot be read back whole"));
         }
         let packed = piece.packed || content::is_hole(&raw);
         let (content, body) = content::pack(raw, packed);
@@ -210,15 +206,15 @@ impl NextHost {
     fn end(&mut self, id: u32) -> Result<(), Broken> {
         self.send(FileRequest::Close { id }, &[])?;
         let head = codec::encode_head(&Request::File(FileRequest::Sync { number: 1 }), 0);
-        let broken = |error: io::Error| Broken::after(error.to_string());
-        write_over(&self.link, &head).map_err(broken)?;
+        write_over(&self.link, &head)?;
         let until = Instant::now() + LAST;
-        while !self.receive().map_err(broken)? {
+        while !self.receive()? {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Broken::after("it does not answer"));
             }
-            self.wait(left).map_err(broken)?;
+            let wait_for = self.link.lock().wait_for();
+            is_ready(&self.stream, wait_for, Some(left));
         }
         let _ = self.link.lock().close();
         Ok(())

@@ -3,7 +3,8 @@
 //!
 //! That process is this program again, with the same stdin and stdout, and with `PART_PUSH=RUN.ID.`
 //! in its environment, by which it can be found. Bytes that this process has already read are
-//! passed on in the environment.
+//! passed on in the environment: the next request or a sign of life may come right behind the first
+//! request, and to read that byte by byte would take as much code as to pass on the rest.
 
 use super::fetch::GRACE;
 use super::serve::OVER_LOST;
@@ -33,10 +34,9 @@ pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> Exi
                 end_processes(GRACE, || find_below(nix::unistd::getpid().as_raw()));
                 let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
                 stage.iter().for_each(Stage::leave);
-                let name = nix::sys::signal::Signal::try_from(signal)
-                    .map_or_else(|_| signal.to_string(), |name| name.to_string());
+                let name = record::exit::signal_name(signal);
                 output.event(&Event::Failed(Failure::new(format!(
-                    "what receives there was ended by {name}"
+                    "what receives there was ended by SIG{name}"
                 ))));
                 ExitCode::FAILURE
             }

@@ -15,7 +15,7 @@ use transfer::content;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::source::Version;
-use wire::files::{Begin, Block, Fault, FileEvent, Signature, SignedPiece, Zeros};
+use wire::files::{Begin, Block, FileEvent, FileFault, Signature, SignedPiece, Zeros};
 
 /// How often the parts that have come are reported.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
@@ -140,7 +140,7 @@ impl IncomingFile {
     }
 
     /// Writes a block. Another host's is refused unless the tool has signed its place and content.
-    pub fn block(&self, block: &Block, body: Vec<u8>, from: Caller) -> Result<(), Fault> {
+    pub fn block(&self, block: &Block, body: Vec<u8>, from: Caller) -> Result<(), FileFault> {
         let (at, length) = (block.at, u64::from(block.content.length));
         if self.has_from_other(at, length, from) {
             return Ok(());
@@ -174,7 +174,7 @@ impl IncomingFile {
     }
 
     /// Writes a part that is all zeros.
-    pub fn zeros(&self, zeros: &Zeros, from: Caller) -> Result<(), Fault> {
+    pub fn zeros(&self, zeros: &Zeros, from: Caller) -> Result<(), FileFault> {
         let (at, length) = (zeros.at, zeros.length);
         if self.has_from_other(at, length, from) {
             return Ok(());

@@ -21,7 +21,7 @@ use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{content, room, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, Fault, Fetch, FileEvent, FileRequest, HandOn, Receive, Small};
+use wire::files::{Batch, Begin, Fetch, FileEvent, FileFault, FileRequest, HandOn, Receive, Small};
 
 /// A push to this host, over one connection.
 pub struct Receiver {
@@ -138,24 +138,23 @@ impl Receiver {
     }
 
     /// Opens the folder of a file, and makes it if it is missing. Returns it with the file's name.
-    fn make_folder<'a>(&mut self, dst: &'a Path) -> Result<(Folder, &'a OsStr), Fault> {
-        let (folder, name) = split(dst).ok_or(Fault::OutOfOrder)?;
+    fn make_folder<'a>(&mut self, dst: &'a Path) -> Result<(Folder, &'a OsStr), FileFault> {
+        let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
         Ok((self.make(folder)?, name))
     }
 
-    fn make(&mut self, folder: &Path) -> Result<Folder, Fault> {
+    fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
         let writes = self.stage.is_some();
         let workspace = self.workspace.as_mut().filter(|_| writes);
-        workspace.ok_or(Fault::OutOfOrder)?.make(folder)
+        workspace.ok_or(FileFault::OutOfOrder)?.make(folder)
     }
 
-    fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), Fault> {
+    fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
         if !self.fsync {
             return Ok(());
         }
-        let sync = |folder: &Folder| folder.as_file()?.sync_all();
-        let synced = folders.into_iter().try_for_each(sync);
-        synced.map_err(|error| Fault::system(&error))
+        let sync = |folder: &Folder| Ok(folder.as_file()?.sync_all()?);
+        folders.into_iter().try_for_each(sync)
     }
 
     /// Whoever can write in the workspace may have moved folders or laid links since.
@@ -174,7 +173,7 @@ impl Receiver {
                 for file in &batch.files {
                     let bytes = usize::try_from(file.bytes).ok();
                     let taken = bytes.and_then(|bytes| rest.split_off(..bytes));
-                    let taken = taken.ok_or(Fault::NotWhole);
+                    let taken = taken.ok_or(FileFault::NotWhole);
                     match taken.and_then(|content| self.small(file, content)) {
                         Ok(folder) => {
                             folders.insert(file.dst.path().parent(), folder);
@@ -193,9 +192,9 @@ impl Receiver {
     }
 
     /// Writes a small file; returns its folder.
-    fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, Fault> {
+    fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, FileFault> {
         let (folder, name) = self.make_folder(file.dst.path())?;
-        let stage = self.folder.as_ref().ok_or(Fault::OutOfOrder)?;
+        let stage = self.folder.as_ref().ok_or(FileFault::OutOfOrder)?;
         let finish = self.finish_of(file);
         let passing = (stage, OsStr::new("one"));
         partial::write_small(passing, (&folder, name), content, finish)?;
@@ -203,9 +202,9 @@ impl Receiver {
     }
 
     /// Starts the command that gets a file.
-    fn fetch(&mut self, fetch: Fetch) -> Result<(), Fault> {
+    fn fetch(&mut self, fetch: Fetch) -> Result<(), FileFault> {
         let stage = self.folder.clone().filter(|_| is_key(&fetch.key));
-        let stage = stage.ok_or(Fault::OutOfOrder)?;
+        let stage = stage.ok_or(FileFault::OutOfOrder)?;
         self.forget_folders();
         let (folder, name) = self.make_folder(fetch.file.dst.path())?;
         let (name, finish) = (name.to_owned(), self.finish_of(&fetch.file));
@@ -218,15 +217,14 @@ impl Receiver {
         self.fetches.begin(fetch, to)
     }
 
-    fn start(&mut self, begin: Begin) -> Result<OpenFile, Fault> {
+    fn start(&mut self, begin: Begin) -> Result<OpenFile, FileFault> {
         let writes = self.stage.is_some() || self._lane.is_some();
         let folder = self.folder.clone().filter(|_| writes && is_key(&begin.key));
-        let names = stage::part(&folder.ok_or(Fault::OutOfOrder)?, &begin.key);
-        let system = |error: std::io::Error| Fault::system(&error);
+        let names = stage::part(&folder.ok_or(FileFault::OutOfOrder)?, &begin.key);
         if begin.scattered
             && let Some(file) = self.incoming.find(&begin.key)
         {
-            file.partial.scatter().map_err(system)?;
+            file.partial.scatter()?;
             return Ok(OpenFile {
                 file,
                 is_joined: true,
@@ -234,7 +232,7 @@ impl Receiver {
         }
         let (bytes, output) = (begin.file.bytes, Arc::clone(&self.output));
         if begin.scattered {
-            let partial = Partial::join(names, bytes).map_err(system)?;
+            let partial = Partial::join(names, bytes)?;
             return Ok(OpenFile {
                 file: Arc::new(IncomingFile::new(begin, partial, output)),
                 is_joined: true,
@@ -245,7 +243,7 @@ impl Receiver {
             true => {
                 let (folder, name) = self.make_folder(begin.file.dst.path())?;
                 // whatever is there now instead cannot be opened
-                Some(folder.file(name).map_err(|_| Fault::EarlierChanged)?)
+                Some(folder.file(name).map_err(|_| FileFault::EarlierChanged)?)
             }
             false => None,
         };
@@ -254,11 +252,11 @@ impl Receiver {
         if let Some(earlier) = &earlier
             && Version::of(earlier).ok().as_ref() != self.incoming.compared.lock().get(&begin.key)
         {
-            return Err(Fault::EarlierChanged);
+            return Err(FileFault::EarlierChanged);
         }
-        let partial = begun.map_err(system)?;
+        let partial = begun?;
         if begin.chained.is_some() {
-            partial.scatter().map_err(system)?;
+            partial.scatter()?;
         }
         let file = Arc::new(IncomingFile::new(begin, partial, output));
         self.incoming.add(&file);
@@ -269,7 +267,7 @@ impl Receiver {
     }
 
     /// Does something with a file that comes; a failure is reported once.
-    fn on(&mut self, id: u32, act: impl FnOnce(&IncomingFile) -> Result<(), Fault>) {
+    fn on(&mut self, id: u32, act: impl FnOnce(&IncomingFile) -> Result<(), FileFault>) {
         let Some(open) = self.files.get(&id).filter(|open| !open.file.is_over()) else {
             return;
         };
@@ -278,7 +276,7 @@ impl Receiver {
         }
     }
 
-    fn fail(&mut self, id: u32, fault: Fault) {
+    fn fail(&mut self, id: u32, fault: FileFault) {
         // what came of it before is kept
         self.close(id);
         self.output.send(FileEvent::landed(id, Err(fault)));
@@ -387,8 +385,7 @@ impl Receiver {
 
 /// Whether a key has its form: two words of hexadecimal digits.
 fn is_key(key: &str) -> bool {
-    let is_number =
-        |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_number = |word: &str| word.len() == 16 && record::hex::decode(word).is_some();
     key.split_once('.')
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
@@ -445,10 +442,7 @@ impl Serve for Receiver {
                 }
             }
             FileRequest::Scatter { id } => {
-                self.on(id, |file| {
-                    let scattered = file.partial.scatter();
-                    scattered.map_err(|error| Fault::system(&error))
-                });
+                self.on(id, |file| Ok(file.partial.scatter()?));
             }
             FileRequest::Block(block) => {
                 self.on(block.id, |file| file.block(&block, body, Caller::Tool));
@@ -533,7 +527,7 @@ impl ForwardReceiver {
     }
 
     /// Reports a write that failed to the host that sent the part, once.
-    fn report(&mut self, written: Result<(), Fault>) {
+    fn report(&mut self, written: Result<(), FileFault>) {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
@@ -566,7 +560,7 @@ impl Serve for ForwardReceiver {
             }
             FileRequest::Close { .. } => {
                 let flushed = self.file.partial.flush();
-                self.report(flushed.map_err(|error| Fault::system(&error)));
+                self.report(flushed.map_err(FileFault::from));
                 self.file.report();
             }
             FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),

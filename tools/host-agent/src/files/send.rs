@@ -2,6 +2,7 @@
 
 use super::serve::Serve;
 use super::stage;
+use crate::environment::at_home;
 use crate::output::SharedOutput;
 use nix::libc;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +16,7 @@ use transfer::parts::Parts;
 use transfer::source::Pieces;
 use transfer::{source, sums};
 use wire::files::{
-    BLOCK, Block, FILES_AT_ONCE, Fault, FileEvent, FileRequest, Found, Give, Named, Read,
+    BLOCK, Block, FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Found, Give, Named, Read,
     Unreadable, Zeros,
 };
 use wire::{Failure, Text};
@@ -55,7 +56,7 @@ impl Sender {
     }
 
     /// The folder and the name of a file. The user's own links on the way may lead anywhere.
-    fn split<'p>(&mut self, path: &'p Path) -> Result<(Folder, &'p OsStr), Fault> {
+    fn split<'p>(&mut self, path: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
         let name = path.file_name().unwrap_or(OsStr::new("."));
         let parent = path.parent().unwrap_or(Path::new(""));
         if let Some((last, folder)) = &self.last
@@ -110,17 +111,14 @@ impl Sender {
     }
 
     /// The attributes of a file or folder, and all names in a folder.
-    fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), Fault> {
+    fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), FileFault> {
         let (folder, name) = self.split(path)?;
-        let list = || {
-            let meta = folder.stat(name)?;
-            let names = match meta.is_dir() {
-                true => Some(folder.names_in(name)?),
-                false => None,
-            };
-            Ok((meta, names))
+        let meta = folder.stat(name)?;
+        let names = match meta.is_dir() {
+            true => Some(folder.names_in(name)?),
+            false => None,
         };
-        list().map_err(|error: io::Error| Fault::system(&error))
+        Ok((meta, names))
     }
 
     /// Sends small files, as many in one message as fit.
@@ -174,7 +172,7 @@ impl Sender {
         }
     }
 
-    fn open<'p>(&mut self, named: &'p Named) -> Result<Opened<'p>, Fault> {
+    fn open<'p>(&mut self, named: &'p Named) -> Result<Opened<'p>, FileFault> {
         let (folder, name) = self.split(named.path.path())?;
         let file = folder.file(name).map_err(|error| fault(&error))?;
         Ok(Opened { file, folder, name })
@@ -204,7 +202,7 @@ impl Sender {
         id: u32,
         (at, length): (u64, u64),
         sent: &mut u64,
-    ) -> Option<Fault> {
+    ) -> Option<FileFault> {
         let mut pieces = Pieces::new(file, at, length);
         while !self.output.is_closed() {
             let piece = match pieces.read_next(&mut self.block) {
@@ -268,8 +266,8 @@ impl Listing<'_> {
     }
 
     /// What has just been removed, or never existed, is not there; anything else may hold files.
-    fn add_unreadable(&mut self, path: PathBuf, fault: Fault) {
-        if matches!(fault, Fault::System(libc::ENOENT | libc::ENOTDIR)) {
+    fn add_unreadable(&mut self, path: PathBuf, fault: FileFault) {
+        if matches!(fault, FileFault::System(libc::ENOENT | libc::ENOTDIR)) {
             return;
         }
         self.unreadable.push(Unreadable {
@@ -306,19 +304,11 @@ impl Opened<'_> {
     }
 }
 
-fn fault(error: &io::Error) -> Fault {
+fn fault(error: &io::Error) -> FileFault {
     match error.raw_os_error() {
-        Some(_) => Fault::system(error),
-        None if error.kind() == ErrorKind::UnexpectedEof => Fault::NotWhole,
-        None => Fault::NoFile,
-    }
-}
-
-/// A path in which a leading `~` is the home.
-fn at_home(base: &Path) -> PathBuf {
-    match (base.strip_prefix("~"), std::env::var_os("HOME")) {
-        (Ok(below), Some(home)) => Path::new(&home).join(below),
-        _ => base.to_owned(),
+        Some(number) => FileFault::System(number),
+        None if error.kind() == ErrorKind::UnexpectedEof => FileFault::NotWhole,
+        None => FileFault::NoFile,
     }
 }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use transfer::folder::{Folder, Links};
-use wire::files::Fault;
+use wire::files::FileFault;
 
 /// The folder, by its descriptor and by the path that the tool uses.
 pub struct Workspace {
@@ -33,7 +33,7 @@ impl Workspace {
     }
 
     /// Opens a folder to write to it, and makes what is missing of it.
-    pub fn make(&mut self, folder: &Path) -> Result<Folder, Fault> {
+    pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
         if let Some(known) = self.known.get(folder) {
             return Ok(known.clone());
         }
@@ -43,17 +43,17 @@ impl Workspace {
     }
 
     /// Opens a folder to read what is there. The user's own links may lead elsewhere.
-    pub fn find(&self, folder: &Path) -> Result<Folder, Fault> {
+    pub fn find(&self, folder: &Path) -> Result<Folder, FileFault> {
         self.descend(folder, Links::Anywhere, false)
     }
 
-    fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, Fault> {
+    fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
         let below = folder.strip_prefix(&self.path);
-        let below = below.map_err(|_| Fault::LeadsOut(folder.into()))?;
+        let below = below.map_err(|_| FileFault::LeadsOut(folder.into()))?;
         let opened = self.folder.descend(below, links, make);
         opened.map_err(|fault| match fault {
-            Fault::LeadsOut(_) => Fault::LeadsOut(folder.into()),
-            Fault::LinkOfOther(_) => Fault::LinkOfOther(folder.into()),
+            FileFault::LeadsOut(_) => FileFault::LeadsOut(folder.into()),
+            FileFault::LinkOfOther(_) => FileFault::LinkOfOther(folder.into()),
             other => other,
         })
     }

@@ -62,21 +62,14 @@ impl Orders {
 
     /// The orders of a connection.
     pub fn read(&mut self, number: u64) -> Vec<Request> {
-        let mut orders = Vec::new();
         let Some(reader) = self.connected.get_mut(&number) else {
-            return orders;
+            return Vec::new();
         };
         reader.read();
-        let open = loop {
-            match reader.next::<Request>() {
-                Ok(Some(message)) => orders.push(message.head),
-                Ok(None) => break !reader.has_ended(),
-                Err(_) => break false,
-            }
-        };
+        let (orders, open) = reader.messages();
         if !open {
             self.connected.remove(&number);
         }
-        orders
+        orders.into_iter().map(|order| order.head).collect()
     }
 }

@@ -63,6 +63,12 @@ impl MessageReader {
         self.decoder.next_message()
     }
 
+    /// All complete messages, and whether more may come.
+    pub fn messages<T: DeserializeOwned>(&mut self) -> (Vec<Message<T>>, bool) {
+        let (messages, open) = self.decoder.messages();
+        (messages, open && !self.ended)
+    }
+
     /// Whether nothing more comes.
     pub fn has_ended(&self) -> bool {
         self.ended

@@ -12,9 +12,6 @@ use std::thread;
 use std::time::Duration;
 use wire::Failure;
 
-/// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
-/// card or a driver that hangs.
-pub const LIMIT: Duration = Duration::from_secs(20);
 /// What is kept of an answer.
 const MAX_OUTPUT: usize = 256 << 10;
 /// Of the words of one that fails.

@@ -8,8 +8,12 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 const PROGRAM: &str = "nvidia-smi";
+/// Eight cards whose driver is not kept loaded take some seconds; what takes longer than this is a
+/// card or a driver that hangs.
+pub const LIMIT: Duration = Duration::from_secs(20);
 /// It counts memory in MiB.
 const MIB: u64 = 1 << 20;
 /// A host has 16 cards at most, each of them perhaps in 7 parts.

@@ -1,24 +1,15 @@
 //! Checks the command of a process, in the environment and folder that it will have.
 
 use crate::python::{self, PythonFacts};
-use crate::shell::Invocation;
-use crate::{command, shell};
+use crate::shell::{self, Invocation};
 use nix::unistd::{AccessFlags, access};
 use std::env;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process;
-use std::time::Duration;
 use wire::Text;
 use wire::job::{Command, Process};
 use wire::preflight::{Finding, PythonQuestion, Subject};
-
-/// A setup that activates conda takes seconds; one that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(50);
-/// How much output of a setup and a Python is kept.
-const SAYS: usize = 256 << 10;
 
 /// Checks that the command exists, and if it is a Python, that it runs and finds its modules.
 pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Finding> {
@@ -40,25 +31,6 @@ fn folder(process: &Process) -> &Path {
     process.cwd.as_ref().map_or(Path::new("."), Text::path)
 }
 
-/// Runs a command in the environment and folder of the process.
-fn ask(
-    invocation: Invocation,
-    process: &Process,
-    variables: &[(&str, &OsStr)],
-) -> io::Result<command::Answer> {
-    let (program, arguments) = invocation
-        .words
-        .split_first()
-        .ok_or(io::ErrorKind::InvalidInput)?;
-    let mut command = process::Command::new(program);
-    command
-        .args(arguments)
-        .envs(variables.iter().copied())
-        .current_dir(folder(process))
-        .envs(invocation.env);
-    command::ask(command, LIMIT, SAYS)
-}
-
 fn is_there(process: &Process, word: &OsStr) -> bool {
     if process.setup.is_none() {
         let own = process
@@ -75,7 +47,7 @@ fn is_there(process: &Process, word: &OsStr) -> bool {
     }
     let text = [b"command -v -- ", &*shell::quoted(word)].concat();
     let invocation = shell::in_shell(&process.env, process.setup.as_deref(), &text);
-    let answer = ask(invocation, process, &[]);
+    let answer = invocation.ask(folder(process));
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
@@ -98,15 +70,8 @@ fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
         },
         _ => python::asked_in_shell(interpreter, &process.env, process.setup.as_deref()),
     };
-    let script = question
-        .script
-        .as_ref()
-        .map_or(OsStr::new(""), |script| &script.0);
-    let variables = [
-        (python::QUESTION_VARIABLE, OsStr::new(python::QUESTION)),
-        (python::SCRIPT_VARIABLE, script),
-    ];
-    match python::facts_of(ask(invocation, process, &variables), LIMIT) {
+    let script = question.script.clone().unwrap_or_default();
+    match python::ask(invocation, folder(process), Some(&script)) {
         Ok(facts) => findings(facts, question),
         Err(why) => {
             let problem = format!("its Python does not run: {why}");

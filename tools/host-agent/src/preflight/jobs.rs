@@ -3,9 +3,9 @@
 
 use crate::claim;
 use crate::job::JobAssembly;
-use crate::processes::{JOB, TOKEN};
-use crate::procfs;
-use std::collections::{BTreeMap, HashSet};
+use crate::processes::{JOB, TOKEN, is_token, line_of};
+use crate::procfs::{self, Stat};
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 use wire::job::Job;
@@ -90,16 +90,15 @@ fn judge(
 
 /// The marked processes of this user, because root can read everybody's environment.
 fn processes() -> Vec<MarkedProcess> {
-    let me = nix::unistd::geteuid().as_raw();
+    let stats = procfs::stats();
     let marked = |pid: i32| {
         let environment = procfs::environment(pid)?;
         let token = token(&environment.text(TOKEN)?)?;
-        procfs::status(pid).filter(|status| status.uid == me)?;
-        Some(MarkedProcess {
+        procfs::is_own(pid).then(|| MarkedProcess {
             pid,
             token,
             name: environment.text(JOB),
-            below_agent: is_below_agent(pid),
+            below_agent: is_below_agent(&stats, pid),
         })
     };
     procfs::pids().into_iter().filter_map(marked).collect()
@@ -108,24 +107,15 @@ fn processes() -> Vec<MarkedProcess> {
 /// The token itself. Processes of a watch have a word and a dash before it.
 fn token(value: &str) -> Option<String> {
     let token = value.rsplit('-').next().unwrap_or(value);
-    (token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .then(|| token.to_owned())
+    is_token(token).then(|| token.to_owned())
 }
 
-fn is_below_agent(pid: i32) -> bool {
-    let mut seen = HashSet::new();
-    let mut next = pid;
-    while let Some(stat) =
-        procfs::stat(next).filter(|stat| stat.parent > 1 && seen.insert(stat.parent))
-    {
-        next = stat.parent;
-        if fs::read_to_string(format!("/proc/{next}/comm"))
-            .is_ok_and(|name| name.starts_with("host-agent"))
-        {
-            return true;
-        }
-    }
-    false
+fn is_below_agent(stats: &BTreeMap<i32, Stat>, pid: i32) -> bool {
+    let mut above = line_of(stats, pid).skip(1).take_while(|pid| *pid > 1);
+    above.any(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("host-agent"))
+    })
 }
 
 #[cfg(test)]

@@ -130,6 +130,12 @@ pub fn status(pid: i32) -> Option<Status> {
     ))
 }
 
+/// Whether a process belongs to this user; root can read the environment of others too.
+pub fn is_own(pid: i32) -> bool {
+    let me = nix::unistd::geteuid().as_raw();
+    status(pid).is_some_and(|status| status.uid == me)
+}
+
 fn parse_status(text: &str) -> Option<Status> {
     Some(Status {
         uid: u32::try_from(number_of(text, "Uid:")?).ok()?,

@@ -1,22 +1,21 @@
 //! What NVIDIA's GPUs do, by nvidia-smi where that is there. It runs beside us, its output is read
-//! when it has ended, and one that takes too long is ended itself.
+//! when it has ended, and one that takes too long is ended itself. [`crate::command`] is not used,
+//! because it waits for its child, and the supervisor collects the status of all children.
 
-use crate::nvidia::{self, FORMAT, MAX_CARDS};
+use crate::nvidia::{self, FORMAT, LIMIT, MAX_CARDS};
 use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use std::io::{self, PipeReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wire::supervise::Gpu;
 
 const ARGUMENTS: [&str; 2] = [
     "--query-gpu=index,utilization.gpu,memory.used,memory.total",
     FORMAT,
 ];
-/// If it takes longer, a GPU or its driver hangs.
-const LIMIT: Duration = Duration::from_secs(20);
 
 /// Asks nvidia-smi repeatedly.
 #[derive(Debug)]

@@ -385,16 +385,14 @@ impl Supervisor {
     }
 
     fn take_requests(&mut self) {
-        loop {
-            match self.requests.next_message::<Request>() {
-                Ok(None) => return,
-                Ok(Some(message)) => {
-                    self.received = Instant::now();
-                    self.request(message.head);
-                }
-                // what is not a request does not come from anybody to be obeyed
-                Err(_) => return self.launcher_is_gone(),
-            }
+        let (requests, well_formed) = self.requests.messages::<Request>();
+        for request in requests {
+            self.received = Instant::now();
+            self.request(request.head);
+        }
+        // what is not a request does not come from anybody to be obeyed
+        if !well_formed {
+            self.launcher_is_gone();
         }
     }
 

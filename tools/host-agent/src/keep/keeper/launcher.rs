@@ -29,18 +29,13 @@ const JOIN_LIMIT: Duration = Duration::from_secs(10);
 
 impl Keeper {
     pub(super) fn read_launcher(&mut self) {
-        let Some(mut launcher) = self.launcher.take() else {
+        let Some(launcher) = &mut self.launcher else {
             return;
         };
         launcher.read();
-        let open = loop {
-            match launcher.next::<Request>() {
-                Ok(Some(request)) => self.serve(request),
-                Ok(None) => break !launcher.has_ended(),
-                Err(_) => break false,
-            }
-        };
-        self.launcher = Some(launcher).filter(|_| open);
+        let (requests, open) = launcher.messages();
+        requests.into_iter().for_each(|request| self.serve(request));
+        self.launcher.take_if(|_| !open);
     }
 
     /// Stops reporting to the launcher once the job is kept; it may still send something.

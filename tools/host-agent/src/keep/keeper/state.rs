@@ -90,14 +90,9 @@ impl Peer {
             self.received = Instant::now();
         }
         self.decoder.push(&received);
-        let mut messages = Vec::new();
-        loop {
-            match self.decoder.next_message() {
-                Ok(Some(message)) => messages.push(message.head),
-                Ok(None) => return (messages, open),
-                Err(_) => return (messages, false),
-            }
-        }
+        let (messages, well_formed) = self.decoder.messages();
+        let messages = messages.into_iter().map(|message| message.head);
+        (messages.collect(), open && well_formed)
     }
 }
 

@@ -15,17 +15,17 @@ impl Keeper {
     pub(super) fn read_supervisor(&mut self) {
         self.supervisor.events.read();
         self.supervisor.received = Instant::now();
-        loop {
-            match self.supervisor.events.next::<Event>() {
-                Ok(Some(message)) if self.start.is_some() => self.happened(message),
-                Ok(Some(Message { head, body })) => {
-                    self.launcher_out.send(&codec::encode(&head, &body));
+        let (events, open) = self.supervisor.events.messages::<Event>();
+        for event in events {
+            match self.start {
+                Some(_) => self.happened(event),
+                None => {
+                    let event = codec::encode(&event.head, &event.body);
+                    self.launcher_out.send(&event);
                 }
-                Ok(None) => break,
-                Err(_) => return self.supervisor_is_gone(),
             }
         }
-        if self.supervisor.events.has_ended() {
+        if !open {
             self.supervisor_is_gone();
         }
     }
