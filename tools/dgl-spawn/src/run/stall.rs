@@ -300,7 +300,7 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
             "it is left as it is, because a process that computes may be in one long call; {tools}"
         )),
         (false, _) => lines.push(format!(
-            "it is left as it is; {tools}, --on-stall end does so by itself"
+            "it is left as it is; {tools}, --stall-timeout TIME:end does so by itself"
         )),
     }
     lines
