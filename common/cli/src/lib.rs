@@ -418,7 +418,7 @@ impl Connect {
         }
         let mut report = Report::default();
         for id in &self.host {
-            if !hosts.iter().any(|host| host.id == *id) {
+            if record::host_of(&hosts, *id).is_none() {
                 let fault = Fault::usage("--host", format!("there is no host {id} in the stream"));
                 report.push(fault.fix(
                     "hosts have the numbers of their records, from 0 on in the order of ip_config",

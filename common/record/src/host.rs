@@ -53,6 +53,17 @@ impl Host {
     }
 }
 
+/// The host with this number, in the order of numbers that a stream gives hosts.
+pub fn host_of(hosts: &[Host], id: u32) -> Option<&Host> {
+    let at = hosts.binary_search_by_key(&id, |host| host.id).ok()?;
+    Some(&hosts[at])
+}
+
+/// The host with this number in messages, also where its record is missing.
+pub fn location_of(hosts: &[Host], id: u32) -> String {
+    host_of(hosts, id).map_or_else(|| format!("host {id}"), Host::location)
+}
+
 /// The ip_config that DGL reads, a line for each host.
 pub fn ip_config(hosts: &[Host]) -> String {
     let lines = hosts

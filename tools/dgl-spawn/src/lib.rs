@@ -121,7 +121,7 @@ fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Res
     let mut out = record::jsonl::Out::new("dgl-spawn");
     let options = connect.options();
     for process in processes {
-        if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
+        if let Some(host) = record::host_of(hosts, process.host) {
             out.write(&plan::pasted(
                 &options,
                 host,

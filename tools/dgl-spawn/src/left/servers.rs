@@ -91,11 +91,7 @@ fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
 
 /// Why the servers have ended, as a host reports it.
 fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
-    let location = |id: u32| {
-        all.iter()
-            .find(|host| host.id == id)
-            .map_or_else(|| format!("host {id}"), Host::location)
-    };
+    let location = |id: u32| record::location_of(all, id);
     let Some(ending) = ending else {
         return format!("{}: their keeper has ended there", host.location());
     };

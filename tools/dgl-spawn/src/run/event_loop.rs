@@ -711,9 +711,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// The position of a process, by the numbers of its host and its own there.
     fn position(&self, host: u32, index: u32) -> Option<usize> {
-        let mut sessions = self.hosts.sessions.iter();
-        let session = sessions.find(|session| session.host.id == host)?;
-        session.members.get(index as usize).copied()
+        let sessions = &self.hosts.sessions;
+        let at = sessions.binary_search_by_key(&host, |session| session.host.id);
+        sessions[at.ok()?].members.get(index as usize).copied()
     }
 
     /// Processes that had raised an exception and did not end before the job did, a sentence each.
