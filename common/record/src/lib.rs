@@ -37,7 +37,10 @@ pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use fit::Fit;
-pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, host_of, ip_config, location_of};
+pub use host::{
+    DEFAULT_PORT, Facts, GpuCard, GpuUser, Host, IpAddr, at_home, host_of, ip_config, location_of,
+    unequal_parts,
+};
 pub use link::Link;
 pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name};
 pub use profile::Profile;
