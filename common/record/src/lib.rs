@@ -42,7 +42,9 @@ pub use host::{
     unequal_parts,
 };
 pub use link::Link;
-pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name};
+pub use process::{
+    ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name, log_name,
+};
 pub use profile::Profile;
 pub use reap::{Found, Reaped};
 pub use sample::{Gpu, Sample};

@@ -213,8 +213,3 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
     text.push(b'\n');
     Ok(text)
 }
-
-/// The file name of the log of a process, here and on its host.
-pub fn log_name(process: &Process) -> String {
-    format!("{}-{}.log", process.role.name(), process.rank)
-}

@@ -91,12 +91,7 @@ impl ProcessHistory {
     }
 
     pub fn culprit(&self) -> Culprit {
-        Culprit {
-            host: self.process.host,
-            id: Some(self.process.id),
-            role: Some(self.process.role),
-            rank: Some(self.process.rank),
-        }
+        Culprit::of(&self.process)
     }
 
     /// Whether it was alive when the end of the job began, or is still alive.

@@ -21,7 +21,9 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Comparison};
 use record::term::{self, now_ms};
-use record::{Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback};
+use record::{
+    Culprit, Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback,
+};
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -662,7 +664,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.sink.record(&Resumed {
             since_ms,
             time_ms,
-            process: process.map(|at| stall::culprit_of(&self.processes[at])),
+            process: process.map(|at| Culprit::of(&self.processes[at])),
             sign,
         });
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
