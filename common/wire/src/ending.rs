@@ -122,14 +122,6 @@ impl ExitStatus {
             }
         }
     }
-
-    /// What a shell's number means. A shell cannot tell an exit with 137 from a death by KILL.
-    pub fn from_shell_code(code: u8) -> ExitStatus {
-        match code {
-            129..=192 => ExitStatus::Signal(i32::from(code) - 128),
-            code => ExitStatus::Code(code),
-        }
-    }
 }
 
 /// The end of a process and what is known of its reason.

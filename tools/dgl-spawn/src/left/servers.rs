@@ -3,7 +3,7 @@
 
 use super::launch::{data, on_host};
 use crate::preflight::conversation::Conversation;
-use crate::preflight::describe::location_of;
+use crate::preflight::describe::locations;
 use crate::run::outcome::Stopped;
 use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
@@ -133,7 +133,7 @@ fn differences(states: &[(&Host, State)]) -> Report {
     for (label, hosts) in grouped {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
             --server-name NAME and start them anew";
-        report.push(Fault::unreachable(location_of(&hosts), label).fix(fix));
+        report.push(Fault::unreachable(locations(&hosts), label).fix(fix));
     }
     report
 }

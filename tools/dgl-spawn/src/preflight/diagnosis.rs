@@ -339,7 +339,7 @@ impl<'a> Diagnosis<'a> {
     /// The name of hosts in a message.
     pub fn location(&self, all: &[usize]) -> String {
         let hosts: Vec<&Host> = all.iter().map(|index| self.busy[*index]).collect();
-        describe::location_of(&hosts)
+        describe::locations(&hosts)
     }
 
     fn note_files_elsewhere(&mut self) {
