@@ -86,7 +86,7 @@ if wants stall || wants stacks; then
     on_host "$copy" 2>/dev/null
     hang='dgl-env --role worker --num-workers 2 --env FAULT=loader --env FAULT_RANK=5 -- \
     python3 code/faulty.py < pushed.jsonl |
-  dgl-spawn --job hang --stall-timeout 20s --on-stall end'
+  dgl-spawn --job hang --stall-timeout 20s:end'
     screen 180 "$(typed "$hang")" | terminal stall 'a rank that the others wait for'
 fi
 if wants stacks; then

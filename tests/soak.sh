@@ -59,7 +59,7 @@ for ((n = 1; n <= jobs; n++)); do
     records "$shape" "$name" >job.jsonl
     rm -f pid out.jsonl
     # shellcheck disable=SC2016 # the inner shell's
-    "$cluster" exec 1 env PATH="$PATH" sh -c 'cd "$1"; echo $$ >pid; exec dgl-spawn --job "$2" --grace 500ms --connect-timeout 60s <job.jsonl >out.jsonl 2>err' sh "$work" "$name" &
+    "$cluster" exec 1 env PATH="$PATH" sh -c 'cd "$1"; echo $$ >pid; exec dgl-spawn --job "$2" --grace 500ms <job.jsonl >out.jsonl 2>err' sh "$work" "$name" &
     launcher=$!
     until [ "$(grep -c '"type":"started"' out.jsonl 2>/dev/null)" = $((hosts * 2)) ] || ! kill -0 $launcher 2>/dev/null; do sleep 0.1; done
     sleep "$((after / 10)).$((after % 10))"

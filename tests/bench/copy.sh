@@ -306,10 +306,10 @@ far() {
     for ((i = 0; i < rounds; i++)); do
         shell cat-far "ssh -p 2200 -o HostKeyAlias=h2 -c $gcm h2 'cat >/srv/ws/f' <src/f"
         # the way of the logins alone is long here
-        shell push-far-1 "DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --host-key accept-new --streams 1 --progress never <plan.jsonl"
-        shell push-far-4 "DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --host-key accept-new --streams 4 --progress never <plan.jsonl"
+        shell push-far-1 "DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --streams 1 --progress never <plan.jsonl"
+        shell push-far-4 "DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --streams 4 --progress never <plan.jsonl"
         for streams in 1 4; do
-            again "pull-far-$streams" "rm -rf back; ipconf-check ip.txt | DGL_TOOLS_SSH_PORT=2200 part-pull --wire ssh --host-key accept-new --streams $streams \
+            again "pull-far-$streams" "rm -rf back; ipconf-check ip.txt | DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-pull --wire ssh --streams $streams \
                 --workspace /srv/ws --to back src"
         done
     done

@@ -12,7 +12,7 @@ printf '%-60s %10s  %10s\n' "links" shaped measured
 for rate in 100 1000; do
     "$cluster" up 2 --rate "${rate}mbit" --quiet >/dev/null
     for ((i = 0; i < rounds; i++)); do
-        "$cluster" exec 1 sh -c "cd '$work'; PATH='$PATH' link-probe --connect-timeout 60s --time 2s <hosts.jsonl" 2>>said >>"links-$rate"
+        "$cluster" exec 1 sh -c "cd '$work'; PATH='$PATH' DGL_TOOLS_CONNECT_TIMEOUT=60s link-probe --time 2s <hosts.jsonl" 2>>said >>"links-$rate"
     done
     "$cluster" down
     jq -r 'select(.type == "link") | "rate \(.rate_bytes_per_s * 8 / 1e6)"' "links-$rate" >figures

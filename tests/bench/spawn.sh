@@ -29,7 +29,7 @@ json() { # WHAT OURS_S [PEER PEER_S]
 # dgl-spawn on host 1; the CPU of it, user and system, goes to ./used
 # shellcheck disable=SC2016 # the inner shell's
 spawn() {
-    "$cluster" exec 1 env PATH="$PATH" bash -c 'cd "$1"; TIMEFORMAT="%U %S"; time dgl-spawn --connect-timeout 60s >out.jsonl 2>err' bash "$work" 2>used ||
+    "$cluster" exec 1 env PATH="$PATH" bash -c 'cd "$1"; TIMEFORMAT="%U %S"; time DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-spawn >out.jsonl 2>err' bash "$work" 2>used ||
         { cat err >&2; false; }
 }
 
@@ -112,9 +112,9 @@ json "dgl-spawn, $many hosts x 5 processes, started and ended" "$took"
 say "  of dgl-spawn's own CPU (user system)" "$(cat used) s"
 
 job "$many" 5 'sleep 20' >job.jsonl
-"$cluster" exec 1 env PATH="$PATH" dgl-spawn --connect-timeout 60s --no-preflight <job.jsonl >out.jsonl 2>err &
+"$cluster" exec 1 env PATH="$PATH" DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-spawn --no-preflight <job.jsonl >out.jsonl 2>err &
 until [ "$(grep -c '"type":"started"' out.jsonl)" = $((many * 5)) ]; do sleep 0.2; done
-pid=$(pgrep -n -f '^dgl-spawn --connect-timeout 60s --no-preflight')
+pid=$(pgrep -n -f '^dgl-spawn --no-preflight')
 ticks() { awk '{ print $14 + $15 }' "/proc/$pid/stat"; }
 sleep 2
 before=$(ticks)
@@ -144,7 +144,7 @@ EOF
 for n in 500 1000 2000; do
     job "$n" 1 true >job.jsonl
     begun=$(now)
-    dgl-spawn --connect-timeout 60s --connect 'sh ./host' <job.jsonl >out.jsonl 2>err &
+    DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-spawn --connect 'sh ./host' <job.jsonl >out.jsonl 2>err &
     pid=$!
     while memory=$(awk '/VmHWM/ { print $2 / 1000 " MB" }' "/proc/$pid/status" 2>/dev/null) && [ -n "$memory" ]; do
         most=$memory

@@ -47,7 +47,7 @@ on1() { "$cluster" exec 1 bash -c "cd '$work'; PATH='$PATH'; $1"; }
 "$cluster" up 4 --quiet >/dev/null
 start() { # RANK-THAT-COMPUTES|all: the job on 4 hosts, until it has settled
     BUSY=$1 job 4 16 >job.jsonl
-    on1 "dgl-spawn --connect-timeout 60s --no-preflight --job bench <job.jsonl >run.jsonl 2>run.txt" &
+    on1 "DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-spawn --no-preflight --job bench <job.jsonl >run.jsonl 2>run.txt" &
     until [ "$(grep -c '"type":"started"' run.jsonl 2>/dev/null)" = 64 ] && [ -e rounds.0 ]; do sleep 0.2; done
     sleep 5
 }
@@ -67,14 +67,14 @@ during() { # NAME COMMAND: how fast the busy one goes while it runs
     speed "$1" readings
     return "$status"
 }
-stacks="dgl-stacks --connect-timeout 60s --job bench --format jsonl <job.jsonl"
+stacks="DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-stacks --job bench --format jsonl <job.jsonl"
 on1 "$stacks >stacks.jsonl" # brings host-agent, and opens what the page cache has not
 for ((round = 0; round < rounds; round++)); do
     during nothing "sleep 2"
     during busy "timeout 2 sh -c 'while :; do :; done' || :"
     during stacks "$stacks >stacks.jsonl"
     during native "$stacks --native >native.jsonl"
-    during local "cat /proc/loadavg >/dev/null; env PATH='$PATH' dgl-stacks --connect-timeout 60s --host 0 --job bench --format jsonl <job.jsonl >one.jsonl"
+    during local "cat /proc/loadavg >/dev/null; env PATH='$PATH' DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-stacks --host 0 --job bench --format jsonl <job.jsonl >one.jsonl"
 done
 echo
 header
@@ -118,7 +118,7 @@ around() { # NAME SECONDS: how fast all 64 go in that time, together, and what r
 start all
 for ((round = 0; round < rounds; round++)); do
     around alone 20
-    on1 "dgl-stacks --connect-timeout 60s --job bench --record 30s --format jsonl <job.jsonl >profile.jsonl" &
+    on1 "DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-stacks --job bench --record 30s --format jsonl <job.jsonl >profile.jsonl" &
     recording=$!
     sleep 8
     around recorded 20

@@ -38,8 +38,9 @@ impl Host {
     fn log_in_within(&self, limit: &str) -> Ran {
         let own = "env -u XDG_CACHE_HOME -u DGL_TOOLS_AGENT_DIR HOME=$PWD/home TMPDIR=$PWD/tmp \
             USER=me LOGNAME=me";
-        let reap =
-            format!("dgl-reap --list --connect-timeout {limit} --connect \"{own} $PWD/login\"");
+        let reap = format!(
+            "DGL_TOOLS_CONNECT_TIMEOUT={limit} dgl-reap --list --connect \"{own} $PWD/login\""
+        );
         sh(
             &self.folder,
             &format!("echo 10.99.0.1 | ipconf-check | {reap}"),
@@ -299,7 +300,8 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
     }
     let host = Host::new();
     executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
-    let reap = "echo 10.99.0.$n | ipconf-check | dgl-reap --list --connect-timeout 60s --connect \
+    let reap = "echo 10.99.0.$n | ipconf-check | \
+        DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-reap --list --connect \
         \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
     let all = sh(
         &host.folder,

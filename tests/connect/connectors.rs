@@ -327,7 +327,8 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
             "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
             ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
                 'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
-            DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_SSH_PORT={port} part-push --connect-timeout 6s \
+            DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_SSH_PORT={port} \
+            DGL_TOOLS_CONNECT_TIMEOUT=6s part-push \
                 <plan.jsonl >pushed.jsonl"
         );
         cluster.sh(&folder, &script)
@@ -651,8 +652,8 @@ fn what_ssh_is_told_on_real_hosts() {
     cluster
         .sh(
             &folder,
-            "echo 10.77.0.2 | ipconf-check | host-probe --connect ssh2 --ssh-port 2223 --host-key \
-         accept-new",
+            "echo 10.77.0.2 | ipconf-check | DGL_TOOLS_HOST_KEY=accept-new host-probe \
+         --connect ssh2 --ssh-port 2223",
         )
         .ends(74)
         .err_has("no SSH handshake");
@@ -736,8 +737,8 @@ fn known_hosts_of_real_hosts() {
         let script = format!(
             "export DGL_TOOLS_CONNECT={connect}; printf %s \"$(grep 10.77.0.2 all)\" \
              >~/.ssh/known_hosts
-             host-probe --host 1,2 --host-key accept-new <hosts >/dev/null && host-probe --host \
-                 1,2 <hosts >/dev/null &&
+             DGL_TOOLS_HOST_KEY=accept-new host-probe --host 1,2 <hosts >/dev/null && \
+             host-probe --host 1,2 <hosts >/dev/null &&
              wc -l <~/.ssh/known_hosts"
         );
         let got = cluster.sh(&folder, &script);
@@ -750,7 +751,7 @@ fn known_hosts_of_real_hosts() {
     }
     let empty = cluster.sh(
         &folder,
-        ": >~/.ssh/known_hosts; host-probe --host 1 --host-key accept-new \
+        ": >~/.ssh/known_hosts; DGL_TOOLS_HOST_KEY=accept-new host-probe --host 1 \
             <hosts >/dev/null; cat ~/.ssh/known_hosts",
     );
     assert!(

@@ -107,10 +107,7 @@ fn real_hosts_with_a_slow_one_are_told_apart() {
          latency 50ms",
     ]);
     shaped.ends(0);
-    let ran = cluster.sh(
-        &folder,
-        "ipconf-check ip.txt | link-probe --connect-timeout 60s --time 500ms",
-    );
+    let ran = cluster.sh(&folder, "ipconf-check ip.txt | link-probe --time 500ms");
     ran.ends(0)
         .err_has("link-probe: warning: host 2 (10.77.0.3): it sends ");
     let fastest = links(&ran.out)

@@ -363,7 +363,7 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
         "host-probe: host 0 (h1, 10.77.0.1): sh: 1: exec: srun: not found",
     );
 
-    // without an allocation srun waits for one, but no longer than --connect-timeout, and leaves no
+    // without an allocation srun waits for one, but no longer than we do, and leaves no
     // job in the queue
     slurm.sh(
         &folder,
@@ -371,7 +371,10 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     );
     let queued = slurm.sh(
         &folder,
-        &format!("{SRUN} {} | host-probe --connect-timeout 2s", host(3)),
+        &format!(
+            "{SRUN} {} | DGL_TOOLS_CONNECT_TIMEOUT=2s host-probe",
+            host(3)
+        ),
     );
     refused(
         queued,
@@ -383,8 +386,8 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
 
     // a host without power: srun waits for longer than we do
     let script = format!(
-        "{SRUN} : >allocated; while [ -e allocated ]; do sleep 0.1; done; {} | host-probe \
-         --connect-timeout 3s",
+        "{SRUN} : >allocated; while [ -e allocated ]; do sleep 0.1; done; {} | \
+         DGL_TOOLS_CONNECT_TIMEOUT=3s host-probe",
         host(2)
     );
     let dark = std::thread::scope(|scope| {

@@ -253,7 +253,7 @@ fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
         "{}",
         got.out
     );
-    let again = pull(&folder, "out");
+    let again = pull(&folder, "out --jobs 1");
     assert!(
         again.status == 0 && again.out.matches("\"skipped\":true").count() == 3,
         "{}{}",

@@ -1872,7 +1872,7 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     let status = cluster.call(&["exec", "1", "ssh", "h2", &more]).status;
     assert_eq!(status, 0);
     let script = "ipconf-check ip.txt | part-map --workspace /srv/ws --extra src | \
-        DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2222 part-push --connect-timeout 30s";
+        DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2222 part-push";
     let ran = cluster.sh(&folder, script);
     ran.ends(0);
     let records = pushed(&ran.out);

@@ -1,51 +1,41 @@
-//! No flag that nothing tries: every one of every tool's `--help` stands in a test.
+//! No flag that nothing tries: every one of every tool's `--help` stands in a file of tests that
+//! runs this tool. Which words are whose arguments cannot be told more closely, because tests make
+//! command lines of pieces.
 
 use support::{commands, flags_of_help, root};
 
-/// Whether a flag stands in a text as a whole word, spelt with dashes or underscores.
-fn stands_in(text: &str, flag: &str) -> bool {
-    let spelt = [
-        flag.to_owned(),
-        format!("--{}", flag[2..].replace('-', "_")),
-    ];
-    let whole = |rest: &str| {
-        !rest.starts_with(|next: char| next.is_ascii_alphanumeric() || "-_".contains(next))
-    };
-    spelt.iter().any(|flag| {
-        text.match_indices(flag.as_str())
-            .any(|(at, _)| whole(&text[at + flag.len()..]))
+/// Whether a tool or a flag stands in a text as a whole word.
+fn stands_in(text: &str, word: &str) -> bool {
+    let is_end =
+        |next: Option<char>| !next.is_some_and(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    text.match_indices(word).any(|(at, _)| {
+        is_end(text[..at].chars().next_back()) && is_end(text[at + word.len()..].chars().next())
     })
 }
 
 #[test]
-fn every_flag_stands_in_a_test() {
+fn every_flag_is_tried_where_its_tool_runs() {
     let folders = std::fs::read_dir(root().join("tests")).unwrap();
     let sources = folders.filter_map(|folder| std::fs::read_dir(folder.unwrap().path()).ok());
-    let rust = sources.flatten().map(|file| file.unwrap().path());
-    let rust = rust.filter(|path| {
-        path.extension().is_some_and(|end| end == "rs") && !path.ends_with("docs/flags.rs")
-    });
-    let text: String = rust
+    let files = sources.flatten().map(|file| file.unwrap().path());
+    let rust = files.filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    let texts: Vec<String> = rust
         .map(|path| std::fs::read_to_string(path).unwrap())
         .collect();
-    let mut untried = Vec::new();
-    for tool in commands() {
-        let flags = flags_of_help(tool)
+    let is_tried = |tool: &str, flag: &str| {
+        // spelt with dashes or underscores
+        let spelt = [format!("--{flag}"), format!("--{}", flag.replace('-', "_"))];
+        let mut runs = texts.iter().filter(|text| stands_in(text, tool));
+        runs.any(|text| spelt.iter().any(|flag| stands_in(text, flag)))
+    };
+    let flags = commands().into_iter().flat_map(|tool| {
+        flags_of_help(tool)
             .into_iter()
-            .map(|flag| format!("--{flag}"));
-        untried.extend(
-            flags
-                .filter(|flag| !stands_in(&text, flag))
-                .map(|flag| format!("{tool} {flag}")),
-        );
-    }
+            .map(move |flag| (tool, flag))
+    });
+    // tests/docs/manual.rs tries --version with all tools at once
+    let untried: Vec<_> = flags
+        .filter(|(tool, flag)| flag != "version" && !is_tried(tool, flag))
+        .collect();
     assert!(untried.is_empty(), "no test tries {untried:?}");
-}
-
-#[test]
-fn a_flag_is_a_whole_word() {
-    assert!(stands_in("x --num_servers=2", "--num-servers") && stands_in("'--host'", "--host"));
-    assert!(
-        !stands_in("x --host-key y", "--host") && !stands_in("--num-servers_x", "--num-servers")
-    );
 }

@@ -16,7 +16,8 @@ fn a_second_address_of_a_card_on_real_hosts() {
         .ends(0);
     cluster.stand_in_for_dgl(2, "2.1.0");
     let probe = format!(
-        "ipconf-check ip.txt | host-probe --host-key accept-new --python {PYTHON_WITH_STAND_IN}"
+        "ipconf-check ip.txt | DGL_TOOLS_HOST_KEY=accept-new \
+         host-probe --python {PYTHON_WITH_STAND_IN}"
     );
     let probed = cluster.sh(&folder, &probe);
     let message = "host 1 (10.77.0.102): 10.77.0.102 is not the first address of an interface \

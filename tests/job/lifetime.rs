@@ -454,7 +454,7 @@ impl Launched {
     fn launch(cluster: &Cluster, folder: &Path, name: &str) -> Launched {
         let launch = format!(
             "cd '{}'; PATH='{}'; echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s \
-             --host-timeout 8s --connect-timeout 60s <{name}.jsonl >{name}.out 2>{name}.err",
+             --host-timeout 8s <{name}.jsonl >{name}.out 2>{name}.err",
             folder.display(),
             path()
         );

@@ -87,7 +87,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     let spawn = |options: &str| {
         cluster.sh(
             &folder,
-            &format!("dgl-spawn --connect-timeout 60s --format jsonl {options} <job.jsonl"),
+            &format!("dgl-spawn --format jsonl {options} <job.jsonl"),
         )
     };
     went_well(&spawn(""));
@@ -152,7 +152,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     let nowhere = cluster.sh(
         &folder,
         "<job.jsonl jq -c 'if .cwd then .cwd = \"/srv/none\" else . \
-        end' | dgl-spawn --connect-timeout 60s",
+        end' | dgl-spawn",
     );
     refused(&nowhere, &["hosts 0-2: no such folder: /srv/none"]);
     assert_eq!(nowhere.err.matches("host").count(), 1, "{}", nowhere.err);
@@ -160,8 +160,7 @@ fn faults_of_real_hosts_come_in_one_report() {
     let other = cluster.sh(
         &folder,
         "<job.jsonl jq -c 'if .argv then .argv = [\"python9\", \"x.py\"] | .env.DGL_NUM_CLIENT = \
-         \"100000000\" elif .graph_name then .graph_name = \"h\" else . end' | dgl-spawn \
-         --connect-timeout 60s",
+         \"100000000\" elif .graph_name then .graph_name = \"h\" else . end' | dgl-spawn",
     );
     refused(
         &other,
@@ -184,7 +183,7 @@ fn faults_of_real_hosts_come_in_one_report() {
         &folder,
         &format!(
             "mkdir -p /srv/job/bin; printf '#!/bin/sh\\n' >/srv/job/bin/runner; chmod +x \
-            /srv/job/bin/runner; <job.jsonl jq -c '{setup}' | dgl-spawn --connect-timeout 60s"
+            /srv/job/bin/runner; <job.jsonl jq -c '{setup}' | dgl-spawn"
         ),
     );
     refused(&with_setup, &["hosts 1-2: no such command: runner"]);
@@ -226,7 +225,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let spawn = |options: &str| {
         cluster.sh(
             &folder,
-            &format!("dgl-spawn --connect-timeout 60s --format jsonl {options} <job.jsonl"),
+            &format!("dgl-spawn --format jsonl {options} <job.jsonl"),
         )
     };
 
@@ -261,13 +260,13 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let made = cluster.sh(&folder, second);
     made.ends(0);
     let both = "for k in $(cat ip.txt); do ssh $k rm /srv/go; done
-                dgl-spawn --connect-timeout 60s --job a --private-shm --format human <job.jsonl \
+                dgl-spawn --job a --private-shm --format human <job.jsonl \
                     >a.out 2>a.err & p=$!
-                dgl-spawn --connect-timeout 60s --job b --private-shm --format human <job2.jsonl \
+                dgl-spawn --job b --private-shm --format human <job2.jsonl \
                     >b.out 2>b.err & q=$!
                 until [ $(cat a.out b.out | grep -c wrote) = 4 ] || ! kill -0 $p || ! kill -0 $q; \
                     do sleep 0.2; done
-                dgl-spawn --connect-timeout 60s --job a --private-shm <job.jsonl >/dev/null \
+                dgl-spawn --job a --private-shm <job.jsonl >/dev/null \
                     2>twin.err
                 for k in $(cat ip.txt); do ssh $k touch /srv/go; done; wait $p; echo $?; wait $q; \
                     echo $?; cat a.out b.out";
@@ -333,8 +332,8 @@ fn real_dgl_two_jobs_at_once() {
                  dgl/train.py --ip-config ip_config.txt \
                --part-config data/g.json --num-epochs 2 >job$n.jsonl || exit
          done
-         dgl-spawn --connect-timeout 60s --private-shm --format human <job1.jsonl & p=$!
-         dgl-spawn --connect-timeout 60s --private-shm --format human <job2.jsonl; echo \"second \
+         dgl-spawn --private-shm --format human <job1.jsonl & p=$!
+         dgl-spawn --private-shm --format human <job2.jsonl; echo \"second \
              $?\"; wait $p; echo \"first $?\"",
         dir = scripts.display()
     );

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, scratch, sh, takes_seconds};
+use support::{Cluster, Ran, ip_config, records, scratch, sh, takes_seconds};
 
 const STORE: &str = r#"
 import socket, sys
@@ -52,14 +52,6 @@ fn job(folder: &Path, store: &str, train: &str, options: &str) -> Ran {
     sh(folder, &script)
 }
 
-fn records<'a>(ran: &'a Ran, kind: &'a str) -> impl Iterator<Item = Value> + 'a {
-    let all = ran
-        .out
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    all.filter(move |record| record["type"] == kind)
-}
-
 const STORE_LINE: &str = "python3 code/store.py {port:rpc} {rank}";
 const TRAIN_LINE: &str = "python3 code/train.py {store.master_addr} {store.port:rpc}";
 
@@ -70,7 +62,8 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     }
     let ran = job(&scratch(), STORE_LINE, &format!("{TRAIN_LINE} 0"), "");
     ran.ends(0).out_has("status 0\n");
-    let lines: Vec<String> = records(&ran, "output")
+    let lines: Vec<String> = records(&ran.out, "output")
+        .into_iter()
         .map(|output| format!("{}: {}", output["id"], output["line"]))
         .collect();
     for line in [
@@ -80,7 +73,8 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     ] {
         assert!(lines.iter().any(|other| other == line), "{lines:?}");
     }
-    let ended: Vec<Value> = records(&ran, "exited")
+    let ended: Vec<Value> = records(&ran.out, "exited")
+        .into_iter()
         .filter(|exited| exited["role"] == "store")
         .collect();
     assert!(
@@ -107,7 +101,7 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     for (store, train, status, problem) in table {
         let ran = job(&scratch(), store, &train, "");
         ran.out_has(&format!("status {status}\n")).err_has(problem);
-        assert_eq!(records(&ran, "exited").count(), 3, "{}", ran.err);
+        assert_eq!(records(&ran.out, "exited").len(), 3, "{}", ran.err);
     }
 }
 

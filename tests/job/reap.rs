@@ -36,12 +36,12 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     let start = format!(
         "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{0}' --part-config g.json -- \
          python3 job.py >job.jsonl 2>/dev/null
-         dgl-spawn --connect-timeout 60s --no-preflight --job try7 --format human <job.jsonl \
+         dgl-spawn --no-preflight --job try7 --format human <job.jsonl \
              >out.txt 2>err.txt & p=$!
          until [ $(grep -c '] up' out.txt) = 6 ] || ! kill -0 $p; do sleep 0.2; done",
         folder.display()
     );
-    let reap = "ipconf-check ip.txt | dgl-reap --connect-timeout 60s";
+    let reap = "ipconf-check ip.txt | dgl-reap";
     let script = format!(
         "{start}
          {reap} --list --format human >table.txt; {reap} --list | grep '\"found\"' >found.jsonl
@@ -158,7 +158,7 @@ fn on_real_hosts_only_what_is_meant_ends() {
     let folder = scratch();
     let cluster = Cluster::up(1);
     ip_config(&folder, 1);
-    let reap = "ipconf-check ip.txt | dgl-reap --connect-timeout 60s";
+    let reap = "ipconf-check ip.txt | dgl-reap";
 
     // a process of a job that looks at the job and ends it does not meet itself
     let inside = "echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --list | grep -c found; \

@@ -293,7 +293,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     executable(&folder.join("login.py"), FORBIDDEN_PY);
     std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
     let stacks = format!(
-        "dgl-stacks --connect-timeout 60s --connect \"env HOME=$PWD python3 {}/login.py\"",
+        "dgl-stacks --connect \"env HOME=$PWD python3 {}/login.py\"",
         folder.display()
     );
     let token = "0123456789abcdef".repeat(2);
@@ -371,11 +371,11 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
     let cluster = Cluster::up(2);
     ip_config(&folder, 2);
     std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
-    let stacks = "ipconf-check ip.txt | dgl-stacks --connect-timeout 60s --job left";
+    let stacks = "ipconf-check ip.txt | dgl-stacks --job left";
     let script = format!(
         "ipconf-check ip.txt | dgl-env --role worker --workspace '{0}' -- python3 job.py \
              >job.jsonl 2>/dev/null
-         dgl-spawn --connect-timeout 60s --no-preflight --detach --job left <job.jsonl >left.jsonl \
+         dgl-spawn --no-preflight --detach --job left <job.jsonl >left.jsonl \
              || exit 9
          until [ -e trainer0 ] && [ -e sampler0 ] && [ -e trainer1 ] && [ -e sampler1 ]
          do sleep 0.2; done
@@ -388,9 +388,9 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
          {stacks} --role worker --rank 1 | grep -c '\"type\":\"stack\"'
          echo \"profiles $({stacks} --record 1s | grep -c '\"type\":\"profile\"')\"
          touch go
-         ipconf-check ip.txt | dgl-spawn --connect-timeout 60s --attach left >/dev/null
+         ipconf-check ip.txt | dgl-spawn --attach left >/dev/null
          echo \"job $?\"
-         ipconf-check ip.txt | dgl-reap --connect-timeout 60s --forget >/dev/null",
+         ipconf-check ip.txt | dgl-reap --forget >/dev/null",
         folder.display()
     );
     let ran = cluster.sh(&folder, &script);

@@ -113,7 +113,7 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
     }
     let folder = scratch();
     job(&folder, &[WAITS, ELSEWHERE]);
-    let ran = spawn(&folder, "--stall-timeout 5s --on-stall end", "");
+    let ran = spawn(&folder, "--stall-timeout 5s:end", "");
     assert!(
         ran.out.starts_with("status 124\n"),
         "{}{}",
@@ -163,11 +163,7 @@ fn a_job_that_spins_stalls_as_one_that_waits() {
     let folder = scratch();
     let spins = spins("all_reduce");
     job(&folder, &[&spins, &spins, ELSEWHERE]);
-    let ran = spawn(
-        &folder,
-        "--stall-timeout 5s --on-stall end --timeout 1m",
-        "",
-    );
+    let ran = spawn(&folder, "--stall-timeout 5s:end --timeout 1m", "");
     let stalled = &records(&ran.out, "stalled")[0];
     assert_eq!(
         (&stalled["computing"], &stalled["culprit"]["rank"]),
@@ -193,7 +189,7 @@ fn one_long_call_is_told_as_that_and_ends_nothing() {
     job(&folder, &[&spins("all_reduce"), &spins("load")]);
     let ran = spawn(
         &folder,
-        "--stall-timeout 5s --on-stall end --timeout 1m",
+        "--stall-timeout 5s:end --timeout 1m",
         "has '\"type\":\"stalled\"'; sleep 2; touch go",
     );
     assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
@@ -223,7 +219,7 @@ fn a_process_that_is_stopped_is_named() {
             "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n",
         ],
     );
-    let ran = spawn(&folder, "--stall-timeout 5s --on-stall end --grace 1s", "");
+    let ran = spawn(&folder, "--stall-timeout 5s:end --grace 1s", "");
     let stalled = &records(&ran.out, "stalled")[0];
     assert_eq!(
         (&stalled["reason"], &stalled["culprit"]["rank"]),
@@ -353,7 +349,7 @@ fn a_job_that_works_in_silence_does_not_stall() {
                 &format!("{WORKS}{script}\n"),
             ],
         );
-        let ran = spawn(folder, "--stall-timeout 5s --on-stall end", "");
+        let ran = spawn(folder, "--stall-timeout 5s:end", "");
         assert!(
             ran.out.starts_with("status 0\n"),
             "{what}: {}{}",
@@ -388,7 +384,7 @@ fn a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
     job(&folder, &[script, script]);
     let ran = spawn(
         &folder,
-        "--stall-timeout 5s --on-stall end --host-timeout 30s",
+        "--stall-timeout 5s:end --host-timeout 30s",
         "has '\"line\":\"0\"'; kill -STOP $p; sleep 10; kill -CONT $p",
     );
     assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
@@ -542,7 +538,7 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     ip_config(&folder, 3);
     job_on_hosts(&folder, 3);
     let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
-    let ended = cluster.sh(&folder, &format!("{spawn} --on-stall end <job.jsonl"));
+    let ended = cluster.sh(&folder, &format!("{spawn}:end <job.jsonl"));
     ended.ends(124);
     let stalled = &records(&ended.out, "stalled")[0];
     assert_eq!(stalled["culprit"]["host"], 1, "{stalled}");

@@ -116,7 +116,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
             &format!(
                 "<pushed.jsonl dgl-env --role worker --num-workers 2 {env} -- \
                  $PWD/venv/bin/python3 {script} |
-                 dgl-spawn --connect-timeout 60s --format human"
+                 dgl-spawn --format human"
             ),
         )
     };

@@ -59,6 +59,6 @@ reads() { # USER
 # A job of the user that stalls while it is watched.
 stalls() {
     dgl-env --role worker --workspace /srv/user/ws -- python3 wait.py <hosts.jsonl >stall-job.jsonl
-    DGL_TOOLS_SSH_USERNAME=user dgl-spawn --job stalls --stall-timeout 5s --on-stall end --grace 2s <stall-job.jsonl >stalled.jsonl 2>stalled.err
+    DGL_TOOLS_SSH_USERNAME=user dgl-spawn --job stalls --stall-timeout 5s:end --grace 2s <stall-job.jsonl >stalled.jsonl 2>stalled.err
     [ $? = 124 ]
 }

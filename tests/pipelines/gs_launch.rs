@@ -152,14 +152,16 @@ fn a_line_for_graphstorm_needs_but_a_word_before_it() {
     let folder = stand_ins();
     let flags = "--workspace \"$PWD/ws\" --part-config data/g.json --ip-config ip.txt \
         --num-trainers 1 --cf 'my c.yaml' --extra-envs 'A=$x y' B= --verbose True \
-        --lm-encoder-only --job j --log-dir logs --num-server-threads 1 --num-omp-threads 2";
+        --lm-encoder-only --job j --log-dir logs --num-server-threads 1 --num-omp-threads 2 \
+        --graph-format csr";
     let bare = run(&folder, &format!("gs-launch gs_edge_regression {flags}")).1;
     assert_eq!(
         by_file(bare[0].words.clone())[1],
         "GS/gsgnn_ep/gsgnn_lm_ep.py"
     );
-    let of_env = ["A", "B", "OMP_NUM_THREADS"].map(|name| bare[2].env[name].as_str());
-    assert_eq!(of_env, ["$x y", "", "2"]);
+    let of_env =
+        ["A", "B", "OMP_NUM_THREADS", "DGL_GRAPH_FORMAT"].map(|name| bare[2].env[name].as_str());
+    assert_eq!(of_env, ["$x y", "", "2", "csr"]);
     assert!(
         bare[0].words.contains(&"my c.yaml".to_owned()),
         "{:?}",

@@ -140,7 +140,7 @@ fn of_command_lines() {
                 "invalid value 'x' for '--launcher",
             ),
             (
-                "<hosts host-probe --connect-timeout 5",
+                "<hosts DGL_TOOLS_CONNECT_TIMEOUT=5 host-probe",
                 2,
                 "command line",
                 "write it as 10s",
@@ -658,7 +658,7 @@ fn of_real_hosts() {
     // what the tools are told; the status; where and what; by ssh2 and by ssh where two texts stand
     let rows: Vec<(String, i32, &str, [&str; 2])> = vec![
         (
-            "host-probe --connect-timeout 2s <half".into(),
+            "DGL_TOOLS_CONNECT_TIMEOUT=2s host-probe <half".into(),
             74,
             "host 1 (10.77.0.9)",
             [" "; 2],
@@ -757,7 +757,7 @@ fn of_real_hosts() {
             ["no such command: no-such-command"; 2],
         ),
         (
-            "DGL_TOOLS_SSH_PORT=2 part-push --connect-timeout 2s --host 0 <plan".into(),
+            "DGL_TOOLS_SSH_PORT=2 DGL_TOOLS_CONNECT_TIMEOUT=2s part-push --host 0 <plan".into(),
             74,
             "host 0 (10.77.0.1)",
             ["Connection refused"; 2],
@@ -775,7 +775,7 @@ fn of_real_hosts() {
             ["no host has a file that matches none*"; 2],
         ),
         (
-            "dgl-reap --list --connect-timeout 2s <half".into(),
+            "DGL_TOOLS_CONNECT_TIMEOUT=2s dgl-reap --list <half".into(),
             74,
             "host 1 (10.77.0.9)",
             ["10.77.0.9"; 2],

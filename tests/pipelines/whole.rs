@@ -208,7 +208,7 @@ fn on_real_hosts() {
     cluster
         .sh(
             &folder,
-            "ipconf-check ip.txt | host-probe --connect-timeout 3s >/dev/null",
+            "ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=3s host-probe >/dev/null",
         )
         .ends(74)
         .err_has("host 2 (10.77.0.3)");

@@ -1,11 +1,11 @@
 //! Which hosts of a longer list are taken: `host-probe --need`; which ports: `--port auto`.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::TcpListener;
 use std::path::Path;
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, scratch, sh, soon,
-    takes_seconds,
+    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, records, scratch, sh,
+    soon, takes_seconds,
 };
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
@@ -16,13 +16,6 @@ fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
     };
     let records: Vec<String> = addresses.iter().enumerate().map(host).collect();
     std::fs::write(folder.join(file), records.join("\n") + "\n").unwrap();
-}
-
-fn records(ran: &Ran) -> Vec<Value> {
-    ran.out
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
 }
 
 fn probe(folder: &Path, options: &str) -> Ran {
@@ -36,7 +29,7 @@ fn ports_that_are_in_use_are_passed_over() {
     let port = |options: &str| {
         let ran = probe(&folder, &format!("--port auto {options} <hosts"));
         ran.ends(0);
-        records(&ran)[0]["port"].as_u64().unwrap()
+        records(&ran.out, "host")[0]["port"].as_u64().unwrap()
     };
     let first = u16::try_from(port("")).unwrap();
     let _listener = TcpListener::bind(("127.0.0.1", first)).unwrap();
@@ -85,7 +78,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     };
     let ran = probe("");
     ran.ends(0);
-    let host = &records(&ran)[0];
+    let host = &records(&ran.out, "host")[0];
     assert_eq!(host["gpu_cards"].as_array().map(Vec::len), Some(2));
     let (first, second) = (&host["gpu_cards"][0], &host["gpu_cards"][1]);
     assert_eq!(
@@ -126,7 +119,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
     ran.ends(0).err_has(problem);
     if counts {
-        assert_eq!(records(&ran)[0]["gpus"], 0);
+        assert_eq!(records(&ran.out, "host")[0]["gpus"], 0);
     }
 }
 
@@ -223,7 +216,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
 
     let ran = probe("--need 1 <hosts");
     ran.ends(0);
-    let [host] = &records(&ran)[..] else {
+    let [host] = &records(&ran.out, "host")[..] else {
         panic!("{}", ran.out)
     };
     for (name, value) in [

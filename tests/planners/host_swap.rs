@@ -140,9 +140,10 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     let (ran, gap) = std::thread::scope(|scope| {
         let training = scope.spawn(|| {
             let make = format!(
-                "make -I '{}' train PYTHON='{python}' RETRY=1 SPARES=spares.txt \
-                 PROBE_FLAGS='--python \"{python}\" --connect-timeout 20s' \
-                 SPAWN_FLAGS='--host-timeout 10s --connect-timeout 60s' \
+                "DGL_TOOLS_CONNECT_TIMEOUT=20s \
+                 make -I '{}' train PYTHON='{python}' RETRY=1 SPARES=spares.txt \
+                 PROBE_FLAGS='--python \"{python}\"' \
+                 SPAWN_FLAGS='--host-timeout 10s' \
                  TRAIN='$(PYTHON) code/train.py --ip-config ip_config.txt --part-config \
                      data/g.json --checkpoint checkpoint.pt --num-epochs 60' 2>&1",
                 root().display()

@@ -150,8 +150,8 @@ fault() {
         trainer-raises) record "$1" -- "$train" --fail-rank 1 --fail-epoch 1 ;;
         trainer-raises-and-stays) FAULT=raise record "$1" --timeout 75s -- "$faulty" ;;
         trainer-hangs-in-barrier) FAULT=barrier record "$1" --timeout 75s -- "$faulty" ;;
-        trainer-raises-and-stalls) FAULT=raise record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
-        trainer-stalls-in-barrier) FAULT=barrier record "$1" --stall-timeout 20s --on-stall end -- "$faulty" ;;
+        trainer-raises-and-stalls) FAULT=raise record "$1" --stall-timeout 20s:end -- "$faulty" ;;
+        trainer-stalls-in-barrier) FAULT=barrier record "$1" --stall-timeout 20s:end -- "$faulty" ;;
         slow-ddp-*)
             PROCESSES="--role worker --num-workers 2" FAULT=slow FAULT_RANK=3 SLOWER=${1#slow-ddp-}e-2 \
                 record "$1" --profile 20s@3s -- dgl/ddp.py ;;
@@ -159,7 +159,7 @@ fault() {
             FAULT=slow SLOWER=${1#slow-trainer-}e-2 record "$1" --profile 20s@8s --timeout 60s -- "$faulty" --num-epochs 100000 ;;
         ddp-*)
             PROCESSES="--role worker --num-workers 2" FAULT=${1#ddp-} FAULT_RANK=3 \
-                record "$1" --stall-timeout 10s --on-stall end -- dgl/ddp.py ;;
+                record "$1" --stall-timeout 10s:end -- dgl/ddp.py ;;
         network-cut) DURING=cut_host record "$1" --host-timeout 5s -- "$train" --num-epochs 100000; "$cluster" mend 3 ;;
         server-out-of-memory)
             group memory memory.limit_in_bytes 90M memory.max 90M || { say "$1: left out: no cgroup can be made here"; return; }

@@ -6,7 +6,7 @@ pub mod counts;
 pub mod progress;
 pub mod signal;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -48,7 +48,7 @@ fn notice(line: &str) {
 }
 
 /// Options that the next version will not take, by their ids, and what to use in their place.
-const DEPRECATED: [(&str, &str); 16] = [
+const DEPRECATED: [(&str, &str); 23] = [
     (
         "ssh_port",
         "set DGL_TOOLS_SSH_PORT, or Port in ssh_config(5)",
@@ -62,6 +62,8 @@ const DEPRECATED: [(&str, &str); 16] = [
         "set DGL_TOOLS_IDENTITY, or IdentityFile in ssh_config(5)",
     ),
     ("ssh_config", "set DGL_TOOLS_SSH_CONFIG"),
+    ("host_key", "set DGL_TOOLS_HOST_KEY"),
+    ("connect_timeout", "set DGL_TOOLS_CONNECT_TIMEOUT"),
     ("dial_port", "set DGL_TOOLS_DIAL_PORT"),
     ("dial_address", "set DGL_TOOLS_DIAL_ADDRESS"),
     ("data_port", "set DGL_TOOLS_DATA_PORT"),
@@ -74,6 +76,14 @@ const DEPRECATED: [(&str, &str); 16] = [
     ("sampler_mem", "say --mem sampler=SIZE"),
     ("shm_extra", "say --mem shm=SIZE"),
     ("process_mem", "say --mem process=SIZE"),
+    ("margin", "10 % of the memory always stay free"),
+    ("rounds", "say --time"),
+    (
+        "group_id",
+        "dgl-spawn numbers the groups of persistent servers",
+    ),
+    ("include", "say --exclude '!GLOB'"),
+    ("on_stall", "say --stall-timeout TIME:end"),
 ];
 
 /// Names the options on the command line that the next version will not take.
@@ -240,15 +250,24 @@ pub struct Connect {
     #[arg(long, env = "DGL_TOOLS_SSH_CONFIG", hide = true)]
     pub ssh_config: Option<PathBuf>,
 
-    /// What to do with the key of an unknown host
-    #[arg(long, env = "DGL_TOOLS_HOST_KEY", hide_env = true, default_value = "strict",
-        value_parser = host_key(), value_name = "strict|accept-new")]
-    #[arg(hide_possible_values = true)]
+    /// What to do with the key of an unknown host.
+    #[arg(
+        long,
+        env = "DGL_TOOLS_HOST_KEY",
+        default_value = "strict",
+        hide = true
+    )]
+    #[arg(value_parser = host_key())]
     pub host_key: HostKey,
 
-    /// How long connecting and logging in may take
-    #[arg(long, env = "DGL_TOOLS_CONNECT_TIMEOUT", hide_env = true, default_value = "10s",
-        value_parser = duration, value_name = "TIME")]
+    /// How long connecting and logging in may take.
+    #[arg(
+        long,
+        env = "DGL_TOOLS_CONNECT_TIMEOUT",
+        default_value = "10s",
+        hide = true
+    )]
+    #[arg(value_parser = duration)]
     pub connect_timeout: Duration,
 
     /// The port of this machine for hosts that dial in.
@@ -360,10 +379,7 @@ impl Format {
 }
 
 fn host_key() -> impl TypedValueParser<Value = HostKey> {
-    let strict = PossibleValue::new("strict").help("Refuse it");
-    let accept_new = PossibleValue::new("accept-new")
-        .help("Take it and write it down; a changed key is refused all the same");
-    PossibleValuesParser::new([strict, accept_new]).map(|word| match word.as_str() {
+    PossibleValuesParser::new(["strict", "accept-new"]).map(|word| match word.as_str() {
         "accept-new" => HostKey::AcceptNew,
         _ => HostKey::Strict,
     })
@@ -402,7 +418,7 @@ impl Connect {
         }
         let mut report = Report::default();
         for id in &self.host {
-            if !hosts.iter().any(|host| host.id == *id) {
+            if record::host_of(&hosts, *id).is_none() {
                 let fault = Fault::usage("--host", format!("there is no host {id} in the stream"));
                 report.push(fault.fix(
                     "hosts have the numbers of their records, from 0 on in the order of ip_config",

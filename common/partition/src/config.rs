@@ -53,6 +53,18 @@ pub struct PartConfig {
     fields: Object,
 }
 
+/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`. Folders are moved
+/// whole after their files were named by absolute paths.
+pub fn path_ends(path: &Path) -> Vec<PathBuf> {
+    let names: Vec<Component<'_>> = path
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect();
+    (0..names.len())
+        .map(|from| names[from..].iter().collect())
+        .collect()
+}
+
 impl PartConfig {
     /// Reads and checks a config.
     pub fn read(path: &Path) -> Result<PartConfig, Report> {
@@ -150,16 +162,9 @@ impl PartConfig {
         if path.is_relative() {
             found.extend(self.working_folder.as_ref().map(|folder| folder.join(path)));
         }
-        let names: Vec<Component<'_>> = path
-            .components()
-            .filter(|part| matches!(part, Component::Normal(_)))
-            .collect();
-        for from in [2, 1]
-            .iter()
-            .filter_map(|count| names.len().checked_sub(*count))
-        {
-            let end: PathBuf = names[from..].iter().collect();
-            found.extend(self.folders.iter().map(|folder| folder.join(&end)));
+        let ends = path_ends(path);
+        for end in &ends[ends.len().saturating_sub(2)..] {
+            found.extend(self.folders.iter().map(|folder| folder.join(end)));
         }
         found
     }

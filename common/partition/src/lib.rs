@@ -11,4 +11,4 @@ pub mod format;
 pub mod maps;
 pub mod npy;
 
-pub use config::{Outline, PartConfig};
+pub use config::{Outline, PartConfig, path_ends};

@@ -53,6 +53,30 @@ impl Host {
     }
 }
 
+/// The host with this number, in the order of numbers that a stream gives hosts.
+pub fn host_of(hosts: &[Host], id: u32) -> Option<&Host> {
+    let at = hosts.binary_search_by_key(&id, |host| host.id).ok()?;
+    Some(&hosts[at])
+}
+
+/// The host with this number in messages, also where its record is missing.
+pub fn location_of(hosts: &[Host], id: u32) -> String {
+    host_of(hosts, id).map_or_else(|| format!("host {id}"), Host::location)
+}
+
+/// DGL's own choice of a port for the first graph server of a host, where ip_config names none.
+pub const DEFAULT_PORT: u16 = 30050;
+
+/// What is wrong with a number of partitions of which each host is to get `per_host`.
+pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> {
+    let needed = hosts as u64 * u64::from(per_host);
+    let reason = match per_host {
+        1 => "DGL needs as many hosts as partitions".to_owned(),
+        _ => format!("with {per_host} on each they must be {needed}"),
+    };
+    (parts != needed).then(|| format!("{parts} partitions for {hosts} hosts; {reason}"))
+}
+
 /// The ip_config that DGL reads, a line for each host.
 pub fn ip_config(hosts: &[Host]) -> String {
     let lines = hosts

@@ -37,9 +37,14 @@ pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use fit::Fit;
-pub use host::{Facts, GpuCard, GpuUser, Host, IpAddr, at_home, ip_config};
+pub use host::{
+    DEFAULT_PORT, Facts, GpuCard, GpuUser, Host, IpAddr, at_home, host_of, ip_config, location_of,
+    unequal_parts,
+};
 pub use link::Link;
-pub use process::{ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name};
+pub use process::{
+    ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name, log_name,
+};
 pub use profile::Profile;
 pub use reap::{Found, Reaped};
 pub use sample::{Gpu, Sample};

@@ -388,6 +388,11 @@ fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
     OsString::from_vec(whole)
 }
 
+/// The file name of the log of a process, on the launching machine and on its host.
+pub fn log_name(role: Role, rank: u32) -> String {
+    format!("{}-{rank}.log", role.name())
+}
+
 /// Whether a text is the name of a variable of the environment.
 pub fn is_variable_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';

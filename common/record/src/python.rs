@@ -11,6 +11,24 @@ const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
     ("dgl", |facts| facts.dgl.as_deref()),
 ];
 
+/// The variables that an activation of an environment sets: a venv, or one of conda's with its name
+/// there. `path` is PATH without it.
+pub fn activation(
+    prefix: &str,
+    conda_env: Option<&str>,
+    path: &str,
+) -> Vec<(&'static str, String)> {
+    let path = ("PATH", format!("{prefix}/bin:{path}"));
+    match conda_env {
+        Some(name) => vec![
+            path,
+            ("CONDA_PREFIX", prefix.to_owned()),
+            ("CONDA_DEFAULT_ENV", name.to_owned()),
+        ],
+        None => vec![path, ("VIRTUAL_ENV", prefix.to_owned())],
+    }
+}
+
 /// For each host how its versions differ from those of most hosts, or of the first ones if none are
 /// more frequent. `must_have` tells whether a host may lack what others have.
 pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<String>> {

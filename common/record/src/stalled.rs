@@ -1,6 +1,6 @@
 //! Whether a job makes progress.
 
-use crate::Role;
+use crate::{Process, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -91,6 +91,16 @@ pub struct Culprit {
 }
 
 impl Culprit {
+    /// A process as records name it.
+    pub fn of(process: &Process) -> Culprit {
+        Culprit {
+            host: process.host,
+            id: Some(process.id),
+            role: Some(process.role),
+            rank: Some(process.rank),
+        }
+    }
+
     /// A host as a whole.
     pub fn of_host(host: u32) -> Culprit {
         Culprit {

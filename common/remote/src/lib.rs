@@ -375,7 +375,7 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
     });
     let fix = format!(
         "compare the fingerprints, then accept these keys with\n       {}once with \
-         --host-key accept-new, or DGL_TOOLS_HOST_KEY=accept-new",
+         DGL_TOOLS_HOST_KEY=accept-new",
         adding.collect::<String>()
     );
     Fault::unreachable("host keys", problem)

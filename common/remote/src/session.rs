@@ -552,7 +552,7 @@ impl Greeting {
             timed_out: true,
             ..HostFault::unreachable(problem)
         }
-        .fix("look whether the host is up, or give it more time with --connect-timeout")
+        .fix("look whether the host is up, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 }
 

@@ -306,7 +306,8 @@ fn unanswered(settings: &Settings) -> HostFault {
     ));
     HostFault {
         timed_out: true,
-        ..fault.fix("look how busy the host is, or give it more time with --connect-timeout")
+        ..fault
+            .fix("look how busy the host is, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 }
 

@@ -1,14 +1,14 @@
 //! Messages about what a host is and has.
 
 use crate::Failure;
-use record::Facts;
+use record::{DEFAULT_PORT, Facts};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::ops::RangeInclusive;
 
 /// The ports that graph servers may get without being named: from DGL's default up to the first
 /// port that Linux gives to outgoing connections by default.
-pub const SERVER_PORTS: RangeInclusive<u16> = 30050..=32767;
+pub const SERVER_PORTS: RangeInclusive<u16> = DEFAULT_PORT..=32767;
 
 /// The question about a host.
 #[skip_serializing_none]

@@ -3,6 +3,7 @@
 use partition::chunks::{Metadata, reader_of};
 use partition::files::{Item, Key, Source, WantedFile};
 use partition::format::Format;
+use partition::path_ends;
 use record::error::{Fault, Report};
 use std::path::{Component, Path, PathBuf};
 
@@ -84,11 +85,7 @@ pub fn chunks(
 /// absolute paths and the folder may have been moved since, the end of that path below the folder
 /// of the metadata.
 fn candidates(folder: &Path, path: &Path) -> Vec<PathBuf> {
-    let names: Vec<Component<'_>> = path
-        .components()
-        .filter(|part| matches!(part, Component::Normal(_)))
-        .collect();
-    let ends = (0..names.len()).map(|from| folder.join(names[from..].iter().collect::<PathBuf>()));
+    let ends = path_ends(path).into_iter().map(|end| folder.join(end));
     std::iter::once(folder.join(path)).chain(ends).collect()
 }
 

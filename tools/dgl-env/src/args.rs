@@ -123,8 +123,8 @@ pub struct Args {
         value_name = "PORT")]
     pub master_port: Option<u16>,
 
-    /// The number of this group of trainers (DGL_GROUP_ID)
-    #[arg(long, hide_short_help = true, default_value_t = 0, value_name = "N")]
+    /// The number of this group of trainers (DGL_GROUP_ID).
+    #[arg(long, hide = true, default_value_t = 0)]
     pub group_id: u32,
 
     /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)

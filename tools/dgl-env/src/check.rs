@@ -309,9 +309,8 @@ fn is_iface(name: &str) -> bool {
 
 /// The fault of a number of partitions that differs from the number of hosts.
 pub fn parts(parts: u64, num_hosts: usize, location: &str, fix: &str) -> Option<Fault> {
-    let problem =
-        format!("{parts} partitions for {num_hosts} hosts; DGL needs as many hosts as partitions");
-    (parts != num_hosts as u64).then(|| Fault::data(location, problem).fix(fix))
+    record::unequal_parts(parts, num_hosts, 1)
+        .map(|problem| Fault::data(location, problem).fix(fix))
 }
 
 /// The fault of a graph record with another number of partitions. Workers may read several on each

@@ -24,6 +24,7 @@ use crate::script;
 use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
+use record::python;
 use record::{Host, Process, Role};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -480,13 +481,8 @@ impl<'a> Plan<'a> {
         // as an activation would
         if let Some(prefix) = &facts.prefix {
             let path = facts.path.as_deref().unwrap_or(USUAL_PATH);
-            set(process, "PATH", format!("{prefix}/bin:{path}"));
-            match &facts.conda_env {
-                Some(name) => {
-                    set(process, "CONDA_PREFIX", prefix);
-                    set(process, "CONDA_DEFAULT_ENV", name);
-                }
-                None => set(process, "VIRTUAL_ENV", prefix),
+            for (name, value) in python::activation(prefix, facts.conda_env.as_deref(), path) {
+                set(process, name, value);
             }
         }
     }

@@ -77,12 +77,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 }
 
 fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
-    let location = hosts
-        .iter()
-        .find(|host| host.id == one.host)
-        .map_or_else(String::new, Host::location);
     let fault = Fault::item(
-        location,
+        record::location_of(hosts, one.host),
         format!(
             "job {}: {}",
             one.job,

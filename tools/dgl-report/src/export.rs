@@ -1,47 +1,43 @@
 //! Profiles in the formats of other tools.
 
-use crate::profiles;
+use crate::profiles::{self, Frames, StackOfThread};
 use record::Profile;
 use record::stacks;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 
 /// A line for each stack, the outermost frame first, with how often it was seen:
 /// `trainer 0;<module> (train.py:9);step (train.py:4) 71`. flamegraph.pl, inferno and others read
 /// it.
 pub fn folded(all: &[Profile]) -> String {
     let mut text = String::new();
-    for (profile, name, frames, samples) in stacks_of(all) {
+    for (profile, (name, frames, stack)) in stacks_of(all) {
         let process = profiles::name(profile);
         let above = (name != stacks::MAIN_THREAD).then(|| format!("thread {name}"));
         let words = [process].into_iter().chain(above).chain(frames);
         // what separates frames and lines stands in none
         let words = words.map(|word| word.replace([';', '\n', '\r'], " "));
-        text += &format!("{} {samples}\n", words.collect::<Vec<_>>().join(";"));
+        text += &format!(
+            "{} {}\n",
+            words.collect::<Vec<_>>().join(";"),
+            stack.samples
+        );
     }
     text
 }
 
 /// A file for speedscope: a profile for each thread of each process, weighted by seconds.
 pub fn speedscope(all: &[Profile]) -> String {
-    let mut names: Vec<Value> = Vec::new();
-    let mut positions: HashMap<String, usize> = HashMap::new();
+    let mut shared = Frames::default();
     let mut threads: Vec<(String, Vec<Value>, Vec<f64>)> = Vec::new();
-    for (profile, name, frames, samples) in stacks_of(all) {
+    for (profile, (name, frames, stack)) in stacks_of(all) {
         let title = format!("{}, {name}", profiles::name(profile));
         if threads.last().is_none_or(|last| last.0 != title) {
             threads.push((title, Vec::new(), Vec::new()));
         }
-        let position = |frame: String| {
-            *positions.entry(frame).or_insert_with_key(|frame| {
-                names.push(frame_json(frame));
-                names.len() - 1
-            })
-        };
-        let stack: Vec<usize> = frames.into_iter().map(position).collect();
+        let frames: Vec<u32> = frames.iter().map(|frame| shared.position(frame)).collect();
         if let Some((_, stacks, weights)) = threads.last_mut() {
-            stacks.push(json!(stack));
-            weights.push(f64::from(samples) / f64::from(profile.rate.max(1)));
+            stacks.push(json!(frames));
+            weights.push(f64::from(stack.samples) / f64::from(profile.rate.max(1)));
         }
     }
     let profile = |(name, samples, weights): (String, Vec<Value>, Vec<f64>)| {
@@ -50,10 +46,11 @@ pub fn speedscope(all: &[Profile]) -> String {
             "endValue": weights.iter().sum::<f64>(), "samples": samples, "weights": weights,
         })
     };
+    let names = shared.names.iter().map(|name| frame_json(name));
     let file = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": concat!("dgl-report ", env!("CARGO_PKG_VERSION")),
-        "shared": {"frames": names},
+        "shared": {"frames": names.collect::<Vec<_>>()},
         "profiles": threads.into_iter().map(profile).collect::<Vec<_>>(),
     });
     format!("{file}\n")
@@ -71,20 +68,10 @@ fn frame_json(frame: &str) -> Value {
     }
 }
 
-/// All stacks with their processes and threads, the outermost frame first.
-fn stacks_of(all: &[Profile]) -> Vec<(&Profile, &str, Vec<String>, u32)> {
-    let mut stacks = Vec::new();
-    for profile in profiles::latest(all) {
-        for thread in &profile.threads {
-            let name = thread.name.as_deref().unwrap_or("?");
-            stacks.extend(thread.stacks.iter().map(|stack| {
-                let mut frames = profile.frames_of(stack);
-                frames.reverse();
-                (profile, name, frames, stack.samples)
-            }));
-        }
-    }
-    stacks
+/// The stacks of all processes, as [`profiles::stacks_of`] has those of one.
+fn stacks_of(all: &[Profile]) -> impl Iterator<Item = (&Profile, StackOfThread<'_>)> {
+    let latest = profiles::latest(all).into_iter();
+    latest.flat_map(|profile| profiles::stacks_of(profile).map(move |stack| (profile, stack)))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! flame.js draws.
 
 use maud::{Markup, PreEscaped, html};
-use record::profile::{self, Slow, TimeShares};
+use record::profile::{self, CountedStack, Slow, TimeShares};
 use record::stacks;
 use record::{Profile, term};
 use serde_json::{Value, json};
@@ -30,6 +30,22 @@ pub fn name(profile: &Profile) -> String {
         true => format!("child {} of {process}", profile.pid),
         false => process,
     }
+}
+
+/// The name of a thread, one of its stacks with the outermost frame first, and how often it was
+/// seen.
+pub type StackOfThread<'a> = (&'a str, Vec<String>, &'a CountedStack);
+
+/// The stacks of all threads of a process.
+pub fn stacks_of(profile: &Profile) -> impl Iterator<Item = StackOfThread<'_>> {
+    profile.threads.iter().flat_map(move |thread| {
+        let name = thread.name.as_deref().unwrap_or("?");
+        thread.stacks.iter().map(move |stack| {
+            let mut frames = profile.frames_of(stack);
+            frames.reverse();
+            (name, frames, stack)
+        })
+    })
 }
 
 /// The section of the page; nothing where no process was recorded.
@@ -200,13 +216,13 @@ fn kinds(latest: &[&Profile]) -> Vec<(String, Vec<usize>)> {
 
 /// The names of frames, each once.
 #[derive(Default)]
-struct Frames {
-    names: Vec<String>,
+pub struct Frames {
+    pub names: Vec<String>,
     positions: HashMap<String, u32>,
 }
 
 impl Frames {
-    fn position(&mut self, frame: &str) -> u32 {
+    pub fn position(&mut self, frame: &str) -> u32 {
         if let Some(position) = self.positions.get(frame) {
             return *position;
         }
@@ -220,17 +236,13 @@ impl Frames {
 /// The threads of a process, the main one by its frames alone.
 fn trees(profile: &Profile, frames: &mut Frames) -> Value {
     let mut root = Node::default();
-    for thread in &profile.threads {
-        let name = thread.name.as_deref().unwrap_or("?");
+    for (name, called, stack) in stacks_of(profile) {
         let above = (name != stacks::MAIN_THREAD).then(|| format!("thread {name}"));
-        for stack in &thread.stacks {
-            let called = profile.frames_of(stack);
-            let mut node = &mut root;
-            for frame in above.iter().chain(called.iter().rev()) {
-                node = node.called.entry(frames.position(frame)).or_default();
-                node.samples += stack.samples;
-                node.active += stack.active;
-            }
+        let mut node = &mut root;
+        for frame in above.iter().chain(&called) {
+            node = node.called.entry(frames.position(frame)).or_default();
+            node.samples += stack.samples;
+            node.active += stack.active;
         }
     }
     let trees = root.called.iter().map(|(frame, node)| node.json(*frame));

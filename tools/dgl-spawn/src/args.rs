@@ -1,8 +1,8 @@
 //! The command line.
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use cli::{Connect, duration, job_name, record_time};
-use job::SHORTEST_STALL;
+use job::{SHORTEST_STALL, StallRule};
 use record::{Process, Role};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,15 +56,13 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Report a job without a sign of life for this time; 0: never
+    /// Report a job without a sign of life for this time, and end it with :end behind; 0: never
     #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
-        value_name = "TIME", conflicts_with = "dry_run")]
-    pub stall_timeout: Duration,
+        value_name = "TIME[:end]", conflicts_with = "dry_run")]
+    stall_timeout: StallRule,
 
-    /// What to do when the job stalls: notice or end
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = OnStall::Notice,
-        hide_possible_values = true, value_name = "WHAT", conflicts_with = "dry_run")]
-    pub on_stall: OnStall,
+    #[arg(long, hide = true, value_parser = ["notice", "end"], conflicts_with = "dry_run")]
+    on_stall: Option<String>,
 
     /// End the job when a process does not end after an uncaught exception
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
@@ -119,21 +117,21 @@ pub struct Args {
     pub connect: Connect,
 }
 
+impl Args {
+    /// When a job stalls and what is done then, unless it is not to be watched.
+    pub fn stall(&self) -> Option<StallRule> {
+        let StallRule { limit, ends } = self.stall_timeout;
+        let ends = ends || self.on_stall.as_deref() == Some("end");
+        (!limit.is_zero()).then_some(StallRule { limit, ends })
+    }
+}
+
 /// When a job is recorded, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileTimes {
     pub time: Duration,
     /// From the moment at which all processes are started.
     pub after: Duration,
-}
-
-/// What is done when a job stalls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnStall {
-    /// Report the stall; the job goes on.
-    Notice,
-    /// Report the stall and end the job.
-    End,
 }
 
 /// The processes that `--show` selects.
@@ -205,11 +203,16 @@ fn profile_times(text: &str) -> Result<ProfileTimes, String> {
 }
 
 /// Parses a stall timeout: zero, or as long as it takes to tell work from waiting.
-fn stall_timeout(text: &str) -> Result<Duration, String> {
-    if text == "0" || duration(text)?.is_zero() {
-        return Ok(Duration::ZERO);
-    }
-    at_least(text, SHORTEST_STALL.as_secs()).map_err(|least| {
-        format!("0, or {least}: in less, a process that waits looks like one that works")
-    })
+fn stall_timeout(text: &str) -> Result<StallRule, String> {
+    let (text, ends) = match text.strip_suffix(":end") {
+        Some(time) => (time, true),
+        None => (text, false),
+    };
+    let limit = match text == "0" || duration(text)?.is_zero() {
+        true => Duration::ZERO,
+        false => at_least(text, SHORTEST_STALL.as_secs()).map_err(|least| {
+            format!("0, or {least}: in less, a process that waits looks like one that works")
+        })?,
+    };
+    Ok(StallRule { limit, ends })
 }

@@ -14,8 +14,7 @@ mod spec;
 
 pub use args::Args;
 
-use args::OnStall;
-use job::{Limit, Rules, StallRule};
+use job::{Limit, Rules};
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
@@ -67,16 +66,12 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 
 fn rules(args: &Args) -> Rules {
     let start = args.start_timeout.map(Limit::Start);
-    let stall = StallRule {
-        limit: args.stall_timeout,
-        ends: args.on_stall == OnStall::End,
-    };
     Rules {
         limits: start
             .into_iter()
             .chain(args.timeout.map(Limit::Job))
             .collect(),
-        stall: (!args.stall_timeout.is_zero()).then_some(stall),
+        stall: args.stall(),
         fail_on_exception: args.fail_on_exception,
         grace: args.grace,
     }
@@ -126,7 +121,7 @@ fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Res
     let mut out = record::jsonl::Out::new("dgl-spawn");
     let options = connect.options();
     for process in processes {
-        if let Some(host) = hosts.iter().find(|host| host.id == process.host) {
+        if let Some(host) = record::host_of(hosts, process.host) {
             out.write(&plan::pasted(
                 &options,
                 host,

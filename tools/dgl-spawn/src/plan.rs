@@ -4,9 +4,8 @@ use crate::args::ProfileTimes;
 use job::Rules;
 use record::error::{Fault, Report};
 use record::quote;
-use record::{Command, Host, Process, Role, is_variable_name};
+use record::{Command, Host, Process, Role, host_of, is_variable_name};
 use remote::Options;
-use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -107,10 +106,9 @@ impl Parts {
 /// Checks every process record, and that its host is in the stream.
 pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
     let mut report = Report::default();
-    let by_id: HashMap<u32, &Host> = hosts.iter().map(|host| (host.id, host)).collect();
     for process in processes {
         let location = || format!("process record {}", process.id);
-        match by_id.get(&process.host) {
+        match host_of(hosts, process.host) {
             None => report.push(
                 Fault::data(
                     location(),
@@ -214,9 +212,4 @@ pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u
     text.extend(quote::sh(line));
     text.push(b'\n');
     Ok(text)
-}
-
-/// The file name of the log of a process, here and on its host.
-pub fn log_name(process: &Process) -> String {
-    format!("{}-{}.log", process.role.name(), process.rank)
 }

@@ -51,8 +51,7 @@ pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
         }
     }
     let fault = |((host, why, problem), pids): ((u32, Why, &str), Vec<String>)| {
-        let host = hosts.iter().find(|one| one.id == host);
-        let location = host.map_or_else(String::new, Host::location);
+        let location = record::location_of(hosts, host);
         let fault = Fault::item(location, format!("process {}: {problem}", pids.join(", ")));
         match why {
             Why::Denied { ptrace_scope } => fault.fix(fix_for(ptrace_scope)),

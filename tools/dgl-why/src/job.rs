@@ -91,12 +91,7 @@ impl ProcessHistory {
     }
 
     pub fn culprit(&self) -> Culprit {
-        Culprit {
-            host: self.process.host,
-            id: Some(self.process.id),
-            role: Some(self.process.role),
-            rank: Some(self.process.rank),
-        }
+        Culprit::of(&self.process)
     }
 
     /// Whether it was alive when the end of the job began, or is still alive.
@@ -265,7 +260,8 @@ impl Job {
 
     /// The history of the process with this id.
     pub fn history(&self, id: u32) -> Option<&ProcessHistory> {
-        self.processes.iter().find(|one| one.process.id == id)
+        let at = (self.processes).binary_search_by_key(&id, |one| one.process.id);
+        Some(&self.processes[at.ok()?])
     }
 
     /// The lives of all processes in the last try.
@@ -300,13 +296,12 @@ impl Job {
 
     /// The host's record, with what host-probe found.
     pub fn host(&self, id: u32) -> Option<&Host> {
-        self.hosts.iter().find(|host| host.id == id)
+        record::host_of(&self.hosts, id)
     }
 
     /// A host in words: `host 1 (10.0.0.2)`.
     pub fn host_name(&self, id: u32) -> String {
-        let host = self.host(id);
-        host.map_or_else(|| format!("host {id}"), Host::location)
+        record::location_of(&self.hosts, id)
     }
 
     /// A process or a host in words: `trainer 1 on host 1 (10.0.0.2)`.

@@ -5,6 +5,7 @@ use crate::environment::{self, Environment};
 use crate::python::{self, PythonFacts};
 use crate::{job_processes, nvidia, open_files, procfs};
 use nix::ifaddrs::getifaddrs;
+use record::python::activation;
 use record::{Facts, GpuCard};
 use std::collections::BTreeSet;
 use std::env;
@@ -151,19 +152,10 @@ fn variables(environment: &Environment, path: &str) -> Vec<(String, Text)> {
         interpreter,
         conda_env,
     } = environment;
-    let mut variables = vec![
-        ("PATH", format!("{prefix}/bin:{path}")),
-        ("DGL_TOOLS_PYTHON", interpreter.clone()),
-    ];
-    match conda_env {
-        Some(name) => variables.extend([
-            ("CONDA_PREFIX", prefix.clone()),
-            ("CONDA_DEFAULT_ENV", name.clone()),
-        ]),
-        None => variables.push(("VIRTUAL_ENV", prefix.clone())),
-    }
-    variables
+    let interpreter = ("DGL_TOOLS_PYTHON", interpreter.clone());
+    activation(prefix, conda_env.as_deref(), path)
         .into_iter()
+        .chain([interpreter])
         .map(|(name, value)| (name.to_owned(), Text::from(value.as_str())))
         .collect()
 }

@@ -23,7 +23,8 @@ pub struct Args {
     pub file: Option<PathBuf>,
 
     /// The port of hosts whose line has none
-    #[arg(long, default_value_t = 30050, value_parser = clap::value_parser!(u16).range(1..),
+    #[arg(long, default_value_t = record::DEFAULT_PORT,
+        value_parser = clap::value_parser!(u16).range(1..),
         value_name = "PORT")]
     pub default_port: u16,
 

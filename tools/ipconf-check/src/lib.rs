@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::Path;
+use std::slice;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -37,7 +38,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         hosts.iter().map(|host| {
             Cow::Owned(match args.emit {
                 Emit::Jsonl => jsonl::line(host),
-                Emit::IpConfig => format!("{} {}\n", host.ip, host.port).into_bytes(),
+                Emit::IpConfig => record::ip_config(slice::from_ref(host)).into_bytes(),
             })
         }),
     )?;

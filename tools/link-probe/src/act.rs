@@ -179,10 +179,10 @@ fn link(
 }
 
 fn broken(hosts: &[Host], links: &[Link]) -> Report {
-    let location = |id: u32| hosts.iter().find(|host| host.id == id).map(Host::location);
+    let location = |id: u32| record::location_of(hosts, id);
     let fault = |link: &Link| {
         let error = link.error.as_deref()?;
-        let location = format!("{} to {}", location(link.from)?, location(link.to)?);
+        let location = format!("{} to {}", location(link.from), location(link.to));
         let fault = Fault::unreachable(location, error);
         Some(fault.fix("let a firewall pass what the hosts of a job send to each other"))
     };

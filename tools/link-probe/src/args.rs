@@ -18,7 +18,7 @@ const BYTES_PER_SECOND: u128 = 2_000_000_000;
     version,
     after_long_help = "Examples:
   ipconf-check ip_config.txt | link-probe --format human
-  ipconf-check ip_config.txt | host-probe | link-probe --rounds 2 | part-map …
+  ipconf-check ip_config.txt | host-probe | link-probe --time 500ms | part-map …
   ipconf-check ip_config.txt | link-probe |
     jq -r 'select(.type==\"link\") | [.from, .to, .rate_bytes_per_s] | @tsv'"
 )]
@@ -30,8 +30,7 @@ pub struct Args {
     #[arg(long, hide = true, value_parser = size)]
     max_bytes: Option<u64>,
 
-    /// The number of rounds at most [default: half the number of hosts]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
 
     /// How hosts are reached.

@@ -52,10 +52,7 @@ pub fn slow(hosts: &[Host], links: &[Link]) -> Vec<Fault> {
         return Vec::new();
     };
     let is_slow = |rate: u64| (rate as f64) < usual as f64 * SLOW;
-    let location = |id: u32| match hosts.iter().find(|host| host.id == id) {
-        Some(host) => host.location(),
-        None => format!("host {id}"),
-    };
+    let location = |id: u32| record::location_of(hosts, id);
     let compared = |rate: u64| {
         format!(
             "{}/s, where the median is {}/s",

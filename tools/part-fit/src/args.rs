@@ -65,9 +65,9 @@ pub struct Args {
     #[arg(long, hide = true, value_parser = size)]
     process_mem: Option<u64>,
 
-    /// How much of a host's memory must stay free, in percent
-    #[arg(long, hide_short_help = true, default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(0..=90), value_name = "PERCENT")]
+    /// How much of a host's memory must stay free, in percent.
+    #[arg(long, hide = true, default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=90))]
     pub margin: u64,
 
     /// Report what does not fit, and go on

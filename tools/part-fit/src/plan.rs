@@ -118,8 +118,8 @@ fn room(host: &Host) -> Result<Room, Fault> {
 pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Report> {
     let per_host = parts.len() / hosts.len().max(1);
     if per_host * hosts.len() != parts.len() || per_host == 0 {
-        let problem = format!("{} hosts for {} partitions", hosts.len(), parts.len());
-        return Err(Fault::data("stdin", problem)
+        let problem = record::unequal_parts(parts.len() as u64, hosts.len(), 1);
+        return Err(Fault::data("stdin", problem.unwrap_or_default())
             .fix("each host serves as many: name other hosts, or partition the graph again")
             .report());
     }
@@ -517,6 +517,9 @@ mod tests {
         let report = fits(&job(), &hosts, &[part(1), part(1)]).unwrap_err();
         assert_eq!(report.0.len(), 2);
         let report = fits(&job(), &hosts, &[part(1)]).unwrap_err();
-        assert_eq!(report.0[0].problem, "2 hosts for 1 partitions");
+        assert_eq!(
+            report.0[0].problem,
+            "1 partitions for 2 hosts; DGL needs as many hosts as partitions"
+        );
     }
 }

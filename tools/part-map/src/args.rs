@@ -93,12 +93,12 @@ pub struct Args {
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
-    /// Leave out what matches, in script folders and extras: *.log, runs/**
-    #[arg(long, value_name = "GLOB")]
+    /// Leave out what matches, in script folders and extras: *.log, runs/**; with ! first, take
+    /// what is left out: !.git, !*.pyc
+    #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 
-    /// Take what matches although it is left out otherwise: .git, __pycache__, *.pyc, .venv
-    #[arg(long, hide_short_help = true, value_name = "GLOB")]
+    #[arg(long, hide = true)]
     pub include: Vec<String>,
 
     /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5

@@ -33,16 +33,11 @@ pub struct Plan {
 
 /// Checks that there is a host for each partition, or for each `per_host` of them.
 pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result<(), Report> {
-    let (parts, hosts) = (u64::from(config.num_parts), hosts.len() as u64);
-    let needed = hosts * u64::from(per_host);
-    if parts == needed {
+    let (parts, hosts) = (u64::from(config.num_parts), hosts.len());
+    let Some(problem) = record::unequal_parts(parts, hosts, per_host) else {
         return Ok(());
-    }
-    let reason = match per_host {
-        1 => "DGL needs as many hosts as partitions".to_owned(),
-        _ => format!("with {per_host} on each they must be {needed}"),
     };
-    let problem = format!("{parts} partitions for {hosts} hosts; {reason}");
+    let hosts = hosts as u64;
     let several = match parts.checked_div(hosts) {
         Some(several) if several > 1 && several * hosts == parts => {
             format!(
@@ -52,7 +47,8 @@ pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result
         _ => String::new(),
     };
     let fix = format!(
-        "partition the graph into {needed} parts, or list {} hosts{several}",
+        "partition the graph into {} parts, or list {} hosts{several}",
+        hosts * u64::from(per_host),
         parts.div_ceil(per_host.into())
     );
     Err(Fault::data(&config.location, problem).fix(fix).report())

@@ -23,14 +23,14 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Reads `--exclude` and `--include`; files of the graph are left out too.
+    /// Reads `--exclude`; files of the graph are left out too.
     pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<Choice, Report> {
-        let never = NEVER
-            .into_iter()
-            .chain(args.exclude.iter().map(String::as_str));
+        let words = args.exclude.iter().map(String::as_str);
+        let (taken, left_out): (Vec<_>, Vec<_>) = words.partition(|word| word.starts_with('!'));
+        let taken = taken.iter().map(|word| &word[1..]);
         let mut report = Report::default();
-        let exclude = report.keep(globs("--exclude", never));
-        let include = report.keep(globs("--include", args.include.iter().map(String::as_str)));
+        let exclude = report.keep(globs(NEVER.into_iter().chain(left_out)));
+        let include = report.keep(globs(taken.chain(args.include.iter().map(String::as_str))));
         report.check()?;
         Ok(Choice {
             exclude: exclude.unwrap_or_default(),
@@ -51,18 +51,21 @@ impl Choice {
 
 const QUOTE: &str = "it is a pattern: [*] stands for a star, [[] for a bracket, [{] for a brace";
 
-fn globs<'a>(option: &str, patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report> {
+fn globs<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report> {
     let mut set = GlobSetBuilder::new();
     let mut report = Report::default();
     for pattern in patterns {
         match Glob::new(pattern) {
             Ok(glob) => drop(set.add(glob)),
-            Err(error) => report.push(Fault::usage(option, error.to_string()).fix(QUOTE)),
+            Err(error) => report.push(Fault::usage("--exclude", error.to_string()).fix(QUOTE)),
         }
     }
     report.check()?;
-    set.build()
-        .map_err(|error| Fault::usage(option, error.to_string()).fix(QUOTE).report())
+    set.build().map_err(|error| {
+        Fault::usage("--exclude", error.to_string())
+            .fix(QUOTE)
+            .report()
+    })
 }
 
 /// Finds the path on the hosts of an argument's destination.

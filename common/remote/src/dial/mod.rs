@@ -212,7 +212,7 @@ fn absence_fix(server: &DialServer) -> String {
     format!(
         "look what the command says: on each host it must start the agent, which lies in {} and \
          dials {} (DGL_TOOLS_DIAL_ADDRESS, DGL_TOOLS_DIAL_PORT; is there a firewall?); \
-         --connect-timeout gives it more time",
+         DGL_TOOLS_CONNECT_TIMEOUT gives it more time",
         server.folder.agent_folder().display(),
         addresses.join(" or ")
     )

@@ -3,7 +3,7 @@
 
 use super::launch::{data, on_host};
 use crate::preflight::conversation::Conversation;
-use crate::preflight::describe::location_of;
+use crate::preflight::describe::locations;
 use crate::run::outcome::Stopped;
 use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
@@ -91,11 +91,7 @@ fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
 
 /// Why the servers have ended, as a host reports it.
 fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
-    let location = |id: u32| {
-        all.iter()
-            .find(|host| host.id == id)
-            .map_or_else(|| format!("host {id}"), Host::location)
-    };
+    let location = |id: u32| record::location_of(all, id);
     let Some(ending) = ending else {
         return format!("{}: their keeper has ended there", host.location());
     };
@@ -137,7 +133,7 @@ fn differences(states: &[(&Host, State)]) -> Report {
     for (label, hosts) in grouped {
         let fix = "give dgl-env the same numbers and files, or end the servers with dgl-reap \
             --server-name NAME and start them anew";
-        report.push(Fault::unreachable(location_of(&hosts), label).fix(fix));
+        report.push(Fault::unreachable(locations(&hosts), label).fix(fix));
     }
     report
 }

@@ -1,7 +1,6 @@
 //! The folder of `--log-dir`: a log file for each process, and run.jsonl with all records, from
 //! which dgl-why and dgl-report explain a run whose output people have read on a terminal.
 
-use crate::plan::log_name;
 use record::{Process, Role};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -42,7 +41,9 @@ impl LogDir {
             let file = options.open(folder.join(&name))?;
             Ok(Some((name, BufWriter::new(file))))
         };
-        let names = processes.iter().map(log_name);
+        let names = processes
+            .iter()
+            .map(|process| record::log_name(process.role, process.rank));
         let logs = names.map(|name| open(name, LOG_MODE));
         Ok(LogDir {
             logs: logs.collect::<io::Result<_>>()?,

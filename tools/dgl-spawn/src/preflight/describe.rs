@@ -49,7 +49,7 @@ impl Problem {
 }
 
 /// Hosts in a message: one by its name, several by their numbers.
-pub fn location_of(hosts: &[&Host]) -> String {
+pub fn locations(hosts: &[&Host]) -> String {
     match hosts {
         [host] => host.location(),
         _ => format!("hosts {}", cpus::list(hosts.iter().map(|host| host.id))),

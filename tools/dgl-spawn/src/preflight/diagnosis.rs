@@ -5,8 +5,7 @@ use super::reachability::{self, UnreachablePair};
 use record::error::Report;
 use record::majority::most_frequent;
 use record::python;
-use record::term;
-use record::{Graph, Host};
+use record::{DEFAULT_PORT, Graph, Host, unequal_parts};
 use remote::SessionEvent;
 use remote::conversation::ANSWER_LIMIT;
 use std::collections::BTreeMap;
@@ -172,16 +171,13 @@ impl<'a> Diagnosis<'a> {
         let text = String::from_utf8_lossy(text);
         let read = |line: &str| -> Option<(String, u16)> {
             let mut words = line.split_whitespace();
-            Some((
-                words.next()?.to_owned(),
-                words.next().map_or(Some(30050), |word| word.parse().ok())?,
-            ))
+            let ip = words.next()?.to_owned();
+            let port = words.next().map_or(Ok(DEFAULT_PORT), str::parse);
+            Some((ip, port.ok()?))
         };
         let there = text.lines().map(read);
-        let wanted = self
-            .hosts
-            .iter()
-            .map(|host| Some((host.ip.to_string(), host.port)));
+        let hosts = self.hosts.iter();
+        let wanted = hosts.map(|host| Some((host.ip.to_string(), host.port)));
         if self.hosts.len() == self.busy[index].of as usize && !there.eq(wanted) {
             let problem = "the ip_config there is not that of the records";
             self.push(index, Problem::new(problem, COPY_ANEW));
@@ -198,22 +194,15 @@ impl<'a> Diagnosis<'a> {
         self.findings[index]
             .contents
             .insert("the partition config".to_owned(), hash);
-        let hosts = u64::from(self.busy[index].of);
-        match num_parts {
-            None => {
-                let problem = "this is not a partition config: num_parts is missing";
-                self.push(index, Problem::new(problem, COPY_ANEW));
-            }
-            Some(parts) if parts != hosts => {
-                let hosts = term::count(hosts, "host");
-                let problem = format!(
-                    "the partition config there has {parts} partitions, and the job {hosts}"
-                );
-                let fix = "DGL needs as many hosts as partitions: partition again, or correct \
-                    ip_config.txt";
-                self.push(index, Problem::new(problem, fix));
-            }
-            Some(_) => {}
+        let hosts = self.busy[index].of as usize;
+        if num_parts.is_none() {
+            let problem = "this is not a partition config: num_parts is missing";
+            self.push(index, Problem::new(problem, COPY_ANEW));
+        }
+        if let Some(problem) = num_parts.and_then(|parts| unequal_parts(parts, hosts, 1)) {
+            let problem = format!("the partition config there has {problem}");
+            let fix = "partition again, or correct ip_config.txt";
+            self.push(index, Problem::new(problem, fix));
         }
         let name = graph_name.map(|name| plain(&name)).unwrap_or_default();
         if let Some(graph) = self.graph.filter(|graph| graph.graph_name != name) {
@@ -350,7 +339,7 @@ impl<'a> Diagnosis<'a> {
     /// The name of hosts in a message.
     pub fn location(&self, all: &[usize]) -> String {
         let hosts: Vec<&Host> = all.iter().map(|index| self.busy[*index]).collect();
-        describe::location_of(&hosts)
+        describe::locations(&hosts)
     }
 
     fn note_files_elsewhere(&mut self) {
@@ -498,7 +487,10 @@ mod tests {
                 "partition_config",
                 config(json!(2), "g"),
                 "",
-                Some("the partition config there has 2 partitions, and the job 3 hosts"),
+                Some(
+                    "the partition config there has 2 partitions for 3 hosts; DGL needs as many \
+                     hosts as partitions",
+                ),
             ),
             (
                 1,

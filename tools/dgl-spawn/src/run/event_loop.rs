@@ -21,7 +21,9 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Comparison};
 use record::term::{self, now_ms};
-use record::{Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback};
+use record::{
+    Culprit, Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback,
+};
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -662,7 +664,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.sink.record(&Resumed {
             since_ms,
             time_ms,
-            process: process.map(|at| stall::culprit_of(&self.processes[at])),
+            process: process.map(|at| Culprit::of(&self.processes[at])),
             sign,
         });
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
@@ -711,9 +713,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// The position of a process, by the numbers of its host and its own there.
     fn position(&self, host: u32, index: u32) -> Option<usize> {
-        let mut sessions = self.hosts.sessions.iter();
-        let session = sessions.find(|session| session.host.id == host)?;
-        session.members.get(index as usize).copied()
+        let sessions = &self.hosts.sessions;
+        let at = sessions.binary_search_by_key(&host, |session| session.host.id);
+        sessions[at.ok()?].members.get(index as usize).copied()
     }
 
     /// Processes that had raised an exception and did not end before the job did, a sentence each.

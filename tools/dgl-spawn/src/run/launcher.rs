@@ -447,10 +447,11 @@ pub fn open_sink(
     hosts: &[Host],
     processes: &[Process],
 ) -> Result<OutputSink, Report> {
-    let names: Vec<String> = processes
-        .iter()
-        .map(|process| name_of(hosts, process))
-        .collect();
+    let name_of = |process: &Process| match record::host_of(hosts, process.host) {
+        Some(host) => host.name_or_ip(),
+        None => process.host.to_string(),
+    };
+    let names: Vec<String> = processes.iter().map(name_of).collect();
     for shown in &args.show {
         if !processes.iter().any(|process| shown.has(process)) {
             let fault = Fault::usage("--show", format!("the job has no {shown}"));
@@ -471,12 +472,6 @@ pub fn open_sink(
     })?;
     sink.pass(stream.bytes_but(""));
     Ok(sink)
-}
-
-/// The name of a process's host before its lines.
-fn name_of(hosts: &[Host], process: &Process) -> String {
-    let host = hosts.iter().find(|host| host.id == process.host);
-    host.map_or_else(|| process.host.to_string(), |host| host.name_or_ip())
 }
 
 /// The fault of this machine having too few processes or descriptors.

@@ -206,10 +206,7 @@ fn explain_failure(
     sink: &OutputSink,
 ) {
     let notice = |text: String| sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
-    let host = hosts
-        .iter()
-        .find(|host| host.id == failure.host)
-        .map_or_else(|| format!("host {}", failure.host), Host::location);
+    let host = record::location_of(hosts, failure.host);
     let who = match (failure.role, failure.rank) {
         (Some(role), Some(rank)) => format!("{host}: {} {rank}", role.name()),
         (Some(Role::Server), None) => format!("{host}: graph server"),

@@ -222,7 +222,7 @@ pub fn explain(
     };
     Explanation {
         reason,
-        culprit: culprit.map(|at| culprit_of(&processes[at])),
+        culprit: culprit.map(|at| Culprit::of(&processes[at])),
         brief,
         comparison,
         says_more,
@@ -241,16 +241,6 @@ fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
 
 fn member_of(process: &Process) -> Member {
     (process.role, process.rank)
-}
-
-/// A process as records name it.
-pub fn culprit_of(process: &Process) -> Culprit {
-    Culprit {
-        host: process.host,
-        id: Some(process.id),
-        role: Some(process.role),
-        rank: Some(process.rank),
-    }
 }
 
 /// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.
@@ -300,7 +290,7 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
             "it is left as it is, because a process that computes may be in one long call; {tools}"
         )),
         (false, _) => lines.push(format!(
-            "it is left as it is; {tools}, --on-stall end does so by itself"
+            "it is left as it is; {tools}, --stall-timeout TIME:end does so by itself"
         )),
     }
     lines

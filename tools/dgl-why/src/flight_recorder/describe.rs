@@ -5,7 +5,7 @@ use super::waits::{self, Dumps, Programs, Wait};
 use crate::findings::{Finding, Outcome, Verdict};
 use crate::job::Job;
 use record::stacks::Comparison;
-use record::{Culprit, Role, term};
+use record::{Culprit, Role, cpus, term};
 use std::collections::BTreeSet;
 
 /// What torch appends to the name of each program's dumps, as dgl-env sets it: the rest is the name
@@ -138,20 +138,7 @@ impl Names<'_> {
 
 /// Ranks in words: `rank 1`, `ranks 0-2, 5 and 7`.
 fn ranks(all: impl IntoIterator<Item = u32>) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for rank in all {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    let run = |(first, last): &(u32, u32)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    };
-    let runs: Vec<String> = runs.iter().map(run).collect();
-    let runs = runs.join(", ");
+    let runs = cpus::list(all).replace(',', ", ");
     match runs.rsplit_once(", ") {
         Some((rest, last)) => format!("ranks {rest} and {last}"),
         None if runs.contains('-') => format!("ranks {runs}"),
@@ -312,7 +299,7 @@ mod tests {
             frame: Some("train (train.py:9)".into()),
             created_ns: 0,
         };
-        let waits = "ranks 0 and 1 wait";
+        let waits = "ranks 0-1 wait";
         let begun = "begun in train (train.py:9)";
         let table = [
             (
@@ -323,7 +310,7 @@ mod tests {
                 (Some(9), &[2, 3, 4, 6], &[7, 8], &[]),
                 format!(
                     "ranks 2-4 and 6 did not come to all_reduce 7 of left, for which {waits}, \
-                     {begun}; ranks 7 and 8 have no dump"
+                     {begun}; ranks 7-8 have no dump"
                 ),
             ),
             (

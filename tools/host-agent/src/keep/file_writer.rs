@@ -1,7 +1,7 @@
 //! Writes the journal and the logs of a job, in a thread of its own: the user's home is often on
 //! NFS, and a server that does not answer for minutes must not silence the keeper.
 
-use super::folder::{Folder, log_name};
+use super::folder::Folder;
 use super::journal::Journal;
 use std::fs::File;
 use std::io::{self, Write};
@@ -42,7 +42,7 @@ impl FileWriter {
     /// Makes the files in the folder, with a log for each of the processes.
     pub fn begin(folder: &Folder, processes: &[Process]) -> io::Result<FileWriter> {
         let journal = Journal::new(folder)?;
-        let log = |process: &Process| folder.append(&log_name(process.role, process.rank));
+        let log = |process: &Process| folder.append(&record::log_name(process.role, process.rank));
         let logs = processes.iter().map(log).collect::<io::Result<_>>()?;
         let (queue, entries) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));

@@ -15,7 +15,6 @@
 //! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the
 //! folder.
 
-use job::Role;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use record::is_job_name;
@@ -188,11 +187,6 @@ pub fn of_all_jobs() -> Option<PathBuf> {
 /// The folder of a job, for all hosts that share the home; `None` if the name cannot be a job's.
 pub fn of_job(job: &str) -> Option<PathBuf> {
     is_job_name(job).then(|| Some(of_all_jobs()?.join(job)))?
-}
-
-/// The file name of a process's log.
-pub fn log_name(role: Role, rank: u32) -> String {
-    format!("{}-{rank}.log", role.name())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! writes: the journal and the logs of its processes, from their beginnings on. When nobody reads
 //! the report any longer this ends, and the job does not.
 
-use super::folder::{Folder, log_name};
+use super::folder::Folder;
 use super::journal::{Ages, KeptJob, Tail};
 use super::pipes::MessageReader;
 use crate::output::Output;
@@ -68,7 +68,7 @@ pub fn run(folder: &Path) -> ExitCode {
 pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
     let log = |line: String| {
         let LogOf { role, rank } = serde_json::from_str(&line).ok()?;
-        Some(Tail::new(folder.file(&log_name(role, rank))))
+        Some(Tail::new(folder.file(&record::log_name(role, rank))))
     };
     let records = folder.records().unwrap_or_default();
     let mut reporter = Reporter {
