@@ -28,7 +28,7 @@ fn every_flag_is_tried_where_its_tool_runs() {
         let mut runs = texts.iter().filter(|text| stands_in(text, tool));
         runs.any(|text| spelt.iter().any(|flag| stands_in(text, flag)))
     };
-    let flags = commands().into_iter().flat_map(|tool| {
+    let flags = commands().flat_map(|tool| {
         flags_of_help(tool)
             .into_iter()
             .map(move |flag| (tool, flag))

@@ -4,6 +4,7 @@ use crate::IpAddr;
 use crate::cpus;
 use crate::encoded::{edited, encode, unbase64};
 use crate::error::Fault;
+use crate::stacks::Member;
 use crate::term;
 use arrayvec::ArrayString;
 use indexmap::IndexMap;
@@ -223,6 +224,11 @@ impl Process {
             ports: IndexMap::new(),
             attempt: false,
         }
+    }
+
+    /// The process by its role and rank.
+    pub fn member(&self) -> Member {
+        (self.role, self.rank)
     }
 
     /// The process in messages: `host 1 server 2`.

@@ -469,8 +469,8 @@ impl Drop for Program {
 /// Programs of the user's that have not ended by themselves yet, and their streams.
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
-/// Ends the programs of the user's that have not ended by themselves. Each tool calls this before it
-/// ends: nobody could do it afterwards.
+/// Ends the programs of the user's that have not ended by themselves. Each tool calls this before
+/// it ends: nobody could do it afterwards.
 pub fn end_connectors() {
     let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
     end(left.iter_mut().map(|(child, _)| child), GRACE);

@@ -216,3 +216,33 @@ fn stall_timeout(text: &str) -> Result<StallRule, String> {
     };
     Ok(StallRule { limit, ends })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_a_job_stalls_and_what_is_done_then() {
+        let stall = |words: &str| {
+            let args = Args::try_parse_from(format!("dgl-spawn {words}").split_whitespace());
+            args.map(|args| args.stall().map(|rule| (rule.limit.as_secs(), rule.ends)))
+        };
+        for (words, expected) in [
+            ("", Some((600, false))),
+            ("--stall-timeout 5s", Some((5, false))),
+            ("--stall-timeout 2m:end", Some((120, true))),
+            ("--on-stall end", Some((600, true))),
+            ("--on-stall notice --stall-timeout 5s:end", Some((5, true))),
+            ("--stall-timeout 0", None),
+            ("--stall-timeout 0s:end", None),
+        ] {
+            assert_eq!(stall(words).unwrap(), expected, "{words}");
+        }
+        for words in ["4s:end", ":end", "5s:notice", "5s:"] {
+            assert!(
+                stall(&format!("--stall-timeout {words}")).is_err(),
+                "{words}"
+            );
+        }
+    }
+}

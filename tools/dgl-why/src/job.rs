@@ -2,7 +2,6 @@
 
 use record::error::Report;
 use record::run::{Pauses, Run};
-use record::stacks::Member;
 use record::{
     Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,
     Record, Resumed, Role, Sample, Stack, Stalled, Started, Summary, traceback,
@@ -84,10 +83,6 @@ impl ProcessHistory {
             output: Vec::new(),
             stacks: BTreeMap::new(),
         }
-    }
-
-    pub fn member(&self) -> Member {
-        (self.process.role, self.process.rank)
     }
 
     pub fn culprit(&self) -> Culprit {

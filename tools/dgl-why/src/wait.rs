@@ -58,7 +58,7 @@ fn exception(job: &Job) -> Option<Finding> {
 }
 
 fn names(processes: &[&ProcessHistory]) -> String {
-    let members: Vec<Member> = processes.iter().map(|one| one.member()).collect();
+    let members: Vec<Member> = processes.iter().map(|one| one.process.member()).collect();
     stacks::names(&members)
 }
 
@@ -172,7 +172,7 @@ pub fn comparison(job: &Job) -> Comparison {
         return Comparison::default();
     }
     let alive = job.clients().filter(|one| one.has_stayed());
-    Comparison::of(alive.filter_map(|one| Some((one.member(), stack_of(one)?.frames))))
+    Comparison::of(alive.filter_map(|one| Some((one.process.member(), stack_of(one)?.frames))))
 }
 
 /// What is added to where processes are that compute, if the stall was reported so.
@@ -186,10 +186,10 @@ fn call_note(job: &Job, comparison: &Comparison) -> &'static str {
 /// The finding by the stacks: which processes are elsewhere than the others, or where all are.
 fn by_stacks(job: &Job) -> Option<Finding> {
     let comparison = comparison(job);
-    let history = |member: &Member| job.clients().find(|one| one.member() == *member);
+    let history = |member: &Member| job.clients().find(|one| one.process.member() == *member);
     let culprit = comparison.culprit().as_ref().and_then(history);
     let name = |members: &[Member]| match (members, culprit) {
-        ([one], Some(culprit)) if culprit.member() == *one => job.name(&culprit.culprit()),
+        ([one], Some(culprit)) if culprit.process.member() == *one => job.name(&culprit.culprit()),
         _ => stacks::names(members),
     };
     let for_samplers = (comparison.outliers().iter()).any(|one| one.wait == Some(Wait::Samplers));

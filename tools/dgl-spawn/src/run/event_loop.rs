@@ -1046,9 +1046,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 .find(|frames| stacks::child(frames).is_none())
         };
         let all = self.processes.iter().zip(&self.states);
-        Comparison::of(
-            all.filter_map(|(process, state)| Some(((process.role, process.rank), stack(state)?))),
-        )
+        Comparison::of(all.filter_map(|(process, state)| Some((process.member(), stack(state)?))))
     }
 }
 

@@ -174,10 +174,10 @@ pub fn explain(
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
-    let name = |at: usize| stacks::names(&[member_of(&processes[at])]);
+    let name = |at: usize| stacks::names(&[processes[at].member()]);
     let (brief, others, culprit) = match (raised.first_key_value(), &complete.stopped[..]) {
         (Some((at, raised)), _) => {
-            let one = member_of(&processes[*at]);
+            let one = processes[*at].member();
             let rest = complete
                 .stacks
                 .iter()
@@ -196,7 +196,7 @@ pub fn explain(
         ),
         (None, []) => {
             let culprit = comparison.culprit();
-            let is_it = |process: &Process| Some(member_of(process)) == culprit;
+            let is_it = |process: &Process| Some(process.member()) == culprit;
             let at = processes.iter().position(is_it);
             (
                 comparison.describe_outliers(stacks::names),
@@ -237,10 +237,6 @@ fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
     let lines = comparison.lines().join("; ");
     let lines = format!("{STANDS_STILL} for {silent}, though processes compute: {lines}");
     lines.trim_end_matches(": ").to_owned()
-}
-
-fn member_of(process: &Process) -> Member {
-    (process.role, process.rank)
 }
 
 /// Why no process could be read: `workers 0-3 cannot be read: the kernel does not let …`.
