@@ -16,7 +16,7 @@ hosts=${HOSTS:-250}
 export MAXSTARTUPS=100 SHM=16m
 if [ -n "$old" ]; then # it may lie in /tmp, which every host has for itself
     mkdir old
-    for tool in dgl-spawn host-probe part-push; do cp "$old/$tool" old/; done
+    for tool in dgl-spawn host-probe part-push host-agent; do cp "$old/$tool" old/; done
     old=$work/old
 fi
 

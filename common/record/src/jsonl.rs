@@ -608,18 +608,27 @@ fn before(problem: impl std::fmt::Display) -> Fault {
 
 /// A record as a line of JSON, with its `type` first.
 pub fn line<T: Record>(record: &T) -> Vec<u8> {
-    let fields = serde_json::to_vec(record)
-        .unwrap_or_else(|error| format!("{{\"unwritable\":\"{error}\"}}").into_bytes());
-    let mut line = Vec::with_capacity(fields.len() + 32);
-    line.extend_from_slice(b"{\"type\":\"");
-    line.extend_from_slice(T::TYPE.as_bytes());
-    line.push(b'"');
-    if fields.len() > 2 {
-        line.push(b',');
-    }
-    line.extend_from_slice(&fields[1..]);
-    line.push(b'\n');
+    let mut line = Vec::new();
+    append(record, &mut line);
     line
+}
+
+/// Appends a record as such a line.
+pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
+    lines.extend_from_slice(b"{\"type\":\"");
+    lines.extend_from_slice(T::TYPE.as_bytes());
+    lines.push(b'"');
+    let fields = lines.len();
+    if let Err(error) = serde_json::to_writer(&mut *lines, record) {
+        lines.truncate(fields);
+        lines.extend_from_slice(format!("{{\"unwritable\":\"{error}\"}}").as_bytes());
+    }
+    // the fields go on where the type ends
+    match lines[fields + 1] {
+        b'}' => drop(lines.remove(fields)),
+        _ => lines[fields] = b',',
+    }
+    lines.push(b'\n');
 }
 
 /// Writes the whole output of a planner: the input, then the planner's own lines. A reader that has

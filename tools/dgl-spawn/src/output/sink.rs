@@ -96,11 +96,8 @@ impl OutputSink {
     /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
     pub fn output(&mut self, lines: OutputLines) {
         let id = self.ids[lines.at];
-        self.log_dir.write_output_records(|| {
-            pieces(&lines)
-                .flat_map(|(text, partial)| output_record(id, &lines, text, partial))
-                .collect()
-        });
+        self.log_dir
+            .write_output_records(|| output_records(id, &lines));
         self.queue.push(Item::Output(lines));
     }
 
@@ -187,10 +184,7 @@ struct Unfinished {
 impl StdoutWriter {
     fn show(&mut self, lines: &OutputLines, out: &mut Vec<u8>) {
         if !self.human {
-            let records = pieces(lines).flat_map(|(text, partial)| {
-                output_record(self.ids[lines.at], lines, text, partial)
-            });
-            return out.extend(records);
+            return out.extend_from_slice(&output_records(self.ids[lines.at], lines));
         }
         if !self.shown[lines.at] {
             return;
@@ -314,19 +308,24 @@ fn pieces(lines: &OutputLines) -> impl Iterator<Item = (&[u8], bool)> {
     })
 }
 
-/// The record of a line, or of a piece of one, of the process with this id.
-fn output_record(id: u32, lines: &OutputLines, text: &[u8], partial: bool) -> Vec<u8> {
-    let text = String::from_utf8_lossy(text);
-    let lossy = matches!(text, std::borrow::Cow::Owned(_));
-    jsonl::line(&Output {
-        id,
-        stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
-        line: text.into_owned(),
-        time_ms: lines.time_ms,
-        partial,
-        lossy,
-        while_ending: lines.while_ending,
-    })
+/// A record of each line, or of a piece of one, of the process with this id.
+fn output_records(id: u32, lines: &OutputLines) -> Vec<u8> {
+    let mut records = Vec::new();
+    for (text, partial) in pieces(lines) {
+        let line = String::from_utf8_lossy(text);
+        let lossy = matches!(line, std::borrow::Cow::Owned(_));
+        let record = Output {
+            id,
+            stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),
+            line: line.into_owned(),
+            time_ms: lines.time_ms,
+            partial,
+            lossy,
+            while_ending: lines.while_ending,
+        };
+        jsonl::append(&record, &mut records);
+    }
+    records
 }
 
 #[cfg(test)]
