@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// What KILL has not ended after this time hangs in the kernel, and is left to it.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
-/// How often to check whether a program has ended that writes nothing.
+/// How often to check whether a program has ended, where the kernel does not tell (before 5.3).
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at once: what a pipe holds.
 const PIPE_BYTES: u64 = 64 << 10;
@@ -100,6 +101,8 @@ fn read_until_end(
 ) -> io::Result<bool> {
     let until = Instant::now() + limit;
     let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    let end = rustix::process::Pid::from_raw(pid.as_raw())
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut is_open = true;
     loop {
         // in this order, so that all that it has written before its end is read
@@ -111,10 +114,10 @@ fn read_until_end(
         }
         let mut fds = Vec::new();
         fds.extend(is_open.then(|| PollFd::new(reader.as_fd(), PollFlags::POLLIN)));
-        match poll(
-            &mut fds,
-            PollTimeout::try_from(left.min(PAUSE)).unwrap_or(PollTimeout::MAX),
-        ) {
+        fds.extend((end.as_ref()).map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN)));
+        let pause = if end.is_some() { left } else { left.min(PAUSE) };
+        let timeout = PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
