@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes what a release consists of, in target/dist: for each machine type a tarball, a Python wheel and a Debian package of the
 # same programs, and SHA256SUMS of all. The programs are static (musl), so they run on every Linux of their machine type from kernel
-# 3.6 on. No folder of the machine that builds and no date but that of the commit stands in them: of the same programs, the same
-# versions of tar, gzip, dpkg and Python make the same packages byte for byte.
+# 3.6 on. No folder of the machine that builds and no date but that of the commit stands in them: with the same versions of Rust, tar,
+# gzip, dpkg and Python, builds of a commit in different folders are equal byte for byte.
 #   dist.sh [MACHINE...]    x86_64 and aarch64, unless machine types are given; every package has the agents of both
 # CARGO_TARGET_DIR is obeyed. Exit status 69: something is missing that this says.
 set -eu
