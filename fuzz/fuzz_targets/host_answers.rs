@@ -7,7 +7,6 @@ use libfuzzer_sys::fuzz_target;
 use record::error::Fault;
 use record::{Graph, Host};
 use remote::SessionEvent;
-use std::time::Duration;
 use wire::Event;
 use wire::codec::Decoder;
 use wire::probe::Python;
@@ -55,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
             event => diagnosis.note_event(at, SessionEvent::Event(event, message.body)),
         }
     }
-    diagnosis.note_late(&[0], Duration::from_secs(1));
+    diagnosis.note_late(&[0]);
     let targets = diagnosis.targets();
     assert!(targets.iter().all(|(at, _)| *at < hosts.len()));
     let lingering = diagnosis.take_lingering();

@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
             paths,
             parts: Parts::Local,
         };
-        let items: Vec<Item> = plan::wanted(&config, &layout)
+        let items: Vec<Item> = plan::wanted(&config, &layout, 1)
             .into_iter()
             .filter(|wanted| wanted.required)
             .map(copied)
