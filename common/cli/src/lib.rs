@@ -76,7 +76,7 @@ const DEPRECATED: [(&str, &str); 23] = [
     ("sampler_mem", "say --mem sampler=SIZE"),
     ("shm_extra", "say --mem shm=SIZE"),
     ("process_mem", "say --mem process=SIZE"),
-    ("margin", "10 % of the memory always stay free"),
+    ("margin", "10 % of the memory always stays free"),
     ("rounds", "say --time"),
     (
         "group_id",
