@@ -325,6 +325,8 @@ fn fields_of(source: &str, name: &str) -> Vec<String> {
     {
         match kind {
             "Facts," => fields.extend(fields_of(source, "Facts")),
+            // fields of users and of later versions
+            "Map<String, Value>," => {}
             "Option<FirstFailure>," => {
                 fields.push(field.to_owned());
                 fields.extend(

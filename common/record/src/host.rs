@@ -1,7 +1,8 @@
 //! A machine of the job, and the facts that host-probe finds about it.
 
 use crate::error::Fault;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
@@ -31,6 +32,18 @@ pub struct Host {
     pub ok: Option<bool>,
     /// Why the host cannot be used.
     pub error: Option<String>,
+    /// The fields that these tools do not know. Users and later versions add some, so whoever
+    /// writes the record again keeps them.
+    #[serde(flatten, deserialize_with = "unknown_fields")]
+    #[cfg_attr(test, schemars(skip))]
+    pub unknown: Map<String, Value>,
+}
+
+/// What is left of a record's fields, apart from `type`, which is not a field of the host.
+fn unknown_fields<'de, D: Deserializer<'de>>(fields: D) -> Result<Map<String, Value>, D::Error> {
+    let mut unknown = Map::deserialize(fields)?;
+    unknown.shift_remove("type");
+    Ok(unknown)
 }
 
 impl Host {

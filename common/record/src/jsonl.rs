@@ -25,7 +25,7 @@ use crate::{FileCopy, Found, Graph, Host, Reaped, Record, Stack, Summary, TYPES}
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::{RawValue, Value, to_raw_value};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -651,7 +651,7 @@ pub fn print_more<T: Record>(
     let lines = stream.lines.iter().map(|line| {
         let text = stream.text_of(line);
         match line.r#type == T::TYPE {
-            true => in_larger_set(text, of).map(Cow::Owned),
+            true => Ok(Cow::Owned(with_fields(text, [("of", of.into())])?)),
             false => Ok(Cow::Borrowed(text)),
         }
     });
@@ -682,11 +682,16 @@ fn print_lines<'a>(
     }
 }
 
-/// A record of a set that grows: the line with another `of`, and everything else as it was.
-fn in_larger_set(line: &[u8], of: u32) -> io::Result<Vec<u8>> {
+/// A record's line with other values of these fields, and everything else as it was.
+pub fn with_fields<'a>(
+    line: &[u8],
+    changed: impl IntoIterator<Item = (&'a str, Value)>,
+) -> Result<Vec<u8>, serde_json::Error> {
     let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
-    fields.insert("of".to_owned(), to_raw_value(&of)?);
-    Ok(serde_json::to_vec(&fields)?)
+    for (name, value) in changed {
+        fields.insert(name.to_owned(), to_raw_value(&value)?);
+    }
+    serde_json::to_vec(&fields)
 }
 
 /// The stdout of a tool that acts: every record is written as soon as it is true. If the reader

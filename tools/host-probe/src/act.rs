@@ -6,7 +6,7 @@ use crate::gpus;
 use crate::plan::{self, Answer, Expected, Placement};
 use record::error::{Fault, Report};
 use record::exit::Exit;
-use record::jsonl::{Out, Stream};
+use record::jsonl::{self, Out, Stream};
 use record::python::odd_versions;
 use record::term;
 use record::{Facts, FileCopy, Graph, Host, Process, Pushed, Record};
@@ -67,7 +67,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let mut out = Out::new("host-probe");
     match args.connect.format.human() {
         true => out.write(table(&chosen).as_bytes()),
-        false => out.write(&lines(stream, &chosen, args.need.is_some())?),
+        false => out.write(&lines(stream, &chosen, args.need.is_some())),
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
@@ -257,30 +257,29 @@ fn outcome(
 }
 
 /// The input with new records of these hosts. Those of other hosts stay or are left out.
-fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool) -> Result<Vec<u8>, Report> {
+fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool) -> Vec<u8> {
     let by_id: HashMap<u32, &Chosen<'_>> = chosen.iter().map(|one| (one.host.id, one)).collect();
     let mut all = Vec::new();
     for (line, id) in stream.lines() {
         match id.map(|id| by_id.get(&id)) {
-            Some(Some(one)) => all.extend(line_of(line, one).map_err(|error| {
-                Fault::data("stdin: host record", error.to_string())
-                    .fix("make the stream anew, with ipconf-check")
-            })?),
-            Some(None) if others_leave => continue,
-            Some(None) | None => all.extend_from_slice(line),
+            Some(Some(one)) => jsonl::append(&record_of(one), &mut all),
+            Some(None) if others_leave => {}
+            Some(None) | None => {
+                all.extend_from_slice(line);
+                all.push(b'\n');
+            }
         }
-        all.push(b'\n');
     }
-    Ok(all)
+    all
 }
 
-fn line_of(line: &[u8], one: &Chosen<'_>) -> Result<Vec<u8>, serde_json::Error> {
+fn record_of(one: &Chosen<'_>) -> Host {
     let outcome = one
         .outcome
         .as_ref()
         .map(|answer| &answer.facts)
         .map_err(|fault| fault.problem.as_str());
-    plan::rewritten(line, one.placement, outcome)
+    plan::rewritten(one.host, one.placement, outcome)
 }
 
 /// The table for people, a line for each host.

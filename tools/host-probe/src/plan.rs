@@ -1,10 +1,8 @@
 //! The request to a host, and the meaning of its answer.
 
 use crate::gpus;
-use indexmap::IndexMap;
 use record::error::Fault;
 use record::{Facts, Host};
-use serde_json::value::{RawValue, to_raw_value};
 use wire::Failure;
 use wire::probe::{Occupancy, Probe, Probed, Python};
 
@@ -148,37 +146,19 @@ pub struct Placement {
     pub port: u16,
 }
 
-/// A host's line with its number and port, and with its facts or with why it cannot be used.
-/// Nothing stays of an earlier probe, and fields that are no facts stay as they were.
-pub fn rewritten(
-    line: &[u8],
-    placement: Placement,
-    outcome: Result<&Facts, &str>,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let mut fields: IndexMap<String, Box<RawValue>> = serde_json::from_slice(line)?;
-    fields.retain(|name, value| name != "ok" && name != "error" && !is_fact(name, value));
+/// The record of a host with its number and port, and with its facts or with why it cannot be used.
+/// Nothing of an earlier probe stays.
+pub fn rewritten(host: &Host, placement: Placement, outcome: Result<&Facts, &str>) -> Host {
     let Placement { id, of, port } = placement;
-    for (name, number) in [("id", id), ("of", of), ("port", port.into())] {
-        fields.insert(name.to_owned(), to_raw_value(&number)?);
+    Host {
+        id,
+        of,
+        port,
+        facts: outcome.cloned().unwrap_or_default(),
+        ok: outcome.is_err().then_some(false),
+        error: outcome.err().map(str::to_owned),
+        ..host.clone()
     }
-    match outcome {
-        Ok(facts) => {
-            let facts: IndexMap<String, Box<RawValue>> =
-                serde_json::from_str(&serde_json::to_string(facts)?)?;
-            fields.extend(facts);
-        }
-        Err(error) => {
-            fields.insert("ok".to_owned(), to_raw_value(&false)?);
-            fields.insert("error".to_owned(), to_raw_value(error)?);
-        }
-    }
-    serde_json::to_vec(&fields)
-}
-
-/// Whether a field belongs to [`Facts`], which then reads something from it.
-fn is_fact(name: &str, value: &RawValue) -> bool {
-    let alone = serde_json::to_string(&IndexMap::from([(name, value)]));
-    alone.is_ok_and(|alone| serde_json::from_str(&alone).ok() != Some(Facts::default()))
 }
 
 #[cfg(test)]
@@ -297,37 +277,37 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_what_is_not_known() {
+    fn records_keep_what_is_not_known_and_nothing_of_an_earlier_probe() {
         let facts = Facts {
             cpus: Some(8),
             ..Facts::default()
         };
         let table: [(&str, Result<&Facts, &str>, &str); 6] = [
             (
-                r#""iface":"e","home":"/h","free_bytes":1"#,
+                r#","iface":"e","home":"/h","free_bytes":1"#,
                 Ok(&facts),
-                r#""cpus":8"#,
+                r#","cpus":8"#,
             ),
             (
-                r#""shm_free_bytes":1,"master_port":1,"cpus":2,"mem_bytes":3"#,
+                r#","shm_free_bytes":1,"master_port":1,"cpus":2,"mem_bytes":3"#,
                 Err("no"),
-                r#""ok":false,"error":"no""#,
+                r#","ok":false,"error":"no""#,
             ),
             (
-                r#""cpus":2,"prefix":"/v","path":"/bin","dgl":"1""#,
+                r#","cpus":2,"prefix":"/v","path":"/bin","dgl":"1""#,
                 Ok(&facts),
-                r#""cpus":8"#,
+                r#","cpus":8"#,
             ),
-            (r#""x":1.50,"cpus":2"#, Ok(&facts), r#""x":1.50,"cpus":8"#),
+            (r#","x":1.5,"cpus":2"#, Ok(&facts), r#","cpus":8,"x":1.5"#),
             (
-                r#""ok":true,"error":"old","y":[1e400]"#,
+                r#","ok":true,"error":"old","y":[{"type":"t"}]"#,
                 Ok(&facts),
-                r#""y":[1e400],"cpus":8"#,
+                r#","cpus":8,"y":[{"type":"t"}]"#,
             ),
             (
-                r#""ok":true,"z":"ä""#,
+                r#","ok":true,"z":"ä","rack":7"#,
                 Err("no"),
-                r#""z":"ä","ok":false,"error":"no""#,
+                r#","ok":false,"error":"no","z":"ä","rack":7"#,
             ),
         ];
         let placement = Placement {
@@ -335,10 +315,14 @@ mod tests {
             of: 2,
             port: 30060,
         };
+        let head = |id, of, port| {
+            format!(r#"{{"type":"host","id":{id},"of":{of},"ip":"10.0.0.1","port":{port}"#)
+        };
         for (more, outcome, wanted) in table {
-            let line = format!(r#"{{"type":"host","id":4,"of":6,"port":30050,{more}}}"#);
-            let wanted = format!(r#"{{"type":"host","id":1,"of":2,"port":30060,{wanted}}}"#);
-            let line = rewritten(line.as_bytes(), placement, outcome).unwrap();
+            let line = format!("{}{more}}}", head(4, 6, 30050));
+            let host: Host = serde_json::from_str(&line).unwrap();
+            let line = record::jsonl::line(&rewritten(&host, placement, outcome));
+            let wanted = format!("{}{wanted}}}\n", head(1, 2, 30060));
             assert_eq!(String::from_utf8(line).unwrap(), wanted);
         }
     }

@@ -1,12 +1,10 @@
 //! Decides which hosts were lost and which spares replace them, and writes the stream with the
 //! spares.
 
-use indexmap::IndexMap;
 use record::error::{Fault, Report};
-use record::jsonl::Stream;
+use record::jsonl::{self, Stream};
 use record::python::odd_versions;
 use record::{Facts, FileCopy, FirstFailure, Fit, Host, Process, Pushed, Record};
-use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
 /// The cause in a summary if a host was lost.
@@ -71,10 +69,14 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
             .fix("look at why the job failed: dgl-report makes a page of its records")
             .report());
     }
-    let (mut notices, mut chosen) = (Vec::new(), BTreeMap::<u32, Spare>::new());
-    let mut spares = spares
-        .map_or_else(|| Ok(Vec::new()), Spare::all)?
-        .into_iter();
+    let (mut notices, mut chosen) = (Vec::new(), BTreeMap::<u32, Host>::new());
+    let spares: Vec<Host> = match spares {
+        Some(spares) => spares
+            .all_including_failed()
+            .map_err(|report| report.of_file("--spares"))?,
+        None => Vec::new(),
+    };
+    let mut spares = spares.into_iter();
     for (id, why) in &lost.0 {
         let Some(host) = hosts.iter().find(|host| host.id == *id) else {
             let problem = format!("host {id} was lost, which the stream has not");
@@ -86,7 +88,7 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
             .by_ref()
             .find(|spare| match unfit(spare, &hosts, lost, &chosen) {
                 Some(problem) => {
-                    notices.push(format!("{} is passed over: {problem}", spare.host.ip));
+                    notices.push(format!("{} is passed over: {problem}", spare.ip));
                     false
                 }
                 None => true,
@@ -101,43 +103,18 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
         notices.push(format!(
             "{} was lost ({why}); {} takes its place, which ip_config does not say yet",
             host.location(),
-            spare.host.ip
+            spare.ip
         ));
         chosen.insert(*id, spare);
     }
-    let lines = lines(stream, &hosts, &chosen)
+    let lines = lines(stream, hosts, &chosen)
         .map_err(|error| Fault::data("stdin", error.to_string()).report())?;
     Ok(Swapped { lines, notices })
 }
 
-/// A host that may be taken: its line, and its record.
-struct Spare {
-    host: Host,
-    line: Vec<u8>,
-}
-
-impl Spare {
-    fn all(stream: &Stream) -> Result<Vec<Spare>, Report> {
-        let hosts: Vec<Host> = stream
-            .all_including_failed()
-            .map_err(|report| report.of_file("--spares"))?;
-        let spare = |host: Host| Spare {
-            line: record::jsonl::line(&host),
-            host,
-        };
-        Ok(hosts.into_iter().map(spare).collect())
-    }
-}
-
 /// Why a spare is not taken.
-fn unfit(
-    spare: &Spare,
-    hosts: &[Host],
-    lost: &Lost,
-    chosen: &BTreeMap<u32, Spare>,
-) -> Option<String> {
-    let host = &spare.host;
-    if chosen.values().any(|other| other.host.ip == host.ip) {
+fn unfit(host: &Host, hosts: &[Host], lost: &Lost, chosen: &BTreeMap<u32, Host>) -> Option<String> {
+    if chosen.values().any(|other| other.ip == host.ip) {
         return Some("it is taken already".to_owned());
     }
     if let Some(known) = hosts.iter().find(|known| known.ip == host.ip) {
@@ -170,32 +147,28 @@ fn unfit(
 /// and processes that were planned for it.
 fn lines(
     stream: &Stream,
-    hosts: &[Host],
-    chosen: &BTreeMap<u32, Spare>,
+    mut hosts: Vec<Host>,
+    chosen: &BTreeMap<u32, Host>,
 ) -> Result<Vec<Vec<u8>>, serde_json::Error> {
-    let swapped = hosts.iter().map(|host| Host {
-        ip: chosen.get(&host.id).map_or(host.ip, |spare| spare.host.ip),
-        ..host.clone()
-    });
-    let ip_config = record::ip_config(&swapped.collect::<Vec<Host>>());
+    for host in &mut hosts {
+        if let Some(spare) = chosen.get(&host.id) {
+            *host = in_place_of(spare, host);
+        }
+    }
+    let ip_config = record::ip_config(&hosts);
     let mut lines = Vec::new();
     for (line, host) in stream.lines() {
-        let spare = host.and_then(|id| chosen.get(&id));
-        let mut line = match (spare, type_of(line)?.as_str()) {
-            (Some(spare), _) => in_place_of(&spare.line, line)?,
+        let spare = host.filter(|id| chosen.contains_key(id));
+        let replaced = spare.and_then(|id| record::host_of(&hosts, id));
+        lines.push(match (replaced, type_of(line)?.as_str()) {
+            (Some(host), _) => jsonl::line(host),
             (None, Fit::TYPE | Pushed::TYPE | Process::TYPE) => continue,
-            (None, FileCopy::TYPE) => with_ip_config(line, &ip_config)?,
-            (None, _) => line.to_vec(),
-        };
-        if !line.ends_with(b"\n") {
-            line.push(b'\n');
-        }
-        lines.push(line);
+            (None, FileCopy::TYPE) => [&with_ip_config(line, &ip_config)?[..], b"\n"].concat(),
+            (None, _) => [line, b"\n"].concat(),
+        });
     }
     Ok(lines)
 }
-
-type Fields = IndexMap<String, Box<RawValue>>;
 
 fn type_of(line: &[u8]) -> Result<String, serde_json::Error> {
     #[derive(serde::Deserialize)]
@@ -206,19 +179,15 @@ fn type_of(line: &[u8]) -> Result<String, serde_json::Error> {
 }
 
 /// The record of a spare with the number and the port of a lost host.
-fn in_place_of(spare: &[u8], lost: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
-    let (mut fields, lost): (Fields, Fields) = (
-        serde_json::from_slice(spare)?,
-        serde_json::from_slice(lost)?,
-    );
-    for name in ["id", "of", "port"] {
-        if let Some(value) = lost.get(name) {
-            fields.insert(name.to_owned(), value.clone());
-        }
+fn in_place_of(spare: &Host, lost: &Host) -> Host {
+    Host {
+        id: lost.id,
+        of: lost.of,
+        port: lost.port,
+        // the line number is that of another file
+        line: None,
+        ..spare.clone()
     }
-    // the line number is that of another file
-    fields.shift_remove("line");
-    serde_json::to_vec(&fields)
 }
 
 /// A file record; that of the ip_config gets its new text.
@@ -227,10 +196,11 @@ fn with_ip_config(line: &[u8], ip_config: &str) -> Result<Vec<u8>, serde_json::E
     if file.kind != "ip_config" || file.content.is_none() {
         return Ok(line.to_vec());
     }
-    let mut fields: Fields = serde_json::from_slice(line)?;
-    fields.insert("content".to_owned(), to_raw_value(ip_config)?);
-    fields.insert("bytes".to_owned(), to_raw_value(&ip_config.len())?);
-    serde_json::to_vec(&fields)
+    let changed = [
+        ("content", ip_config.into()),
+        ("bytes", ip_config.len().into()),
+    ];
+    jsonl::with_fields(line, changed)
 }
 
 #[cfg(test)]
