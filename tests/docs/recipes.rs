@@ -56,22 +56,27 @@ pub fn prepared() -> PathBuf {
     stand_in("aws", "cp out/g.json .");
     stand_in("rclone", "cd out && find . -type f -printf '%s %P\\n'");
     stand_in("scontrol", "printf '10.0.0.1\\n10.0.0.2\\n'");
-    stand_in(
-        "mpirun",
-        "for word; do case $word in */g) seq 0 39 | sed 's/$/ 0/; 1s/0$/1/' >${word}_part.2 ;; \
-         esac; done",
-    );
+    stand_in("mpirun", "touch nfs/job/chunked/g_part.2");
     let metadata = r#"{"graph_name": "g", "node_type": ["n"], "num_nodes_per_chunk": [[20, 20]],
         "edge_type": ["n:e:n"], "num_edges_per_chunk": [[1, 1]],
         "edges": {"n:e:n": {"format": {"name": "csv"}, "data": ["e/0", "e/1"]}}}"#;
     fs::create_dir_all(folder.join("chunked/e")).unwrap();
     fs::write(folder.join("chunked/metadata.json"), metadata).unwrap();
+    for program in [
+        "partition_algo/random_partition.py",
+        "distpartitioning/parmetis_postprocess.py",
+    ] {
+        let text = "import os; os.makedirs('chunked/assignment', exist_ok=True)\n";
+        let program = folder.join("tools").join(program);
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(program, text).unwrap();
+    }
     let script = "printf '10.0.0.1\n10.0.0.2\n' >ip_config.txt; cp ip_config.txt all-hosts.txt
         echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
         mkdir -p ranks/rank=0 ranks/rank=1; echo 1 | tee ranks/rank=0/e >ranks/rank=1/e
         mkdir -p graph/part0 graph/part1; echo 1 | tee graph/META graph/part0/g >graph/part1/g
-        printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt; cp -r code distpartitioning
-        mkdir -p nfs/job/chunks data/job; cp -r out nfs/job/data; cp -r out data/job/out
+        printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt
+        mkdir -p nfs/job/chunked data/job; cp -r out nfs/job/data; cp -r out data/job/out
         cp -r out products; (cd out; find . -type f) >files.txt
         cp -r out/. data; for folder in data data/job/out; do cp out/g.json $folder/metadata.json
         done";

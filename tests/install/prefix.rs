@@ -133,7 +133,7 @@ fn all_tools_in_one_program() {
     for none in ["", "part-pish"] {
         sh(&folder, &format!("{program} {none}"))
             .ends(2)
-            .err_has("fix: name one of these: chunk-map dgl-env");
+            .err_has("fix: name one of these: dgl-env");
     }
 }
 

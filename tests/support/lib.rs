@@ -58,13 +58,11 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 16] = [
+pub const TOOLS: [&str; 14] = [
     "ipconf-check",
     "host-probe",
     "host-swap",
     "link-probe",
-    "part-assign",
-    "chunk-map",
     "part-map",
     "part-fit",
     "part-push",

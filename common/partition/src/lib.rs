@@ -1,9 +1,6 @@
 //! What DGL 0.5 to 2.4 writes for a partitioned graph: the config, its maps from ids to parts, and
-//! the headers of graphs and features; the same for a graph in chunks that is to be partitioned on
-//! the hosts; and which of these files goes to which host.
+//! the headers of graphs and features; and which of these files goes to which host.
 
-pub mod assignment;
-pub mod chunks;
 pub mod config;
 pub mod dgl_file;
 pub mod files;

@@ -59,13 +59,6 @@ impl Header {
     }
 }
 
-/// The number in some bytes, if it can be that of a partition.
-pub fn number(bytes: &[u8]) -> Option<u32> {
-    let mut whole = [0; 8];
-    whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
-    u32::try_from(u64::from_le_bytes(whole)).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,9 +90,5 @@ mod tests {
         let header = header(&array(1, text)).unwrap();
         let whole = (header.at + 48) as u64;
         assert!(header.check(whole).is_ok() && header.check(whole - 1).is_err());
-        assert_eq!(
-            [number(&[1, 1]), number(&[255; 8]), number(&[7])],
-            [Some(257), None, Some(7)]
-        );
     }
 }

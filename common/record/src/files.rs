@@ -55,7 +55,7 @@ pub struct FileCopy {
     pub of: u32,
     /// The host that gets the file; absent if every host gets it.
     pub host: Option<u32>,
-    /// The kind of file: config, ip_config, partition, map, script, extra or chunk.
+    /// The kind of file: config, ip_config, partition, map, script or extra.
     pub kind: String,
     /// The path of the file on this machine, absolute.
     pub src: Option<String>,
