@@ -19,6 +19,7 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 UNIT_TESTS = re.compile(r"^\s*#\[cfg\(test\)\]\s*\n\s*(?:pub )?mod \w+ \{", re.MULTILINE)
+TEST_FILE = re.compile(r"^\s*#\[cfg\(test\)\]\s*\n\s*(?:pub )?mod (\w+);", re.MULTILINE)
 
 
 def weigh(text):
@@ -28,15 +29,24 @@ def weigh(text):
     return len(tokens) - len(comments), sum(len(comment.split()) for comment in comments)
 
 
+def test_modules(path, text):
+    """Where the modules are that a file has only for its tests, without the ending of a file's name."""
+    folder = path.parent if path.name in ("lib.rs", "main.rs", "mod.rs") else path.with_suffix("")
+    return {folder / name for name in TEST_FILE.findall(text)}
+
+
 def main():
     root = Path(__file__).resolve().parent.parent
     code, tests, words = Counter(), Counter(), 0
     for top in ("common", "tools", "tests", "fuzz"):
-        for path in root.joinpath(top).rglob("*.rs"):
-            text, below = path.read_text(encoding="utf-8"), path.relative_to(root).parts
+        texts = {path: path.read_text(encoding="utf-8") for path in root.joinpath(top).rglob("*.rs")}
+        only_tests = set().union(*(test_modules(path, text) for path, text in texts.items()))
+        for path, text in texts.items():
+            below = path.relative_to(root).parts
             crate = "/".join(below[:2]) if top in ("common", "tools") else top
             begin = UNIT_TESTS.search(text)
-            end = 0 if top == crate or "tests" in below[2:] or below[-1] == "tests.rs" else begin.start() if begin else len(text)
+            is_test = top == crate or below[2] == "tests" or not only_tests.isdisjoint([path.with_suffix(""), *path.parents])
+            end = 0 if is_test else begin.start() if begin else len(text)
             of_code, of_comments = weigh(text[:end])
             code[crate] += of_code
             tests[crate] += weigh(text[end:])[0]
