@@ -59,7 +59,7 @@ test-fast: need
 	cargo build --workspace --locked
 	tests/run.sh --fast $(TESTS)
 
-# `make demo` and `make test` on a Debian that has nothing yet; BARE="root nextest" chooses, see tests/bare.sh --help.
+# `make demo` and `make test` on a Debian that has nothing yet; BARE=user chooses, see tests/bare.sh --help.
 test-bare:
 	tests/bare.sh $(BARE) -- $(TESTS)
 
@@ -75,35 +75,35 @@ soak: need
 # A second job of real DGL on the hosts and ports of the first, 0 to 30 s behind it, 20 times: some 15 minutes
 two-jobs: need-test
 	cargo build --workspace --locked
-	TWO_JOBS_ROUNDS=20 cargo test --locked -p dgl-tools-tests --test job -- --nocapture two_jobs::real_dgl
+	TWO_JOBS_ROUNDS=20 tests/run.sh --long two_jobs::real_dgl
 
 # All of DGL_VERSIONS, on real hosts; 1.1.3 and 2.1.0 can be had too.
 DGL_VERSIONS ?= 0.5.3 0.6.1 0.9.1 1.0.4
 test-versions: need-test
 	cargo build --workspace --locked
-	DGL_VERSIONS="$(DGL_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture versions::
+	DGL_VERSIONS="$(DGL_VERSIONS)" tests/run.sh --long --run-ignored only versions::
 
 # All of GRAPHSTORM_VERSIONS, on real hosts.
 GRAPHSTORM_VERSIONS ?= 0.4 0.5
 test-graphstorm: need-test
 	cargo build --workspace --locked
-	GRAPHSTORM_VERSIONS="$(GRAPHSTORM_VERSIONS)" cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture graphstorm::
+	GRAPHSTORM_VERSIONS="$(GRAPHSTORM_VERSIONS)" tests/run.sh --long --run-ignored only graphstorm::
 
 # GLT 0.2 on real hosts, in worker mode and with servers.
 test-glt: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture glt::
+	tests/run.sh --long --run-ignored only glt::
 
 # DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4. Where
 # mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools-partition(7) says how that is built.
 test-partitioning: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test dgl -- --ignored --nocapture partitioning::
+	tests/run.sh --long --run-ignored only partitioning::
 
 # Agents that Open MPI's mpirun starts on real hosts.
 test-mpirun: need-test
 	cargo build --workspace --locked
-	cargo test -p dgl-tools-tests --test connect -- --ignored --nocapture dial::
+	tests/run.sh --long --run-ignored only dial::
 
 demo: need
 	cargo build --workspace --locked

@@ -10,12 +10,12 @@ me=$(readlink -f "$0")
 
 usage() {
     cat <<EOF2
-bare.sh [root|user] [nextest|cargo] [-- TESTS...]
+bare.sh [root] [user] [-- TESTS...]
 
 Makes a Debian 12 with git, Python 3 and this machine's Rust toolchain alone, clones the last commit into it, and runs
-README's commands there. Each word chooses: who runs them, and with which runner of tests. Where only one of both is
-chosen, all of the other are tried; where nothing is, root with cargo test and a user with nextest. TESTS are for make test.
-Needs root, debootstrap and, for nextest, cargo-nextest.
+README's commands there: on one machine root, without cargo-nextest, which make test then installs; on another a user, with
+this machine's cargo-nextest. Without a word both are tried. TESTS are for make test.
+Needs root, debootstrap and, for user, cargo-nextest.
 
 Environment:
   BARE_DIR   where machines and packages are kept (now ${BARE_DIR:-target/bare}); the packages are fetched once
@@ -39,7 +39,7 @@ make_base() { # FOLDER
 }
 
 # A machine of its own: what is installed there is nobody else's.
-make_machine() { # FOLDER RUNNER
+make_machine() { # FOLDER WHO
     local cargo=${CARGO_HOME:-$HOME/.cargo}
     rm -rf "$1"
     cp -a "$base" "$1"
@@ -50,7 +50,7 @@ make_machine() { # FOLDER RUNNER
     [ ! -e "$cargo/config.toml" ] || cp "$cargo/config.toml" "$1/srv/cargo/"
     git clone --quiet --bare --no-local . "$1/srv/dgl-tools.git"
     install -m 755 "$me" "$1/srv/bare.sh"
-    [ "$2" = cargo ] || install -m 755 "$(command -v cargo-nextest)" "$1/usr/local/bin/"
+    [ "$2" = root ] || install -m 755 "$(command -v cargo-nextest)" "$1/usr/local/bin/"
 }
 
 # pid 1 of the machine, still in this one's file system.
@@ -107,7 +107,7 @@ install_what_is_named() { # FOR
     as root env DEBIAN_FRONTEND=noninteractive ${named##*sudo } >/srv/apt.log 2>&1 || { tail -n 20 /srv/apt.log; die "apt-get failed" 1; }
 }
 
-inside() { # WHO RUNNER TEST...
+inside() { # WHO TEST...
     local who=$1 home
     hash -r
     apt-get update >/dev/null
@@ -126,39 +126,30 @@ inside() { # WHO RUNNER TEST...
     fi
     step "make demo" "$who" make -C dgl-tools demo
     [ "$who" = root ] || install_what_is_named test
-    step "make test TESTS=${*:3}" "$who" make -C dgl-tools test TESTS="${*:3}"
+    step "make test TESTS=${*:2}" "$who" make -C dgl-tools test TESTS="${*:2}"
 }
 
 # ---- which machines -----------------------------------------------------------------------------------------------
 
 main() {
-    local users=() runners=() machines=() failed=() who runner machine folder
+    local users=() failed=() who folder
     while [ $# -gt 0 ]; do
         case $1 in
             root | user) users+=("$1") ;;
-            nextest | cargo) runners+=("$1") ;;
             --) shift; break ;;
             *) usage >&2; exit 2 ;;
         esac
         shift
     done
-    if [ ${#users[@]} = 0 ] && [ ${#runners[@]} = 0 ]; then
-        machines=("root cargo" "user nextest")
-    else
-        [ ${#users[@]} -gt 0 ] || users=(root user)
-        [ ${#runners[@]} -gt 0 ] || runners=(cargo nextest)
-        for who in "${users[@]}"; do
-            for runner in "${runners[@]}"; do machines+=("$who $runner"); done
-        done
-    fi
+    [ ${#users[@]} -gt 0 ] || users=(root user)
 
     cd "$(dirname "$me")/.."
     # shellcheck source=tests/debian.sh
     . tests/debian.sh
     [ "$(id -u)" = 0 ] || die "only root can make a machine: run it as root"
     command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
-    [[ "${machines[*]}" != *nextest* ]] || command -v cargo-nextest >/dev/null ||
-        die "cargo-nextest is missing: cargo install cargo-nextest"
+    [[ "${users[*]}" != *user* ]] || command -v cargo-nextest >/dev/null ||
+        die "cargo-nextest is missing: cargo install --locked cargo-nextest"
     [ -z "$(git status --porcelain)" ] || echo "bare.sh: what is not committed is not tried" >&2
 
     dir=$(realpath -m "${BARE_DIR:-${CARGO_TARGET_DIR:-target}/bare}")
@@ -168,20 +159,19 @@ main() {
     export BARE_TOOLCHAIN BARE_PACKAGES
     mkdir -p "$BARE_PACKAGES/partial"
     [ -d "$base" ] || make_base "$base"
-    for machine in "${machines[@]}"; do
-        read -r who runner <<<"$machine"
-        folder=$dir/$who-$runner
-        make_machine "$folder" "$runner"
-        echo "==== a bare machine, $who, $runner"
+    for who in "${users[@]}"; do
+        folder=$dir/$who
+        make_machine "$folder" "$who"
+        echo "==== a bare machine, $who"
         if unshare --mount --propagation private --pid --uts --ipc --fork --kill-child \
-            "$me" enter "$folder" "$who" "$runner" "$@"; then
+            "$me" enter "$folder" "$who" "$@"; then
             rm -rf "$folder"
         else
-            failed+=("$machine: it is kept in $folder")
+            failed+=("$who: it is kept in $folder")
         fi
     done
     [ ${#failed[@]} = 0 ] || { printf 'bare.sh: failed: %s\n' "${failed[@]}" >&2; exit 1; }
-    echo "bare.sh: all commands did well on ${#machines[@]} machines"
+    echo "bare.sh: all commands did well on ${#users[@]} machines"
 }
 
 # The exit stands in the same line, so that nothing is read of a file that was edited meanwhile.

@@ -1,23 +1,27 @@
 #!/bin/bash
-# Runs the tests: all, or those whose names contain one of the arguments; --fast those that start no hosts, need no DGL and do not
-# take seconds each. With cargo-nextest where it is there, which ends with one line about all of them; otherwise with cargo test,
-# whose many lines are added up here.
+# Runs tests with cargo-nextest, which starts each in a process and in namespaces of its own (tests/alone.sh), and ends with one line about
+# all of them. Installs it if it is missing.
+# Usage: run.sh [--fast | --long] [ARG...]
+#   --fast   only tests that start no hosts, need no DGL and do not take seconds each
+#   --long   one after the other, with their output and without a time limit
+#   ARG      a part of the names of tests, or an option of cargo nextest run
 set -euo pipefail
 
-if [ "${1:-}" = --fast ]; then
-    shift
-    export DGL_TOOLS_TEST_FAST=1 # see takes_seconds() of tests/support
-    nextest=(--profile fast)
-    skipped=(--skip real_hosts --skip real_dgl)
-    threads=$(nproc)
-else
-    nextest=() skipped=()
-    threads=4 # tests wait more than they compute; few of them may have hosts at a time, see Cluster in tests/support
+if ! cargo nextest --version >/dev/null 2>&1; then
+    echo 'run.sh: building cargo-nextest, which takes minutes, once' >&2
+    # A version that Rust 1.88 builds, without its updater and without optimization, which it does not need here.
+    CARGO_NET_RETRY=5 cargo install --quiet --locked --debug --no-default-features --features default-no-update cargo-nextest@0.9.111
 fi
-if cargo nextest --version >/dev/null 2>&1; then
-    exec cargo nextest run --workspace --locked --no-fail-fast "${nextest[@]}" "$@"
-fi
-cargo test --workspace --locked --no-fail-fast --lib --bins --tests -- --test-threads "$threads" "${skipped[@]}" "$@" |
-    awk '{ print; fflush() }
-         /^test result: / { passed += $4; failed += $6; skipped += $8 }
-         END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }'
+case "${1:-}" in
+    --fast)
+        shift
+        export DGL_TOOLS_TEST_FAST=1 # see takes_seconds() of tests/support
+        set -- --profile fast --workspace "$@"
+        ;;
+    --long)
+        shift
+        set -- --profile long --no-capture -p dgl-tools-tests "$@"
+        ;;
+    *) set -- --workspace "$@" ;;
+esac
+exec cargo nextest run --locked --no-fail-fast "$@"

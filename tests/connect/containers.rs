@@ -55,7 +55,7 @@ impl Engine {
              exec dgl-spawn --job {name} --grace 1s <{name}.jsonl >{name}.out 2>{name}.err",
             self.route(template)
         );
-        let mut launch = Command::new("sh");
+        let mut launch = support::command("sh");
         launch
             .args(["-c", &script])
             .current_dir(&self.folder)

@@ -4,9 +4,9 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use support::{
-    Cluster, Ran, executable, ip_config, partition, path, scratch, sh, soon, takes_seconds,
+    Cluster, Ran, command, executable, ip_config, partition, path, scratch, sh, soon, takes_seconds,
 };
 
 /// `engine AGENT NAME...`: starts the agent under each name, and waits for all of them.
@@ -48,7 +48,7 @@ impl Lab {
 
     /// A script that is not waited for.
     fn begin(&self, script: &str) -> Child {
-        Command::new("sh")
+        command("sh")
             .args(["-c", &(self.route() + script)])
             .current_dir(&self.folder)
             .env("PATH", path())

@@ -1067,7 +1067,7 @@ fn begin(folder: &Path, options: &str) -> Child {
 fn begin_with(folder: &Path, variables: &str, options: &str) -> Child {
     let script =
         format!("DGL_TOOLS_CONNECT=local {variables} exec part-push {options} <plan.jsonl");
-    let mut sh = Command::new("sh");
+    let mut sh = support::command("sh");
     sh.args(["-c", &script])
         .current_dir(folder)
         .env("PATH", path())

@@ -5,16 +5,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::{executable, partition, scratch, takes_seconds, tools};
-
-/// Held by a test that leaves a process of a job on this machine, and by one whose agent listens on
-/// a port only where there is none. cargo-nextest gives them the machine (see
-/// .config/nextest.toml).
-fn jobs_of_this_machine() -> MutexGuard<'static, ()> {
-    static JOBS: Mutex<()> = Mutex::new(());
-    JOBS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// An agent that waits for requests; it ends when this is dropped.
 struct Agent {
@@ -300,7 +291,6 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
 
 #[test]
 fn ports_that_are_taken_and_hosts_that_are_not_reached() {
-    let _alone = jobs_of_this_machine();
     let folder = scratch();
     let script = "import socket, time\ns = socket.socket(); s.bind(('127.0.0.1', 30970)); \
         s.listen(); print(1, flush=True); time.sleep(60)";
@@ -371,7 +361,6 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
 
 #[test]
 fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_on() {
-    let _alone = jobs_of_this_machine();
     let folder = scratch();
     let token = "6".repeat(32);
     let mut other = Command::new("sleep")

@@ -3,9 +3,9 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, ip_config, path, python_with_dgl, root, scratch, sh, soon};
+use support::{Cluster, command, ip_config, path, python_with_dgl, root, scratch, sh, soon};
 
 const HOSTS: usize = 3;
 const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
@@ -452,21 +452,21 @@ impl Launched {
 
     /// What is in NAME.jsonl.
     fn launch(cluster: &Cluster, folder: &Path, name: &str) -> Launched {
-        let launch = format!(
+        let script = format!(
             "cd '{}'; PATH='{}'; echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s \
              --host-timeout 8s <{name}.jsonl >{name}.out 2>{name}.err",
             folder.display(),
             path()
         );
-        let mut command = Command::new(root().join("tools/host-lab/host-lab"));
-        command
-            .args(["exec", "1", "sh", "-c", &launch])
+        let mut launch = command(root().join("tools/host-lab/host-lab"));
+        launch
+            .args(["exec", "1", "sh", "-c", &script])
             .env("LAB", &cluster.0)
             .stdin(Stdio::null());
         Launched {
             name: name.to_owned(),
             out: folder.join(format!("{name}.out")),
-            launcher: command.spawn().unwrap(),
+            launcher: launch.spawn().unwrap(),
         }
     }
 

@@ -233,8 +233,7 @@ fn on_real_hosts_only_what_is_meant_ends() {
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A process of a job `NAME` on this machine, ended with the test. The jobs of tests have names of
-/// their own, because with cargo test all tests see the processes of this machine.
+/// A process of a job `NAME` on this machine, ended with the test.
 struct Carrier(std::process::Child);
 
 impl Carrier {

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use support::{Cluster, ip_config, partition, path, ran, scratch, sh, soon, takes_seconds};
+use support::{
+    Cluster, command, ip_config, partition, path, ran, scratch, sh, soon, takes_seconds,
+};
 
 /// A terminal of tmux, with a server of its own.
 struct Terminal {
@@ -31,7 +33,7 @@ impl Terminal {
     }
 
     fn tmux(&self, args: &[&str]) {
-        let mut tmux = Command::new("tmux");
+        let mut tmux = command("tmux");
         tmux.arg("-S")
             .arg(&self.socket)
             .args(["-f", "/dev/null"])

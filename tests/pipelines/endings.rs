@@ -3,16 +3,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use support::{executable, partition, path, root, scratch, sh, soon, tools};
+use std::process::Stdio;
+use support::{command, executable, partition, path, root, scratch, sh, soon, tools};
 
 /// Starts a line as the process of its own last word, sends it a signal once a process has noted
 /// its number in `pids`, and waits until all of those are gone. Returns what the line ended with.
-/// INT may be ignored here, as where a shell has started the tests in the background.
 fn signalled(folder: &Path, line: &str, signal: &str) -> Option<i32> {
     let _ = fs::remove_file(folder.join("pids"));
-    let mut started = Command::new("sh")
-        .args(["-c", &format!("exec env --default-signal=INT {line}")])
+    let mut started = command("sh")
+        .args(["-c", &format!("exec {line}")])
         .current_dir(folder)
         .env("PATH", format!("{}/bin:{}", folder.display(), path()))
         .env("DGL_TOOLS_CONNECT", "local")

@@ -9,6 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -153,9 +154,17 @@ pub fn path() -> String {
     )
 }
 
+/// A program that begins with the signals as they are by default. Started with nohup, or in the
+/// background of a script, the tests themselves ignore HUP or INT, which a shell cannot undo.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal").arg(program);
+    command
+}
+
 /// A script in plain `sh`, without pipefail, in a folder.
 pub fn sh(folder: &Path, script: &str) -> Ran {
-    ran(Command::new("timeout")
+    ran(command("timeout")
         .args(["300", "sh", "-c", script])
         .current_dir(folder)
         .env("PATH", path())
@@ -278,7 +287,7 @@ pub struct Cluster(
 
 /// Held by a cluster that is up. Hosts with real work on them are hungry: beside too many of them,
 /// what a test waits for comes too late. cargo-nextest keeps to the same numbers by itself (see
-/// .config/nextest.toml); cargo test, and a second run of the tests on this machine, wait here.
+/// .config/nextest.toml); a second run of the tests on this machine waits here.
 type Turn = Flock<File>;
 
 fn await_turn() -> Turn {
@@ -334,7 +343,7 @@ impl Cluster {
     /// Another script, by its path in the repository.
     pub fn call_script(&self, script: &str, args: &[&str]) -> Ran {
         let script = root().join(script);
-        let mut call = Command::new("timeout");
+        let mut call = command("timeout");
         // on a busy machine a login may take long, and hosts that are there are not what tests of
         // limits look for
         call.arg("600")
