@@ -1,5 +1,5 @@
 #!/bin/bash
-# What it costs to look into a job that runs. dgl-stacks, also with --native, on 4 hosts with 16 Pythons each, of which one computes:
+# What it costs to look into a job that runs. dgl-stacks on 4 hosts with 16 Pythons each, of which one computes:
 # how long it takes, and how fast that one goes meanwhile, by its iterations a second and by those a second of its own processor time
 # (which tells whether it is held up, where the hosts share this machine's processors). Then the same where all 64 compute, beside
 # dgl-stacks --record; what the recorders cost and what they send. Then what the supervisor of 16 processes on one host costs with nothing
@@ -73,22 +73,19 @@ for ((round = 0; round < rounds; round++)); do
     during nothing "sleep 2"
     during busy "timeout 2 sh -c 'while :; do :; done' || :"
     during stacks "$stacks >stacks.jsonl"
-    during native "$stacks --native >native.jsonl"
     during local "cat /proc/loadavg >/dev/null; env PATH='$PATH' DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-stacks --host 0 --job bench --format jsonl <job.jsonl >one.jsonl"
 done
 echo
 header
-printf 'read: %s processes, %s threads; with --native %s threads whose system call is known\n' \
+printf 'read: %s processes, %s threads, of which %s have a system call\n' \
     "$(jq -s 'map(select(.type == "stack" and .threads != [])) | length' stacks.jsonl)" \
     "$(jq -s 'map(select(.type == "stack") | .threads[]) | length' stacks.jsonl)" \
-    "$(jq -s 'map(select(.type == "stack") | .threads[] | select(.system_call)) | length' native.jsonl)"
+    "$(jq -s 'map(select(.type == "stack") | .threads[] | select(.system_call)) | length' stacks.jsonl)"
 limit "dgl-stacks, 4 hosts x 16 Pythons" "$(median stacks.took)" s 2
-limit "dgl-stacks --native, 4 hosts x 16 Pythons" "$(median native.took)" s
 limit "dgl-stacks, 1 host x 16 Pythons" "$(median local.took)" s
 compare "a busy Python's rounds a second, beside dgl-stacks and alone" "$(median stacks)" "$(median nothing)" /s
 compare "  beside a busy loop of 2 s and alone" "$(median busy)" "$(median nothing)" /s
 compare "  a second of its own processor time, beside it and alone" "$(median stacks 3)" "$(median nothing 3)" /s
-compare "  the same beside dgl-stacks --native" "$(median native 3)" "$(median nothing 3)" /s
 touch go
 wait
 rm go rounds.*

@@ -14,6 +14,13 @@ fn read(path: impl AsRef<Path>) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// What left the records after a release that promised it, and why. Records of old runs have it
+/// still; no tool needs it.
+const REMOVED: [(&str, &str); 1] = [(
+    "stack.threads[].native",
+    "0.3.0: py-spy shows the functions of C and C++",
+)];
+
 /// A schema of one release and that of a later state.
 struct Releases {
     old: Value,
@@ -51,6 +58,11 @@ impl Releases {
                 _ => broken.push(format!("{name}: is gone")),
             }
         }
+        let is_removed = |one: &String| {
+            let mut removed = REMOVED.iter();
+            removed.any(|(what, _)| *one == format!("#/$defs/{what}: is gone"))
+        };
+        broken.retain(|one| !is_removed(one));
         broken
     }
 

@@ -77,12 +77,8 @@ pub struct Thread {
     pub active: bool,
     /// The frames as `function (file.py:123)`, the innermost first.
     pub frames: Vec<String>,
-    /// The system call in which the kernel holds it, where that was asked for.
+    /// The system call in which it waits, where the kernel tells it.
     pub system_call: Option<String>,
-    /// What the innermost frame has called in C and C++, where that was asked for: `function
-    /// (file)`, innermost first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub native: Vec<String>,
 }
 
 /// The name of a thread without its number, which would keep equal ones apart: `Thread-3 (run)`.

@@ -71,7 +71,7 @@ pub enum Request {
     /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
     /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
-    TakeStacks(stacks::Take),
+    TakeStacks(reap::Pick),
     /// Asks where the Pythons of a job are, again and again: one [`Event::Profile`] each at the
     /// end.
     RecordStacks(stacks::Record),

@@ -10,22 +10,11 @@ use serde_with::skip_serializing_none;
 /// The problem of a process that is not a Python, such as a shell before one.
 pub const NO_PYTHON: &str = "no Python runs in it";
 
-/// Whose stacks are wanted, and how much of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Take {
-    /// These processes.
-    #[serde(flatten)]
-    pub pick: Pick,
-    /// What Python has called is wanted too.
-    #[serde(default)]
-    pub native: bool,
-}
-
 /// Whose stacks are to be read again and again, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     #[serde(flatten)]
-    pub take: Take,
+    pub pick: Pick,
     /// For so long, in milliseconds.
     pub time_ms: u64,
     /// So many times a second.
@@ -68,10 +57,6 @@ pub const MAX_THREADS: usize = 64;
 pub const MAX_FRAMES: usize = 40;
 /// The name of a thread or a frame has at most this many bytes, and a mark where it was cut.
 pub const MAX_TEXT: usize = 160;
-/// How many functions below Python a host reads of a thread.
-pub const MAX_NATIVE_FRAMES: usize = 16;
-/// The name of such a function has at most this many bytes.
-pub const MAX_NATIVE_TEXT: usize = 256;
 /// How many different stacks of a process a host counts; all others are counted as one.
 pub const MAX_COUNTED_STACKS: usize = 1000;
 /// How many different frames of a process a host names: some kilobytes where a job does what it
@@ -103,7 +88,7 @@ impl Profile {
     /// The record of this profile; see [`Stack::into_record`].
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Profile {
         let profile = self.record;
-        let text = |text: String| cut(&text, MAX_NATIVE_TEXT);
+        let text = |text: String| cut(&text, MAX_TEXT + 1);
         let frames = bounded(profile.frames, MAX_COUNTED_FRAMES, text);
         let mut left = MAX_COUNTED_STACKS + 1;
         let stack = |stack: CountedStack| CountedStack {
@@ -140,14 +125,12 @@ fn id_of(processes: &[Process], host: u32, role: Option<Role>, rank: Option<u32>
 
 fn in_bounds(thread: Thread) -> Thread {
     let text = |text: String| cut(&text, MAX_TEXT + 1);
-    let native = |text: String| cut(&text, MAX_NATIVE_TEXT);
     Thread {
         name: thread.name.map(text),
         tid: thread.tid,
         active: thread.active,
         frames: bounded(thread.frames, MAX_FRAMES, text),
-        system_call: thread.system_call.map(native),
-        native: bounded(thread.native, MAX_NATIVE_FRAMES, native),
+        system_call: thread.system_call.map(text),
     }
 }
 
@@ -207,8 +190,7 @@ mod tests {
         let thread = Thread {
             name: Some(long.clone()),
             frames: vec![long.clone(); 90],
-            system_call: Some(long.clone()),
-            native: vec![long; 90],
+            system_call: Some(long),
             ..Thread::default()
         };
         let mut stack = Stack::default();
@@ -216,13 +198,10 @@ mod tests {
         let record = stack.into_record(0, &[], 0);
         assert_eq!(record.threads.len(), MAX_THREADS);
         for thread in &record.threads {
-            assert_eq!(
-                (thread.frames.len(), thread.native.len()),
-                (MAX_FRAMES, MAX_NATIVE_FRAMES)
-            );
+            assert_eq!(thread.frames.len(), MAX_FRAMES);
             let texts = thread.frames.iter().chain(&thread.name);
-            let texts = texts.chain(&thread.native).chain(&thread.system_call);
-            assert!(texts.into_iter().all(|text| text.chars().count() <= 256));
+            let mut texts = texts.chain(&thread.system_call);
+            assert!(texts.all(|text| text.chars().count() <= MAX_TEXT + 1));
         }
     }
 }

@@ -25,7 +25,7 @@
   };
   const words = (one) => (typeof one.frame === "string" ? one.frame : data.frames[one.frame]);
   const kind = (text) =>
-    / \(system call\)$|\.so[^)]*\)$/.test(text) ? "native" : !/\(.*:\d+\)$/.test(text) ? "thread" : text.includes("/") ? "package" : "own";
+    !/\(.*:\d+\)$/.test(text) ? "thread" : text.includes("/") ? "package" : "own";
   const percent = (part, whole) => ((100 * part) / Math.max(whole, 1)).toFixed(1) + " %";
   const found = (one) => search.value !== "" && words(one).toLowerCase().includes(search.value.toLowerCase());
   // Looks at which anything that was found is on the stack.

@@ -12,7 +12,7 @@ use remote::{Connector, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
-use wire::stacks::{Record, Take};
+use wire::stacks::Record;
 
 /// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
 /// for several processes that hang in the kernel.
@@ -75,13 +75,11 @@ fn request(args: &Args) -> (Request, Duration) {
         role: args.role,
         rank: args.rank,
     };
-    let native = args.native;
-    let take = Take { pick, native };
     let Some(time) = args.record else {
-        return (Request::TakeStacks(take), Duration::ZERO);
+        return (Request::TakeStacks(pick), Duration::ZERO);
     };
     let wanted = Record {
-        take,
+        pick,
         time_ms: term::millis(time),
         rate: args.rate,
     };

@@ -32,13 +32,6 @@ pub struct Args {
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 
-    /// Show also what Python has called: the system call and the C++ functions in which a thread
-    /// waits
-    ///
-    /// Nothing is stopped for that, so it is known of threads that wait, not of those that compute.
-    #[arg(long)]
-    pub native: bool,
-
     /// Look again and again for so long, and show where the time went
     ///
     /// Stacks are counted on their host. The heaviest lines are shown for each role, with what

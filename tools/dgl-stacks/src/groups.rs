@@ -21,9 +21,6 @@ struct Position<'a> {
     /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
-    /// What the innermost frame has called, where that was asked for.
-    system_call: Option<&'a str>,
-    native: &'a [String],
 }
 
 /// The kind of a process that was recorded.
@@ -36,9 +33,11 @@ pub fn kind_of_profile(profile: &Profile) -> Kind {
 
 /// The threads that stand at one place.
 #[derive(Debug, Default)]
-struct Threads {
+struct Threads<'a> {
     holders: Vec<Holder>,
     active: usize,
+    /// In which they wait.
+    system_calls: BTreeSet<&'a str>,
 }
 
 /// A process: host, rank and process id.
@@ -77,20 +76,19 @@ impl Kind {
 /// All groups, the most telling first: main threads before others, trainers before servers, those
 /// that stand elsewhere than the others before these, and of several places where the same
 /// processes stand the one with the fewest.
-fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Position<'a>, Threads> {
-    let mut groups: IndexMap<Position<'_>, Threads> = IndexMap::new();
+fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Position<'a>, Threads<'a>> {
+    let mut groups: IndexMap<Position<'_>, Threads<'_>> = IndexMap::new();
     for stack in stacks {
         for thread in &stack.threads {
             let position = Position {
                 kind: Kind::of(stack),
                 name: name(thread),
                 frames: &thread.frames,
-                system_call: thread.system_call.as_deref(),
-                native: &thread.native,
             };
             let threads = groups.entry(position).or_default();
             threads.holders.push(holder(stack));
             threads.active += usize::from(thread.active);
+            threads.system_calls.extend(thread.system_call.as_deref());
         }
     }
     let outliers = comparison.outliers().iter().flat_map(|one| &one.members);
@@ -159,14 +157,14 @@ fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> S
         _ => "",
     };
     let mut text = format!("{head}:\n");
-    if let Some(call) = position.system_call {
-        text += &format!("    in the system call {}\n", term::plain(call));
-    }
-    for frame in position
-        .native
-        .iter()
-        .chain(position.frames.iter().take(shown))
-    {
+    let calls = threads.system_calls.iter().map(|call| term::plain(call));
+    let calls = term::first_few(calls, NAMED);
+    text += &match threads.system_calls.len() {
+        0 => String::new(),
+        1 => format!("    in the system call {calls}\n"),
+        _ => format!("    in the system calls {calls}\n"),
+    };
+    for frame in position.frames.iter().take(shown) {
         text += &format!("    {}\n", term::plain(frame));
     }
     if position.frames.is_empty() {
@@ -316,25 +314,20 @@ trainer 1 (sh -c x): no Python runs in it
     }
 
     #[test]
-    fn what_python_has_called_stands_above_it() {
+    fn the_system_calls_in_which_threads_wait_stand_above_their_frames() {
         let waits: &[(&str, bool, &[&str])] = &[("MainThread", false, &["reduce (c10d.py:9)"])];
         let mut all = [0, 1, 2].map(|rank| stack(Role::Trainer, rank, None, waits));
         for one in &mut all[..2] {
-            let thread = &mut one.threads[0];
-            thread.system_call = Some("recvmsg".to_owned());
-            thread.native = vec!["gloo::read (libtorch_cpu.so)".to_owned()];
+            one.threads[0].system_call = Some("recvmsg".to_owned());
         }
-        all[2].threads[0].system_call = Some("futex".to_owned());
         let expected = "\
-trainer 2 (1 of 3), waiting:
-    in the system call futex
-    reduce (c10d.py:9)
-
-trainers 0-1 (2 of 3), waiting:
+trainers 0-2, waiting:
     in the system call recvmsg
-    gloo::read (libtorch_cpu.so)
     reduce (c10d.py:9)
 ";
+        assert_eq!(text(&all), expected);
+        all[2].threads[0].system_call = Some("futex".to_owned());
+        let expected = expected.replace("call recvmsg", "calls futex, recvmsg");
         assert_eq!(text(&all), expected);
     }
 

@@ -1,10 +1,9 @@
-//! Shows where the Python processes of a job stand, on all hosts. [`plan`], [`groups`], [`profile`]
-//! and [`native`] are values to values; `act` reaches the hosts.
+//! Shows where the Python processes of a job stand, on all hosts. [`plan`], [`groups`] and
+//! [`profile`] are values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
 pub mod groups;
-pub mod native;
 pub mod plan;
 pub mod profile;
 

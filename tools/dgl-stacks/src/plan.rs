@@ -1,6 +1,5 @@
 //! Turns the answers of hosts into records and faults.
 
-use crate::native;
 use indexmap::IndexMap;
 use record::error::Fault;
 use record::{Host, Process, Profile, Stack};
@@ -18,18 +17,12 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
     match event {
         Event::Stack(answer) => {
             let why = answer.why;
-            let mut stack = answer.into_record(host, processes, time_ms);
-            for frame in stack.threads.iter_mut().flat_map(|one| &mut one.native) {
-                *frame = native::named(frame);
-            }
+            let stack = answer.into_record(host, processes, time_ms);
             Some(Answer::Stack(stack, why))
         }
         Event::Profile(answer) => {
             let why = answer.why;
-            let mut profile = answer.into_record(host, processes, time_ms);
-            for frame in &mut profile.frames {
-                *frame = native::named(frame);
-            }
+            let profile = answer.into_record(host, processes, time_ms);
             Some(Answer::Profile(profile, why))
         }
         _ => None,

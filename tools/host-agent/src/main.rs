@@ -59,8 +59,7 @@ Usage: host-agent                 serves requests until its stdin ends
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
        host-agent follow FOLDER   reports what a detached job has done and does
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
-       host-agent stack PID TICKS [native]  tells where the threads of a Python stand, and what that
-                                  has called; TICKS is when it began
+       host-agent stack PID TICKS tells where the threads of a Python stand; TICKS is when it began
        host-agent record WANTED   tells where the threads of a job's Pythons were over some time;
                                   WANTED is the request for it, as JSON
        host-agent hash            prints the BLAKE3 hash of its own file
@@ -84,8 +83,7 @@ fn main() -> ExitCode {
         ["keep", "on"] => keep::keep(),
         ["supervise", description, notes] => supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
-        ["stack", pid, start_ticks] => stacks::print(pid, start_ticks, false),
-        ["stack", pid, start_ticks, "native"] => stacks::print(pid, start_ticks, true),
+        ["stack", pid, start_ticks] => stacks::print(pid, start_ticks),
         ["record", wanted] => stacks::print_record(wanted),
         ["hash"] => install::own_hash().map_or(ExitCode::FAILURE, |hash| print_line(&hash)),
         ["--version" | "-V"] => print_line(concat!("host-agent ", env!("CARGO_PKG_VERSION"))),

@@ -16,7 +16,7 @@ pub use process::{
     socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
-pub use thread::{of_thread, switches, threads};
+pub use thread::{of_thread, threads};
 pub use topology::{cores_by_node, usable_cpus};
 
 use field::{kib_of, ticks_per_second};

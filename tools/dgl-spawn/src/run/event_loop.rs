@@ -28,7 +28,7 @@ use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::reap::Pick;
-use wire::stacks::{Record, Take};
+use wire::stacks::Record;
 use wire::supervise::{self, End, Raised, Stream};
 use wire::{Event, Request};
 
@@ -238,9 +238,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 job: Some(self.plan.name.clone()),
                 ..Pick::default()
             };
-            let native = false;
             self.hosts.send_all(&Request::RecordStacks(Record {
-                take: Take { pick, native },
+                pick,
                 time_ms: term::millis(times.time),
                 rate: PROFILE_RATE,
             }));

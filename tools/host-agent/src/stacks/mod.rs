@@ -7,11 +7,11 @@
 //! seccomp filter for logins), [`server`] does it: the supervisor of the job, which is the ancestor
 //! of all its processes, reads for others.
 
-mod native;
 pub mod position;
 pub mod reader;
 pub mod recorder;
 pub mod server;
+mod system_call;
 
 use crate::command;
 use crate::job_processes::{self, JobProcess};
@@ -20,12 +20,12 @@ use crate::processes::ProcessHandle;
 use crate::procfs;
 use job::Role;
 use parking_lot::Mutex;
-use record::Thread;
 use recorder::{PROFILES_BYTES, RECORD_LIMIT, python_parent};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use wire::stacks::{Profile, Reading, Record, Stack, Take, Why};
+use wire::reap::Pick;
+use wire::stacks::{Profile, Reading, Record, Stack, Why};
 use wire::{Event, Failure};
 
 /// How many processes are read at once, so that the job does not feel it.
@@ -37,15 +37,15 @@ const LIMIT: Duration = Duration::from_secs(20);
 const READING_BYTES: usize = 4 << 20;
 
 /// Reports where each selected process stands.
-pub fn take(wanted: &Take, output: &mut Output) {
-    let processes = job_processes::selected(&wanted.pick);
+pub fn take(wanted: &Pick, output: &mut Output) {
+    let processes = job_processes::selected(wanted);
     let mut stacks: Vec<Stack> = side_by_side(&processes, |one| {
         let known = Known {
             process: one.member.process,
             role: one.role,
             rank: one.rank,
         };
-        stack(&one.job, &known, read(one, wanted.native))
+        stack(&one.job, &known, read(one))
     });
     name_all_parents(&mut stacks);
     for stack in stacks {
@@ -58,7 +58,7 @@ pub fn record(wanted: &Record, output: &mut Output) -> Result<(), Failure> {
     let mut profiles = record_apart(wanted)?;
     let is_denied = |one: &Profile| matches!(one.why, Some(Why::Denied { .. }));
     if !profiles.is_empty() && profiles.iter().all(is_denied) {
-        let processes = job_processes::selected(&wanted.take.pick);
+        let processes = job_processes::selected(&wanted.pick);
         let mut by_supervisors = processes.iter().filter_map(|one| {
             let (token, process) = (&one.member.token, one.member.process);
             server::record(token, process, wanted)
@@ -98,7 +98,7 @@ pub fn print_record(wanted: &str) -> ExitCode {
     let Ok(wanted) = serde_json::from_str::<Record>(wanted) else {
         return ExitCode::from(2);
     };
-    let find = || job_processes::selected(&wanted.take.pick);
+    let find = || job_processes::selected(&wanted.pick);
     for profile in recorder::record(&wanted, find, || true) {
         println!("{}", serde_json::to_string(&profile).unwrap_or_default());
     }
@@ -115,7 +115,7 @@ pub struct Known {
 
 /// Reads where a process stands; for the supervisor of its job, in a thread that may fail.
 pub fn read_known(job: &str, known: &Known) -> Stack {
-    stack(job, known, reader::read(known.process, false, |_| ()))
+    stack(job, known, reader::read(known.process))
 }
 
 /// The parent is not known yet: see [`name_all_parents`].
@@ -180,11 +180,11 @@ fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
 }
 
 /// Reads a process directly or, if that is not allowed, by the supervisor of the job.
-fn read(one: &JobProcess, native: bool) -> Reading {
+fn read(one: &JobProcess) -> Reading {
     let process = one.member.process;
-    let reading = read_apart(process, native);
+    let reading = read_apart(process);
     if matches!(reading.why, Some(Why::Denied { .. }))
-        && let Some(reading) = server::read(&one.member.token, process, native)
+        && let Some(reading) = server::read(&one.member.token, process)
     {
         return reading;
     }
@@ -192,18 +192,16 @@ fn read(one: &JobProcess, native: bool) -> Reading {
 }
 
 /// Reads in a process of its own, because the memory of another process may make the reader fail.
-fn read_apart(process: ProcessHandle, native: bool) -> Reading {
+fn read_apart(process: ProcessHandle) -> Reading {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("stack");
     command.args([process.pid.to_string(), process.start_ticks.to_string()]);
-    command.args(native.then_some("native"));
-    // with native frames it answers twice
-    let answer = command::ask(command, LIMIT, 2 * READING_BYTES);
+    let answer = command::ask(command, LIMIT, READING_BYTES);
     let (text, is_late) = match &answer {
         Ok(answer) => (answer.text(), answer.status.is_none()),
         Err(error) => return Reading::unreadable(Why::Other, error.to_string()),
     };
-    // messages of a library stand before the answer, and one who is ended may leave half of another
+    // messages of a library stand before the answer
     let last = text
         .lines()
         .rev()
@@ -217,27 +215,13 @@ fn read_apart(process: ProcessHandle, native: bool) -> Reading {
     })
 }
 
-/// `host-agent stack PID START_TICKS [native]`: one process is read and printed as JSON; with
-/// native frames once before they are read too.
-pub fn print(pid: &str, start_ticks: &str, native: bool) -> ExitCode {
+/// `host-agent stack PID START_TICKS`: one process is read and printed as JSON.
+pub fn print(pid: &str, start_ticks: &str) -> ExitCode {
     let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else {
         return ExitCode::from(2);
     };
-    let print = |reading: &Reading| {
-        println!("{}", serde_json::to_string(reading).unwrap_or_default());
-    };
-    // libraries that lie far away may take longer than the time there is
-    let without_native = |threads: &[Thread]| {
-        print(&Reading {
-            threads: threads.to_vec(),
-            ..Reading::unreadable(
-                Why::Other,
-                format!("no C and C++ functions within {} s", LIMIT.as_secs()),
-            )
-        });
-    };
-    let process = ProcessHandle { pid, start_ticks };
-    print(&reader::read(process, native, without_native));
+    let reading = reader::read(ProcessHandle { pid, start_ticks });
+    println!("{}", serde_json::to_string(&reading).unwrap_or_default());
     ExitCode::SUCCESS
 }
 
@@ -250,7 +234,7 @@ mod tests {
             pid,
             role: Some(Role::Trainer),
             rank: Some(rank),
-            threads: vec![Thread::default(); threads],
+            threads: vec![record::Thread::default(); threads],
             ..record::Stack::default()
         };
         Stack { record, why: None }

@@ -4,7 +4,7 @@
 //! be read wrongly, and is read again. Nothing is attached, so no process stays stopped, whatever
 //! happens to the reader.
 
-use super::native::{self, Images};
+use super::system_call;
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use py_spy::config::LockingStrategy;
@@ -24,13 +24,8 @@ pub const THREAD: &str = "stacks";
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// Reads a process; never fails, but may say why there is nothing. What Python has called is read
-/// where that is wanted.
-pub fn read(
-    process: ProcessHandle,
-    wants_native: bool,
-    before_native: impl Fn(&[Thread]),
-) -> Reading {
+/// Reads a process; never fails, but may say why there is nothing.
+pub fn read(process: ProcessHandle) -> Reading {
     if !process.is_alive() {
         return Reading::unreadable(Why::Ended, "it has ended".to_owned());
     }
@@ -45,12 +40,7 @@ pub fn read(
         match Spy::new(process).traces() {
             Ok(traces) => {
                 let mut threads = threads(process.pid, &traces, MAX_FRAMES);
-                if wants_native {
-                    before_native(&threads);
-                    native::with_images(process.pid, |images| {
-                        add_native(process.pid, &traces, &mut threads, images);
-                    });
-                }
+                add_system_calls(process.pid, &traces, &mut threads);
                 return Reading {
                     threads,
                     ..Reading::default()
@@ -102,18 +92,10 @@ impl Spy {
         }
     }
 
-    /// Where the threads are, and what Python has called if there are images for that.
-    pub fn read_threads(
-        &mut self,
-        most_frames: usize,
-        images: Option<&Images<'_>>,
-    ) -> Result<Vec<Thread>, Problem> {
+    /// Where the threads are.
+    pub fn read_threads(&mut self, most_frames: usize) -> Result<Vec<Thread>, Problem> {
         let traces = self.traces()?;
-        let mut threads = threads(self.process.pid, &traces, most_frames);
-        if let Some(images) = images {
-            add_native(self.process.pid, &traces, &mut threads, images);
-        }
-        Ok(threads)
+        Ok(threads(self.process.pid, &traces, most_frames))
     }
 
     fn traces(&mut self) -> Result<Vec<StackTrace>, Problem> {
@@ -207,22 +189,19 @@ fn thread(pid: i32, trace: &StackTrace, most_frames: usize) -> Thread {
     }
 }
 
-/// What holds the threads that wait. Those whose numbers Python does not tell are found by their
-/// stacks.
-fn add_native(pid: i32, traces: &[StackTrace], threads: &mut [Thread], images: &Images<'_>) {
+/// Adds the system call in which each thread waits. Threads whose numbers Python does not tell are
+/// found by their stacks.
+fn add_system_calls(pid: i32, traces: &[StackTrace], threads: &mut [Thread]) {
+    let (mut stacks, mut ranges) = (Vec::new(), Vec::new());
     if threads.iter().any(|thread| thread.tid.is_none()) {
-        let stacks = native::stack_pointers(pid);
+        stacks = system_call::stack_pointers(pid);
         let all = procfs::mappings(pid, "").into_iter();
-        let ranges: Vec<Range<u64>> = all.map(|mapping| mapping.range).collect();
-        for (thread, trace) in threads.iter_mut().zip(traces) {
-            let tid = || by_stack(trace.thread_id, &stacks, &ranges);
-            thread.tid = thread.tid.or_else(tid);
-        }
+        ranges = all.map(|mapping| mapping.range).collect();
     }
-    let numbers: Vec<Option<u32>> = threads.iter().map(|thread| thread.tid).collect();
-    for (thread, held) in threads.iter_mut().zip(native::read(pid, &numbers, images)) {
-        thread.system_call = held.system_call;
-        thread.native = held.frames;
+    for (thread, trace) in threads.iter_mut().zip(traces) {
+        let by_stack = || by_stack(trace.thread_id, &stacks, &ranges);
+        let tid = thread.tid.or_else(by_stack);
+        thread.system_call = tid.and_then(|tid| system_call::of_thread(pid, tid));
     }
 }
 
@@ -308,10 +287,10 @@ mod tests {
             .spawn()
             .unwrap();
         let process = ProcessHandle::of(child.id().cast_signed()).unwrap();
-        let reading = read(process, false, |_| ());
+        let reading = read(process);
         assert_eq!(reading.why, Some(Why::NoPython));
         let _ = child.kill();
         let _ = child.wait();
-        assert_eq!(read(process, false, |_| ()).why, Some(Why::Ended));
+        assert_eq!(read(process).why, Some(Why::Ended));
     }
 }

@@ -5,7 +5,6 @@
 //! recording takes at most one processor from the job. A sample that would come too late is left
 //! out and counted as missed.
 
-use super::native::{self, Images};
 use super::reader::{self, Problem, Spy};
 use crate::job_processes::JobProcess;
 use crate::processes::ProcessHandle;
@@ -33,8 +32,6 @@ const PACE: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(50);
 /// More Pythons of a job on one host are left out.
 const MAX_PYTHONS: usize = 512;
-/// A library that was loaded meanwhile has a name after this time.
-const IMAGES_AGE: Duration = Duration::from_secs(10);
 /// A Python that could not be read so many times in a row is examined anew: it may have become
 /// another program.
 const FAILURES: u32 = 5;
@@ -197,25 +194,19 @@ impl Samples {
         let mut goes_on = true;
         let period = Duration::from_secs(1) / wanted.rate.max(1);
         while goes_on && due < until {
-            native::with_images(process.pid, |images| {
-                let images = wanted.take.native.then_some(images);
-                let renewal = until.min(due + IMAGES_AGE);
-                while goes_on && due < renewal {
-                    thread::sleep(due.saturating_duration_since(Instant::now()));
-                    goes_on = samples.once(&mut spy, images);
-                    due = samples.next(due, period);
-                }
-            });
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            goes_on = samples.once(&mut spy);
+            due = samples.next(due, period);
         }
         samples.elapsed = begun.elapsed();
         samples
     }
 
     /// Samples once; whether to go on.
-    fn once(&mut self, spy: &mut Spy, images: Option<&Images<'_>>) -> bool {
+    fn once(&mut self, spy: &mut Spy) -> bool {
         let read = {
             let _turn = TURN.lock();
-            spy.read_threads(MAX_COUNTED_DEPTH, images)
+            spy.read_threads(MAX_COUNTED_DEPTH)
         };
         match read {
             Ok(threads) => {
@@ -268,10 +259,7 @@ impl Counts {
     fn add(&mut self, threads: Vec<Thread>) {
         let mut now = HashMap::with_capacity(threads.len());
         for thread in threads {
-            let call = thread
-                .system_call
-                .map(|call| format!("{call} (system call)"));
-            let frames = call.into_iter().chain(thread.native).chain(thread.frames);
+            let frames = thread.frames.into_iter();
             let mut stack: Vec<u32> = frames.map(|frame| self.position(frame)).collect();
             let name = thread
                 .name

@@ -45,7 +45,7 @@ const AT_ONCE: usize = 3;
 #[derive(Serialize, Deserialize)]
 enum Question {
     /// Its [`Reading`].
-    Stacks { native: bool },
+    Stacks,
     /// The [`Profile`]s of it and of all other Pythons of the job.
     Record(Record),
     /// For how many milliseconds it has written nothing; nothing if the supervisor has not started
@@ -126,10 +126,10 @@ fn answer(mut stream: UnixStream, written: &Written) -> io::Result<()> {
         return Ok(());
     }
     let answer = match question {
-        Question::Stacks { native } => serde_json::to_vec(&reader::read(process, native, |_| ()))?,
+        Question::Stacks => serde_json::to_vec(&reader::read(process))?,
         Question::Record(wanted) => {
             let find = || {
-                let (mut found, ours) = (job_processes::selected(&wanted.take.pick), ours());
+                let (mut found, ours) = (job_processes::selected(&wanted.pick), ours());
                 found.retain(|one| ours.contains(&one.member.process));
                 found
             };
@@ -161,8 +161,8 @@ pub fn record(token: &str, process: ProcessHandle, wanted: &Record) -> Option<Ve
 }
 
 /// What the supervisor of this process reads of it; `None` if no supervisor reads for us.
-pub fn read(token: &str, process: ProcessHandle, native: bool) -> Option<Reading> {
-    ask(token, process, &Question::Stacks { native }, ANSWER_LIMIT)
+pub fn read(token: &str, process: ProcessHandle) -> Option<Reading> {
+    ask(token, process, &Question::Stacks, ANSWER_LIMIT)
 }
 
 /// For how long a process has written nothing, as its supervisor tells. `None` if no supervisor

@@ -32,7 +32,7 @@ impl Profiling {
             // signals are for the thread that deals with them
             let _ = SigSet::all().thread_block();
             let find = || {
-                let mut found = job_processes::selected(&wanted.take.pick);
+                let mut found = job_processes::selected(&wanted.pick);
                 found.retain(|one| one.member.token == token);
                 found
             };

@@ -1,20 +1,31 @@
-//! The system call in which the kernel holds a thread.
+//! The system call in which a thread waits. The kernel tells it without stopping the thread; of a
+//! thread that computes it tells nothing.
 
 use crate::procfs;
 use nix::libc;
 
 /// A thread that waits in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blocked {
+struct Blocked {
     number: i64,
-    /// Where its stack begins.
-    pub stack_pointer: u64,
-    /// Where it goes on.
-    pub address: u64,
+    stack_pointer: u64,
 }
 
-/// Of a thread that waits; `None` where it computes, has ended, or may not be read.
-pub fn blocked(pid: i32, tid: u32) -> Option<Blocked> {
+/// The system call in which a thread waits; `None` where it computes, has ended, or may not be
+/// read.
+pub fn of_thread(pid: i32, tid: u32) -> Option<String> {
+    blocked(pid, tid)?.name(pid, tid)
+}
+
+/// The threads of a process that wait, each with its stack pointer.
+pub fn stack_pointers(pid: i32) -> Vec<(u32, u64)> {
+    let threads = procfs::threads(pid).into_iter();
+    threads
+        .filter_map(|tid| Some((tid, blocked(pid, tid)?.stack_pointer)))
+        .collect()
+}
+
+fn blocked(pid: i32, tid: u32) -> Option<Blocked> {
     parse(&procfs::of_thread(pid, tid, "syscall")?)
 }
 
@@ -23,21 +34,20 @@ pub fn blocked(pid: i32, tid: u32) -> Option<Blocked> {
 fn parse(text: &str) -> Option<Blocked> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let number = words.first()?.parse().ok()?;
-    let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-    let [.., stack_pointer, address] = words[..] else {
+    let [.., stack_pointer, _] = words[..] else {
         return None;
     };
+    let stack_pointer = u64::from_str_radix(stack_pointer.strip_prefix("0x")?, 16).ok()?;
     Some(Blocked {
         number,
-        stack_pointer: hexadecimal(stack_pointer)?,
-        address: hexadecimal(address)?,
+        stack_pointer,
     })
 }
 
 impl Blocked {
     /// The call's name. One that cannot be interrupted waits for a disk or a file server: the
     /// kernel's own function tells which.
-    pub fn name(&self, pid: i32, tid: u32) -> Option<String> {
+    fn name(&self, pid: i32, tid: u32) -> Option<String> {
         let name = match self.number {
             -1 => "none".to_owned(),
             number => known(number).map_or_else(|| format!("number {number}"), str::to_owned),
@@ -47,10 +57,12 @@ impl Blocked {
         if state != Some('D') {
             return Some(name);
         }
-        let address = procfs::of_thread(pid, tid, "wchan").unwrap_or_default();
-        let is_known = !matches!(address.as_str(), "" | "0");
-        let address = if is_known { &address } else { "the kernel" };
-        Some(format!("{name}, which cannot be interrupted, in {address}"))
+        let function = procfs::of_thread(pid, tid, "wchan").unwrap_or_default();
+        let is_known = !matches!(function.as_str(), "" | "0");
+        let function = if is_known { &function } else { "the kernel" };
+        Some(format!(
+            "{name}, which cannot be interrupted, in {function}"
+        ))
     }
 }
 
@@ -134,16 +146,15 @@ mod tests {
     #[test]
     fn what_the_kernel_says_of_a_thread() {
         let waits = "230 0x0 0x0 0x7f20 0x7f60 0x0 0x0 0x7fff749b6408 0x7fd88ba8a503\n";
-        let blocked = |number, stack_pointer, address| {
+        let blocked = |number, stack_pointer| {
             Some(Blocked {
                 number,
                 stack_pointer,
-                address,
             })
         };
         let table = [
-            (waits, blocked(230, 0x7fff_749b_6408, 0x7fd8_8ba8_a503)),
-            ("-1 0x7f08 0x5603\n", blocked(-1, 0x7f08, 0x5603)),
+            (waits, blocked(230, 0x7fff_749b_6408)),
+            ("-1 0x7f08 0x5603\n", blocked(-1, 0x7f08)),
             ("running\n", None),
             ("", None),
             ("202 0x1\n", None),
