@@ -58,16 +58,17 @@ predicted() { # CONFIG FORMATS FORM DGL TORCH
 served() { unshare --mount --propagation private sh -c 'mount -t tmpfs tmpfs /dev/shm && exec "$@"' sh "$@"; }
 
 measure() { # PYTHON FORM NAME FORMATS
-    local said figures flags=()
+    local said figures graph flags=()
     [ "$2" = dgl ] || flags=(--graphbolt)
     said=$(served "$1" "$here/dgl/memory.py" serve --config "$work/$3/g.json" --formats "$4" "${flags[@]}" 2>"$work/said") ||
         { tail -n 3 "$work/said" >&2; return 1; }
     figures=$(predicted "$work/$3/g.json" "$4" "$2" "$(jq -r .dgl <<<"$said")" "$(jq -r .torch <<<"$said")")
-    jq -rn --argjson node_feat "$(stat -c %s "$work/$3/part0/node_feat.dgl")" \
+    case $2 in dgl) graph=graph.dgl ;; *) graph=fused_csc_sampling_graph.pt ;; esac
+    jq -rn --argjson graph "$(stat -c %s "$work/$3/part0/$graph")" --argjson node_feat "$(stat -c %s "$work/$3/part0/node_feat.dgl")" \
         --argjson edge_feat "$(stat -c %s "$work/$3/part0/edge_feat.dgl")" --argjson m "$said" --argjson p "$figures" --arg name "$3" --arg formats "$4" --arg form "$2" '
         def mb: . / 1e6 | round;
         def off($is): 1000 * (. / $is - 1) | round / 10;
-        [$m.dgl, $form, $name, $formats, $p.nodes + $p.halo_nodes, $p.edges + $p.halo_edges,
+        [$m.dgl, $form, $name, $formats, $graph,
          $node_feat, $edge_feat, $m.shm, $m.peak, ($p.disk_bytes | mb), ($m.shm | mb), ($p.shm_bytes | off($m.shm)),
          ($m.peak | mb), ($p.server_bytes | mb), ($p.server_bytes | off($m.peak)),
          ($m.before.RssAnon | mb), ($m.before.RssFile | mb), ($m.after.RssAnon | mb), ($m.after.RssFile | mb)] | @tsv'
@@ -109,7 +110,7 @@ run_job() { # PYTHON NAME TRAINERS SAMPLERS
          (1000 * ($run / $all - 1) | round / 10)] | @tsv' <<<"$said"
 }
 
-printf 'dgl\tform\tgraph\tformats\tnodes\tedges\tnode_feat\tedge_feat\tshm\tpeak\tdisk MB\tshm\terror %%\tpeak\tpredicted\terror %%\tanon\tfile\tanon after\tfile after\n'
+printf 'dgl\tform\tgraph\tformats\tgraph\tnode_feat\tedge_feat\tshm\tpeak\tdisk MB\tshm\terror %%\tpeak\tpredicted\terror %%\tanon\tfile\tanon after\tfile after\n'
 for python in "${pythons[@]}"; do
     rm -rf "${work:?}"/*
     graphbolt=()

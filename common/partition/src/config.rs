@@ -181,12 +181,6 @@ impl PartConfig {
         text(self.parts.get(part)?.get(key)?)
     }
 
-    /// How many nodes and edges a part owns; `None` if only .npy files say it (DGL up to 0.9).
-    pub fn owned(&self, part: usize) -> Option<[u64; 2]> {
-        let [nodes, edges] = &self.maps;
-        Some([nodes.owned(part)?, edges.owned(part)?])
-    }
-
     /// Whether every part has a key.
     pub fn all_have(&self, key: &str) -> bool {
         self.parts.iter().all(|part| part.contains_key(key))

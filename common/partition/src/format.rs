@@ -1,11 +1,16 @@
 //! Checks how files of a partition begin, which is enough to recognise a file that was cut, a
 //! pointer of git-lfs, or a file in the place of another.
 
-use crate::{config, dgl_file, npy};
+use crate::{config, npy};
 
 /// Enough of a file for every check here: numpy pads its header to a multiple of 64 bytes, and a
 /// shape of one number is short.
 pub const HEAD: u64 = 1024;
+
+/// How a file of `dgl.save_graphs` begins.
+const GRAPH_FILE: u64 = 0xdd2e_4ff0_46b4_a13f;
+/// How a file of DGL's `save_tensors` begins.
+const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
 
 /// The format that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +46,9 @@ impl Format {
             return Some("is empty: partitioning did not end, or its disk was full".to_owned());
         }
         let (magic, what): (&[u8], _) = match self {
-            Format::Graph => (
-                &dgl_file::GRAPH_FILE.to_le_bytes(),
-                "a graph that DGL saved",
-            ),
+            Format::Graph => (&GRAPH_FILE.to_le_bytes(), "a graph that DGL saved"),
             Format::Tensors => (
-                &dgl_file::TENSOR_FILE.to_le_bytes(),
+                &TENSOR_FILE.to_le_bytes(),
                 "a file of tensors that DGL saved",
             ),
             Format::Torch => (b"PK\x03\x04", "a file that torch saved"),

@@ -2,7 +2,6 @@
 //! the headers of graphs and features; and which of these files goes to which host.
 
 pub mod config;
-pub mod dgl_file;
 pub mod files;
 pub mod format;
 pub mod maps;

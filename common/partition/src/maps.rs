@@ -31,16 +31,6 @@ pub enum Map {
     },
 }
 
-impl Map {
-    /// How many ids a partition owns; `None` if only the .npy file says it.
-    pub fn owned(&self, part: usize) -> Option<u64> {
-        match self {
-            Map::Npy { .. } => None,
-            Map::Ends { owned } | Map::Ranges { owned, .. } => owned.get(part).copied(),
-        }
-    }
-}
-
 /// The keys that belong to one map.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {

@@ -18,10 +18,6 @@ pub struct Fit {
     pub nodes: u64,
     /// The edges that the partition owns.
     pub edges: u64,
-    /// Nodes of other partitions of which it has a copy; absent if its files do not tell.
-    pub halo_nodes: Option<u64>,
-    /// Edges of other partitions of which it has a copy; absent if its files do not tell.
-    pub halo_edges: Option<u64>,
     /// The size of the partition's files in bytes.
     pub disk_bytes: u64,
     /// Bytes in /dev/shm. This and what follows counts all partitions of the host.

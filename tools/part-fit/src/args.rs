@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use cli::counts::{PerHost, graph_format, per_host};
-use cli::{Format, NamedSize, named_size, size, size_of};
+use cli::{Format, NamedSize, named_size};
 use std::path::PathBuf;
 
 /// Works out what memory each partition needs on its host, and whether it fits.
@@ -56,20 +56,6 @@ pub struct Args {
         value_parser = named_size(&["trainer", "sampler", "shm", "process"]))]
     pub mem: Vec<NamedSize>,
 
-    #[arg(long, hide = true, value_parser = size)]
-    trainer_mem: Option<u64>,
-    #[arg(long, hide = true, value_parser = size)]
-    sampler_mem: Option<u64>,
-    #[arg(long, hide = true, value_parser = size)]
-    shm_extra: Option<u64>,
-    #[arg(long, hide = true, value_parser = size)]
-    process_mem: Option<u64>,
-
-    /// How much of a host's memory must stay free, in percent.
-    #[arg(long, hide = true, default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(0..=90))]
-    pub margin: u64,
-
     /// Report what does not fit, and go on
     #[arg(long)]
     pub warn_only: bool,
@@ -78,19 +64,6 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,
-}
-
-impl Args {
-    /// The memory of this name, if it is given.
-    pub fn memory(&self, name: &str) -> Option<u64> {
-        let deprecated = match name {
-            "trainer" => self.trainer_mem,
-            "sampler" => self.sampler_mem,
-            "shm" => self.shm_extra,
-            _ => self.process_mem,
-        };
-        size_of(&self.mem, name).or(deprecated)
-    }
 }
 
 /// The form of the graph that the servers load.

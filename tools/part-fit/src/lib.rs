@@ -9,13 +9,14 @@ pub mod show;
 
 pub use args::Args;
 
+use cli::size_of;
 use plan::Job;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Out, Stream};
-use record::python::version;
 use record::{FileCopy, Fit, Graph, Host};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Runs the tool.
@@ -27,50 +28,49 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         return Err(fault.fix("put part-fit into the pipeline once").report());
     }
     let job = job(&args, &hosts)?;
-    let parts = parts(&args, &stream)?;
-    let fits = plan::fits(&job, &hosts, &parts)?;
-    let faults = plan::faults(&job, &hosts, &fits);
+    let plans = plan::plan(&job, &hosts, &parts(&args, &stream)?)?;
+    let faults = Report(plan::faults(&plans));
     if !args.warn_only {
-        Report(faults.clone()).check()?;
+        faults.clone().check()?;
     }
-    Report(faults).print("part-fit: warning");
+    faults.print("part-fit: warning");
+    let fits: Vec<&Fit> = plans.iter().flat_map(|plan| &plan.fits).collect();
     for warning in plan::warnings(&fits) {
-        record::tell!("part-fit: warning: {warning}");
-    }
-    for warning in uncounted(&hosts, &parts) {
         record::tell!("part-fit: warning: {warning}");
     }
     match args.format.human() {
         true => {
             let mut out = Out::new("part-fit");
-            out.write(show::table(&hosts, &fits).as_bytes());
+            out.write(show::table(&plans).as_bytes());
             out.fault().map_or(Ok(()), |fault| Err(fault.report()))?;
         }
-        false => jsonl::print(
-            Some(&stream),
-            fits.iter().map(|fit| Cow::Owned(jsonl::line(fit))),
-        )?,
+        false => {
+            let lines = fits.into_iter().map(|fit| Cow::Owned(jsonl::line(fit)));
+            jsonl::print(Some(&stream), lines)?;
+        }
     }
     Ok(Exit::Done)
 }
 
 fn job(args: &Args, hosts: &[Host]) -> Result<Job, Report> {
+    let memory = |name| size_of(&args.mem, name);
+    let formats: HashSet<&str> = args.graph_format.split(',').collect();
     Ok(Job {
         num_servers: args.num_servers.into(),
         num_trainers: args.num_trainers.counts("--num-trainers", hosts)?,
         num_samplers: args.num_samplers.into(),
-        formats: model::formats(&args.graph_format),
-        trainer_bytes: args.memory("trainer").unwrap_or(0),
-        sampler_bytes: args.memory("sampler").unwrap_or(0),
-        shm_extra_bytes: args.memory("shm").unwrap_or(0),
-        process_bytes: args.memory("process"),
-        margin_percent: args.margin,
+        form: args.graph,
+        num_formats: formats.len() as u64,
+        trainer_bytes: memory("trainer").unwrap_or(0),
+        sampler_bytes: memory("sampler").unwrap_or(0),
+        shm_extra_bytes: memory("shm").unwrap_or(0),
+        process_bytes: memory("process"),
     })
 }
 
 fn parts(args: &Args, stream: &Stream) -> Result<Vec<plan::Part>, Report> {
     if let Some(config) = &args.part_config {
-        return disk::parts_of_config(config, args.graph);
+        return disk::parts_of_config(config);
     }
     let Some(graph) = stream.one::<Graph>()? else {
         let fault = Fault::usage(
@@ -82,20 +82,5 @@ fn parts(args: &Args, stream: &Stream) -> Result<Vec<plan::Part>, Report> {
             .report());
     };
     let files: Vec<FileCopy> = stream.all()?;
-    disk::parts_of_records(&files, Path::new(&graph.workspace), args.graph)
-}
-
-/// Warnings about what the figures leave out.
-fn uncounted(hosts: &[Host], parts: &[plan::Part]) -> Vec<&'static str> {
-    let old = hosts.iter().any(|host| {
-        let dgl = host.facts.dgl.as_deref().and_then(version);
-        dgl.is_some_and(|version| version < (1, 0, 0))
-    });
-    let old = old.then_some(
-        "what DGL takes before 1.0 was not measured; the figures follow from its source",
-    );
-    let by_npy = parts.iter().any(|part| part.by_npy).then_some(
-        "every process loads the .npy maps of nodes and edges too, which is not counted",
-    );
-    old.into_iter().chain(by_npy).collect()
+    disk::parts_of_records(&files, Path::new(&graph.workspace))
 }

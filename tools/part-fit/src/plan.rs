@@ -1,30 +1,27 @@
 //! Decides whether each partition fits its host, and what is missing if it does not.
 
-use crate::model::{self, Data, Features, Graph, Process, Training};
-use partition::dgl_file::Sparse;
+use crate::args::GraphForm;
+use crate::model::{self, Files, Process};
 use record::error::{Fault, Report};
 use record::python::version;
 use record::{Fit, Host, term};
+
+/// How much of a host's memory must stay free: for the system, and for what the model leaves out.
+const MARGIN_PERCENT: u64 = 10;
 
 /// A partition this many times larger than the mean is reported; smaller differences are normal
 /// with METIS.
 const SKEW: f64 = 1.25;
 
-/// A partition, from its config and the headers of its files.
+/// A partition, from its config and the sizes of its files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The numbers of nodes and edges that it owns.
-    pub own: [u64; 2],
-    /// The numbers of nodes and edges with those of the halo, if the files tell.
-    pub all: Option<[u64; 2]>,
-    /// The size of its files in bytes.
-    pub disk_bytes: u64,
-    /// The forms of its graph that the servers may load.
-    pub graphs: Vec<Graph>,
-    /// The sizes of its features.
-    pub features: Features,
-    /// Whether only .npy maps, and no ranges, tell which ids it owns.
-    pub by_npy: bool,
+    /// How many nodes it owns.
+    pub nodes: u64,
+    /// How many edges it owns.
+    pub edges: u64,
+    /// Its files.
+    pub files: Files,
 }
 
 /// The processes on the hosts.
@@ -36,8 +33,10 @@ pub struct Job {
     pub num_trainers: Vec<u32>,
     /// Samplers of each trainer.
     pub num_samplers: u64,
-    /// The sparse formats that servers create.
-    pub formats: Vec<Sparse>,
+    /// The form of the graph that the servers load.
+    pub form: GraphForm,
+    /// How many sparse formats the servers create.
+    pub num_formats: u64,
     /// The memory of a trainer beyond DGL and torch, in bytes.
     pub trainer_bytes: u64,
     /// The memory of a sampler beyond DGL and torch, in bytes.
@@ -46,76 +45,68 @@ pub struct Job {
     pub shm_extra_bytes: u64,
     /// The memory of any process before there is data, if the user knows it.
     pub process_bytes: Option<u64>,
-    /// How much of the memory is to stay free, in percent.
-    pub margin_percent: u64,
 }
 
-impl Job {
-    /// The memory that DGL and torch need of any process on a host, before there is data.
-    fn process(&self, host: &Host) -> Process {
-        match self.process_bytes {
-            Some(own_bytes) => Process {
-                shared_bytes: 0,
-                own_bytes,
-            },
-            None => {
-                let of = |package: &Option<String>| package.as_deref().and_then(version);
-                model::process(of(&host.facts.dgl), of(&host.facts.torch))
+/// What a host needs of one kind of memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    /// What does not depend on the partition.
+    fixed: u64,
+    /// What shrinks as the partition does.
+    data: u64,
+    /// What the host has for it.
+    room: u64,
+}
+
+impl Need {
+    fn bytes(self) -> u64 {
+        self.fixed + self.data
+    }
+
+    fn missing(self) -> Option<u64> {
+        self.bytes()
+            .checked_sub(self.room)
+            .filter(|bytes| *bytes > 0)
+    }
+
+    /// The number of partitions, of which there are `now`, with which this would fit.
+    fn parts(self, now: u64) -> Option<u64> {
+        let room = self.room.checked_sub(self.fixed)?;
+        match (self.data, room) {
+            (0, _) => Some(now),
+            (_, 0) => None,
+            (data, room) => {
+                let parts = u128::from(data) * u128::from(now);
+                let parts = u64::try_from(parts.div_ceil(room.into())).ok()?;
+                Some(parts.max(now))
             }
         }
     }
+}
 
-    /// The memory of all processes of a host without data: servers, and what DGL makes of trainers.
-    fn bare_bytes(&self, host: &Host, trainers: u64) -> u64 {
-        let process = self.process(host);
-        let count = self.num_servers + trainers * (1 + self.num_samplers);
-        process.shared_bytes + count * process.own_bytes
-    }
+/// A host with its partitions.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub host: &'a Host,
+    pub fits: Vec<Fit>,
+    loading: Need,
+    running: Need,
+    shm: Need,
+}
 
-    /// What training takes beside that: torch, unless the user knows what processes take, and what
-    /// the user knows of the script.
-    fn training_bytes(&self, host: &Host, trainers: u64) -> u64 {
-        let torch = host.facts.torch.as_deref().and_then(version);
-        let training = match self.process_bytes {
-            Some(_) => Training::default(),
-            None => model::training(torch),
-        };
-        let sampler = training.sampler_bytes + self.sampler_bytes;
-        let trainer = training.trainer_bytes + self.trainer_bytes + self.num_samplers * sampler;
-        match trainers {
-            0 => 0,
-            _ => training.shared_bytes + trainers * trainer,
+impl Plan<'_> {
+    /// The memory that is needed when most is.
+    fn memory(&self) -> Need {
+        match self.loading.bytes() > self.running.bytes() {
+            true => self.loading,
+            false => self.running,
         }
     }
-
-    /// How much of this memory may be used.
-    fn usable(&self, mem_bytes: u64) -> u64 {
-        mem_bytes - mem_bytes / 100 * self.margin_percent
-    }
 }
 
-/// The facts about a host that a fit needs.
-struct Room {
-    mem_bytes: u64,
-    shm_free_bytes: u64,
-}
-
-fn room(host: &Host) -> Result<Room, Fault> {
-    let found = host.facts.usable_mem_bytes().zip(host.facts.shm_free_bytes);
-    found
-        .map(|(mem_bytes, shm_free_bytes)| Room {
-            mem_bytes,
-            shm_free_bytes,
-        })
-        .ok_or_else(|| {
-            Fault::data(host.location(), "its memory size is unknown")
-                .fix("put host-probe before part-fit")
-        })
-}
-
-/// The fit record of each partition. A host has as many as any other; its processes need what all
-/// of them take.
-pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Report> {
+/// Plans all hosts. A host has as many partitions as any other; its processes need what all of them
+/// take.
+pub fn plan<'a>(job: &Job, hosts: &'a [Host], parts: &[Part]) -> Result<Vec<Plan<'a>>, Report> {
     let per_host = parts.len() / hosts.len().max(1);
     if per_host * hosts.len() != parts.len() || per_host == 0 {
         let problem = record::unequal_parts(parts.len() as u64, hosts.len(), 1);
@@ -123,44 +114,26 @@ pub fn fits(job: &Job, hosts: &[Host], parts: &[Part]) -> Result<Vec<Fit>, Repor
             .fix("each host serves as many: name other hosts, or partition the graph again")
             .report());
     }
-    let mean = |what: fn(&Part) -> u64| {
-        let sum: u64 = parts.iter().map(what).sum();
-        sum as f64 / parts.len().max(1) as f64
-    };
-    let means = [mean(|part| part.own[0]), mean(|part| part.own[1])];
     let mut report = Report::default();
-    let of = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-    let mut fits = Vec::new();
-    let of_hosts = parts.chunks(per_host);
-    for ((host, own), trainers) in hosts.iter().zip(of_hosts).zip(&job.num_trainers) {
-        let Some(room) = report.keep(room(host).map_err(Report::from)) else {
-            continue;
-        };
-        let data = own.iter().map(|part| data(job, host, part));
-        let data = data.fold(Data::default(), |all, one| Data {
-            shm_bytes: all.shm_bytes + one.shm_bytes,
-            peak_bytes: all.peak_bytes + one.peak_bytes,
+    let of_hosts = hosts.iter().zip(parts.chunks(per_host));
+    let plans = of_hosts
+        .zip(&job.num_trainers)
+        .filter_map(|((host, parts), trainers)| {
+            report.keep(plan_of_host(job, host, parts, u64::from(*trainers)))
         });
-        fits.extend((fits.len() as u32..).zip(own).map(|(id, part)| Fit {
-            id,
-            of,
-            node_skew: skew(part.own[0], means[0]),
-            edge_skew: skew(part.own[1], means[1]),
-            ..fit(job, host, part, &data, u64::from(*trainers), &room)
-        }));
+    let mut plans: Vec<Plan<'_>> = plans.collect();
+    report.check()?;
+    let mean =
+        |count: fn(&Part) -> u64| parts.iter().map(count).sum::<u64>() as f64 / parts.len() as f64;
+    let means = [mean(|part| part.nodes), mean(|part| part.edges)];
+    let of = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    let fits = plans.iter_mut().flat_map(|plan| &mut plan.fits);
+    for (id, fit) in (0..of).zip(fits) {
+        (fit.id, fit.of) = (id, of);
+        fit.node_skew = skew(fit.nodes, means[0]);
+        fit.edge_skew = skew(fit.edges, means[1]);
     }
-    report.check().map(|()| fits)
-}
-
-/// Each host with its fits, and the number of its trainers.
-fn by_host<'a>(
-    job: &'a Job,
-    hosts: &'a [Host],
-    fits: &'a [Fit],
-) -> impl Iterator<Item = (&'a Host, &'a [Fit], u64)> {
-    let of_hosts = fits.chunk_by(|one, next| one.host == next.host);
-    let each = hosts.iter().zip(of_hosts).zip(&job.num_trainers);
-    each.map(|((host, fits), trainers)| (host, fits, u64::from(*trainers)))
+    Ok(plans)
 }
 
 /// A part divided by the mean, to three decimals.
@@ -171,117 +144,128 @@ fn skew(count: u64, mean: f64) -> f64 {
     }
 }
 
-fn fit(job: &Job, host: &Host, part: &Part, data: &Data, trainers: u64, room: &Room) -> Fit {
-    let shm_bytes = data.shm_bytes + job.shm_extra_bytes;
-    let process = job.process(host);
-    let bare_bytes = job.bare_bytes(host, trainers);
-    let load_bytes = bare_bytes + data.peak_bytes;
-    let run_bytes = bare_bytes + shm_bytes + job.training_bytes(host, trainers);
-    let missing = |needed: u64, there: u64| needed.checked_sub(there).filter(|bytes| *bytes > 0);
-    let missing_mem_bytes = missing(load_bytes.max(run_bytes), job.usable(room.mem_bytes));
-    let missing_shm_bytes = missing(shm_bytes, room.shm_free_bytes);
-    let halo = |at: usize| Some(part.all?[at].saturating_sub(part.own[at]));
-    Fit {
+fn plan_of_host<'a>(
+    job: &Job,
+    host: &'a Host,
+    parts: &[Part],
+    trainers: u64,
+) -> Result<Plan<'a>, Fault> {
+    let room = host.facts.usable_mem_bytes().zip(host.facts.shm_free_bytes);
+    let Some((mem_bytes, shm_free_bytes)) = room else {
+        return Err(Fault::data(host.location(), "its memory size is unknown")
+            .fix("put host-probe before part-fit"));
+    };
+    let of = |package: &Option<String>| package.as_deref().and_then(version);
+    let (dgl, torch) = (of(&host.facts.dgl), of(&host.facts.torch));
+    let process = match job.process_bytes {
+        Some(own_bytes) => Process {
+            shared_bytes: 0,
+            own_bytes,
+        },
+        None => model::process(dgl, torch),
+    };
+    let sum = |size: fn(&Files) -> u64| parts.iter().map(|part| size(&part.files)).sum();
+    let files = Files {
+        dgl: sum(|files| files.dgl),
+        graphbolt: sum(|files| files.graphbolt),
+        node_features: sum(|files| files.node_features),
+        edge_features: sum(|files| files.edge_features),
+    };
+    let data = model::data(files, job.form, job.num_formats, dgl);
+    let processes = job.num_servers + trainers * (1 + job.num_samplers);
+    let bare_bytes = process.shared_bytes + processes * process.own_bytes;
+    let script_bytes = trainers * (job.trainer_bytes + job.num_samplers * job.sampler_bytes);
+    let usable = mem_bytes - mem_bytes / 100 * MARGIN_PERCENT;
+    let need = |fixed, data, room| Need { fixed, data, room };
+    let mut plan = Plan {
+        host,
+        fits: Vec::new(),
+        loading: need(bare_bytes, data.peak_bytes, usable),
+        running: need(
+            bare_bytes + script_bytes + job.shm_extra_bytes,
+            data.shm_bytes,
+            usable,
+        ),
+        shm: need(job.shm_extra_bytes, data.shm_bytes, shm_free_bytes),
+    };
+    let (missing_mem_bytes, missing_shm_bytes) = (plan.memory().missing(), plan.shm.missing());
+    let fit = |part: &Part| Fit {
         host: host.id,
-        nodes: part.own[0],
-        edges: part.own[1],
-        halo_nodes: halo(0),
-        halo_edges: halo(1),
-        disk_bytes: part.disk_bytes,
-        shm_bytes,
+        nodes: part.nodes,
+        edges: part.edges,
+        disk_bytes: part.files.sum(),
+        shm_bytes: plan.shm.bytes(),
         server_bytes: process.shared_bytes + process.own_bytes + data.peak_bytes,
-        load_bytes,
-        run_bytes,
-        mem_bytes: room.mem_bytes,
-        shm_free_bytes: room.shm_free_bytes,
+        load_bytes: plan.loading.bytes(),
+        run_bytes: plan.running.bytes(),
+        mem_bytes,
+        shm_free_bytes,
         fits: missing_mem_bytes.is_none() && missing_shm_bytes.is_none(),
         missing_mem_bytes,
         missing_shm_bytes,
         ..Fit::default()
-    }
-}
-
-/// The memory of the partition in the form of its graph that takes most.
-fn data(job: &Job, host: &Host, part: &Part) -> Data {
-    let deferred = model::defers_features(host.facts.dgl.as_deref().and_then(version));
-    let each = part
-        .graphs
-        .iter()
-        .map(|graph| model::data(graph, part.features, &job.formats, deferred));
-    each.fold(Data::default(), |most, one| Data {
-        shm_bytes: most.shm_bytes.max(one.shm_bytes),
-        peak_bytes: most.peak_bytes.max(one.peak_bytes),
-    })
+    };
+    plan.fits = parts.iter().map(fit).collect();
+    Ok(plan)
 }
 
 /// A fault for each host whose partitions do not fit, with a fix.
-pub fn faults(job: &Job, hosts: &[Host], fits: &[Fit]) -> Vec<Fault> {
-    let fix = fix_for(job, hosts, fits);
-    by_host(job, hosts, fits)
-        .filter(|(_, fits, _)| !fits[0].fits)
-        .map(|(host, fits, _)| fault(job, host, fits).fix(fix.clone()))
-        .collect()
+pub fn faults(plans: &[Plan<'_>]) -> Vec<Fault> {
+    let fix = fix_for(plans);
+    let wrong = plans.iter().filter(|plan| !plan.fits[0].fits);
+    wrong.map(|plan| fault(plan).fix(fix.clone())).collect()
 }
 
-fn fault(job: &Job, host: &Host, fits: &[Fit]) -> Fault {
-    let fit = &fits[0];
-    let memory = fit.missing_mem_bytes.map(|missing| {
-        let (needed, when) = match fit.load_bytes > fit.run_bytes {
-            true => (fit.load_bytes, "while its servers load"),
-            false => (fit.run_bytes, "while its trainers run"),
-        };
+fn fault(plan: &Plan<'_>) -> Fault {
+    let memory = plan.memory();
+    let when = match memory == plan.loading {
+        true => "while its servers load",
+        false => "while its trainers run",
+    };
+    let memory_missing = memory.missing().map(|missing| {
         format!(
-            "{} of memory are missing: it needs {} {when}, and the host has {} of which {} % stay \
-             free",
+            "{} of memory are missing: it needs {} {when}, and the host has {} of which \
+             {MARGIN_PERCENT} % stay free",
             term::bytes(missing),
-            term::bytes(needed),
-            term::bytes(fit.mem_bytes),
-            job.margin_percent
+            term::bytes(memory.bytes()),
+            term::bytes(plan.fits[0].mem_bytes),
         )
     });
-    let shm = fit.missing_shm_bytes.map(|missing| {
+    let shm_missing = plan.shm.missing().map(|missing| {
         format!(
             "{} of /dev/shm are missing: it needs {}, and {} are free",
             term::bytes(missing),
-            term::bytes(fit.shm_bytes),
-            term::bytes(fit.shm_free_bytes)
+            term::bytes(plan.shm.bytes()),
+            term::bytes(plan.shm.room)
         )
     });
-    let problem = match fits {
-        [fit] => format!("partition {} does not fit", fit.id),
-        _ => format!(
-            "partitions {} to {} do not fit",
-            fit.id,
-            fits[fits.len() - 1].id
-        ),
+    let problem = match &plan.fits[..] {
+        [first, .., last] => format!("partitions {} to {} do not fit", first.id, last.id),
+        fits => format!("partition {} does not fit", fits[0].id),
     };
-    Fault::data(host.location(), problem).details(memory.into_iter().chain(shm).collect())
+    let details = memory_missing.into_iter().chain(shm_missing).collect();
+    Fault::data(plan.host.location(), problem).details(details)
 }
 
 /// The number of parts, or the amount of memory, with which all would fit.
-fn fix_for(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
-    let memory = fits
-        .iter()
-        .filter(|fit| fit.missing_mem_bytes.is_some())
-        .map(|fit| fit.load_bytes.max(fit.run_bytes))
-        .max();
-    let shm = fits
-        .iter()
-        .filter(|fit| fit.missing_shm_bytes.is_some())
-        .map(|fit| fit.shm_bytes)
-        .max();
-    let wanted = [
-        memory.map(|bytes| {
-            let with_margin = bytes / (100 - job.margin_percent) * 100;
-            format!("{} of memory", term::bytes(with_margin))
-        }),
-        shm.map(|bytes| format!("{} of /dev/shm", term::bytes(bytes))),
-    ];
-    let wanted: Vec<String> = wanted.into_iter().flatten().collect();
-    let parts = by_host(job, hosts, fits)
-        .map(|(host, fits, trainers)| parts_that_fit(job, host, &fits[0], trainers))
-        .collect::<Option<Vec<u64>>>();
+fn fix_for(plans: &[Plan<'_>]) -> String {
+    let most = |need: fn(&Plan<'_>) -> Need| {
+        let needs = plans.iter().map(need);
+        let missing = needs.filter(|need| need.missing().is_some());
+        missing.map(Need::bytes).max()
+    };
+    let memory = most(|plan| plan.memory()).map(|bytes| {
+        let with_margin = bytes / (100 - MARGIN_PERCENT) * 100;
+        format!("{} of memory", term::bytes(with_margin))
+    });
+    let shm = most(|plan| plan.shm).map(|bytes| format!("{} of /dev/shm", term::bytes(bytes)));
+    let wanted: Vec<String> = memory.into_iter().chain(shm).collect();
     let hosts_with = format!("take hosts with {}", wanted.join(" and "));
+    let now: usize = plans.iter().map(|plan| plan.fits.len()).sum();
+    let needs = plans
+        .iter()
+        .flat_map(|plan| [plan.loading, plan.running, plan.shm]);
+    let parts: Option<Vec<u64>> = needs.map(|need| need.parts(now as u64)).collect();
     match parts.and_then(|parts| parts.into_iter().max()) {
         Some(parts) => format!(
             "{hosts_with}; or partition into some {parts} parts, if the halo shrinks as they do"
@@ -293,37 +277,8 @@ fn fix_for(job: &Job, hosts: &[Host], fits: &[Fit]) -> String {
     }
 }
 
-/// The number of partitions with which one would fit this host, if all of its data shrinks as they
-/// become more.
-fn parts_that_fit(job: &Job, host: &Host, fit: &Fit, trainers: u64) -> Option<u64> {
-    let bare_bytes = job.bare_bytes(host, trainers);
-    let running = bare_bytes + job.training_bytes(host, trainers) + job.shm_extra_bytes;
-    let usable = job.usable(fit.mem_bytes);
-    let needs = [
-        (fit.load_bytes - bare_bytes, usable.checked_sub(bare_bytes)?),
-        (fit.run_bytes - running, usable.checked_sub(running)?),
-        (
-            fit.shm_bytes - job.shm_extra_bytes,
-            fit.shm_free_bytes.checked_sub(job.shm_extra_bytes)?,
-        ),
-    ];
-    let parts = needs.into_iter().map(|(data, room)| match (data, room) {
-        (0, _) => Some(1),
-        (_, 0) => None,
-        (data, room) => {
-            let parts = u128::from(data) * u128::from(fit.of);
-            u64::try_from(parts.div_ceil(room.into())).ok()
-        }
-    });
-    let parts = parts.collect::<Option<Vec<u64>>>()?;
-    parts
-        .into_iter()
-        .max()
-        .map(|parts| parts.max(fit.of.into()))
-}
-
 /// Warnings about unequal partitions: the largest sets the pace.
-pub fn warnings(fits: &[Fit]) -> Vec<String> {
+pub fn warnings(fits: &[&Fit]) -> Vec<String> {
     let largest = |what: &str, skew: fn(&Fit) -> f64| {
         let largest = fits.iter().max_by(|a, b| skew(a).total_cmp(&skew(b)))?;
         let factor = skew(largest);
@@ -336,13 +291,11 @@ pub fn warnings(fits: &[Fit]) -> Vec<String> {
             )
         })
     };
-    [
-        largest("nodes", |fit| fit.node_skew),
-        largest("edges", |fit| fit.edge_skew),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let nodes = largest("nodes", |fit| fit.node_skew);
+    nodes
+        .into_iter()
+        .chain(largest("edges", |fit| fit.edge_skew))
+        .collect()
 }
 
 #[cfg(test)]
@@ -367,17 +320,14 @@ mod tests {
     }
 
     /// A part that is its features: 10 GB, which take twice as much while they are loaded.
-    fn part(own: u64) -> Part {
+    fn part(nodes: u64) -> Part {
         Part {
-            own: [own, 10 * own],
-            all: Some([own + 5, 10 * own + 7]),
-            disk_bytes: 10 * GB,
-            graphs: vec![Graph::Graphbolt { bytes: 0 }],
-            features: Features {
-                node_bytes: 10 * GB,
-                edge_bytes: 0,
+            nodes,
+            edges: 10 * nodes,
+            files: Files {
+                node_features: 10 * GB,
+                ..Files::default()
             },
-            by_npy: false,
         }
     }
 
@@ -386,19 +336,24 @@ mod tests {
             num_servers: 1,
             num_trainers: vec![2, 2],
             num_samplers: 1,
-            formats: model::formats("csc"),
+            form: GraphForm::Auto,
+            num_formats: 1,
             trainer_bytes: GB,
             sampler_bytes: GB / 2,
             shm_extra_bytes: GB,
             process_bytes: Some(GB),
-            margin_percent: 10,
         }
+    }
+
+    fn fits(plans: &[Plan<'_>]) -> Vec<Fit> {
+        plans.iter().flat_map(|plan| plan.fits.clone()).collect()
     }
 
     #[test]
     fn what_a_host_needs() {
         let hosts = [host(0, 100 * GB, 50 * GB), host(1, 100 * GB, 50 * GB)];
-        let found = fits(&job(), &hosts, &[part(30), part(10)]).unwrap();
+        let plans = plan(&job(), &hosts, &[part(30), part(10)]).unwrap();
+        let found = fits(&plans);
         let first = &found[0];
         // a server, two trainers, two samplers; and the features twice, or once with what the
         // script has
@@ -409,11 +364,11 @@ mod tests {
             first.server_bytes,
         ];
         assert_eq!(in_gb.map(|bytes| bytes / GB), [25, 5 + 11 + 3, 11, 21]);
-        assert_eq!((first.halo_nodes, first.halo_edges), (Some(5), Some(7)));
         assert_eq!((first.node_skew, found[1].edge_skew), (1.5, 0.5));
+        assert_eq!((found[1].id, found[1].of, found[1].host), (1, 2, 1));
         assert!(found.iter().all(|fit| fit.fits));
-        assert_eq!(faults(&job(), &hosts, &found), []);
-        let message = warnings(&found);
+        assert_eq!(faults(&plans), []);
+        let message = warnings(&found.iter().collect::<Vec<&Fit>>());
         assert!(
             message.len() == 2 && message[0].contains("partition 0 has 1.50 times"),
             "{message:?}"
@@ -422,8 +377,8 @@ mod tests {
             message[1].ends_with("up to 33 % of the time"),
             "{message:?}"
         );
-        let alike = fits(&job(), &hosts, &[part(12), part(10)]).unwrap();
-        assert!(warnings(&alike).is_empty());
+        let alike = fits(&plan(&job(), &hosts, &[part(12), part(10)]).unwrap());
+        assert!(warnings(&alike.iter().collect::<Vec<&Fit>>()).is_empty());
     }
 
     #[test]
@@ -454,15 +409,15 @@ mod tests {
         ];
         for (memory, shm, problem, fix) in table {
             let hosts = [host(0, 100 * GB, 50 * GB), host(1, memory * GB, shm * GB)];
-            let found = fits(&job(), &hosts, &[part(10), part(10)]).unwrap();
-            let faults = faults(&job(), &hosts, &found);
-            assert_eq!(found[1].fits, problem.is_empty());
+            let plans = plan(&job(), &hosts, &[part(10), part(10)]).unwrap();
+            let faults = faults(&plans);
+            assert_eq!(plans[1].fits[0].fits, problem.is_empty());
             let message = faults.first().map(ToString::to_string).unwrap_or_default();
             assert!(
                 message.contains(problem) && message.contains(fix),
                 "{message}"
             );
-            assert!(faults.len() < 2 && found[0].fits);
+            assert!(faults.len() < 2 && plans[0].fits[0].fits);
         }
     }
 
@@ -471,42 +426,25 @@ mod tests {
         for (limit, fits_there) in [(20 * GB, false), (200 * GB, true)] {
             let mut hosts = [host(0, 100 * GB, 50 * GB), host(1, 100 * GB, 50 * GB)];
             hosts[1].facts.mem_limit_bytes = Some(limit);
-            let found = fits(&job(), &hosts, &[part(10), part(10)]).unwrap();
+            let found = fits(&plan(&job(), &hosts, &[part(10), part(10)]).unwrap());
             assert_eq!(found[1].fits, fits_there);
             assert_eq!(found[1].mem_bytes, limit.min(100 * GB));
         }
     }
 
     #[test]
-    fn of_two_forms_what_needs_more_counts() {
-        let hosts = [host(0, 100 * GB, 50 * GB)];
-        let both = Part {
-            graphs: vec![
-                Graph::Graphbolt { bytes: GB },
-                Graph::Graphbolt { bytes: 2 * GB },
-            ],
-            ..part(1)
-        };
-        let job = Job {
-            num_trainers: vec![1],
-            ..job()
-        };
-        let found = fits(&job, &hosts, &[both]).unwrap();
-        assert_eq!(found[0].shm_bytes / GB, 13);
-    }
-
-    #[test]
     fn several_partitions_on_each_host() {
         let hosts = [host(0, 100 * GB, 50 * GB), host(1, 30 * GB, 50 * GB)];
         let all = [part(10), part(10), part(10), part(10)];
-        let alone = &fits(&job(), &hosts, &all[..2]).unwrap()[0];
-        let found = fits(&job(), &hosts, &all).unwrap();
+        let alone = &fits(&plan(&job(), &hosts, &all[..2]).unwrap())[0];
+        let plans = plan(&job(), &hosts, &all).unwrap();
+        let found = fits(&plans);
         let placed: Vec<(u32, u32)> = found.iter().map(|fit| (fit.id, fit.host)).collect();
         assert_eq!(placed, [(0, 0), (1, 0), (2, 1), (3, 1)]);
         let in_gb = [found[1].shm_bytes, found[1].load_bytes].map(|bytes| bytes / GB);
         let one_more = [alone.shm_bytes + 10 * GB, alone.load_bytes + 20 * GB];
         assert_eq!(in_gb, one_more.map(|bytes| bytes / GB));
-        let faults = faults(&job(), &hosts, &found);
+        let faults = faults(&plans);
         assert_eq!(faults.len(), 1);
         assert_eq!(faults[0].problem, "partitions 2 to 3 do not fit");
     }
@@ -514,9 +452,9 @@ mod tests {
     #[test]
     fn what_nobody_knows_is_reported_of_all_hosts() {
         let hosts = [Host::default(), Host::default()];
-        let report = fits(&job(), &hosts, &[part(1), part(1)]).unwrap_err();
+        let report = plan(&job(), &hosts, &[part(1), part(1)]).unwrap_err();
         assert_eq!(report.0.len(), 2);
-        let report = fits(&job(), &hosts, &[part(1)]).unwrap_err();
+        let report = plan(&job(), &hosts, &[part(1)]).unwrap_err();
         assert_eq!(
             report.0[0].problem,
             "1 partitions for 2 hosts; DGL needs as many hosts as partitions"

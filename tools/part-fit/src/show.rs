@@ -1,55 +1,51 @@
 //! Formats fits for people.
 
+use crate::plan::Plan;
 use record::{Fit, Host, term};
 
+const HEAD: [&str; 11] = [
+    "partition",
+    "host",
+    "nodes",
+    "edges",
+    "disk",
+    "/dev/shm",
+    "of",
+    "loading",
+    "running",
+    "of",
+    "",
+];
+
 /// A table with a line for each partition.
-pub fn table(hosts: &[Host], fits: &[Fit]) -> String {
-    let head = [
-        "partition",
-        "host",
-        "nodes",
-        "edges",
-        "halo",
-        "disk",
-        "/dev/shm",
-        "of",
-        "loading",
-        "running",
-        "of",
-        "",
-    ];
-    let mut rows = vec![head.map(str::to_owned)];
-    let of_hosts = fits.chunk_by(|one, next| one.host == next.host);
-    let each = hosts.iter().zip(of_hosts);
-    rows.extend(each.flat_map(|(host, fits)| fits.iter().map(|fit| row(host, fit))));
+pub fn table(plans: &[Plan]) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    let of_host = |plan| {
+        let Plan { host, fits, .. }: &Plan = plan;
+        fits.iter().map(move |fit| row(host, fit))
+    };
+    rows.extend(plans.iter().flat_map(of_host));
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |row: &[String; 12]| {
-        let cells = row.iter().zip(&widths).enumerate();
+    let widths: [usize; 11] = std::array::from_fn(width);
+    let line = |row: &[String; 11]| {
+        let cells = row.iter().zip(widths);
         let cells: Vec<String> = cells
-            .map(|(at, (cell, width))| match at {
-                // names to the left, numbers to the right
-                1 | 11 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            })
+            .map(|(cell, width)| format!("{cell:>width$}"))
             .collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
 }
 
-fn row(host: &Host, fit: &Fit) -> [String; 12] {
-    let name = host.name_or_ip();
+fn row(host: &Host, fit: &Fit) -> [String; 11] {
     [
         fit.id.to_string(),
-        term::plain(&name).into_owned(),
+        term::plain(&host.name_or_ip()).into_owned(),
         fit.nodes.to_string(),
         fit.edges.to_string(),
-        fit.halo_nodes
-            .map_or("?".to_owned(), |nodes| nodes.to_string()),
         term::bytes(fit.disk_bytes),
         term::bytes(fit.shm_bytes),
         term::bytes(fit.shm_free_bytes),
