@@ -59,6 +59,7 @@ if [ "${1:-}" = test ]; then
   need curl curl
   need rclone rclone
   need chromium chromium
+  need promtool prometheus
   need zsh zsh
   need fish fish
   need mksh mksh
@@ -117,7 +118,7 @@ for try in 1 2 3; do
     apt-get -o DPkg::Lock::Timeout=600 update &&
       DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends $missing
   } >"$log" 2>&1; then
-    for service in munge slurmd slurmctld; do
+    for service in munge slurmd slurmctld prometheus; do
       case "$missing " in *" $service "*) ! has systemctl || systemctl disable "$service" >/dev/null 2>&1 || true ;; esac
     done
     exit 0

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use support::{executable, partition, root, scratch, sh, takes_seconds};
 
 /// Sections that tests on real hosts run, or that run nothing.
-const ELSEWHERE: [(&str, &str); 13] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("From the Makefile of a research repo", "dgl_mk.rs"),
     ("A jump host", "sets a variable"),
     ("A Slurm job", "slurm.rs"),
@@ -16,6 +16,7 @@ const ELSEWHERE: [(&str, &str); 13] = [
     ("A Kubernetes job with an index", "dial.rs"),
     ("Kubernetes", "containers.rs"),
     ("Containers", "containers.rs"),
+    ("Figures for Prometheus", "report.rs"),
     ("A rehearsal on this machine", "rehearsal.rs"),
     ("GLT with servers", "glt.rs"),
     ("A trainer that fails and does not end", "is Python"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{partition, scratch, sh, takes_seconds};
+use support::{partition, root, scratch, sh, takes_seconds};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.
@@ -563,7 +563,7 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
 }
 
 #[test]
-fn profiles_for_other_tools() {
+fn folded_stacks_for_other_tools() {
     let folder = scratch();
     std::fs::write(folder.join("profile.jsonl"), PROFILES).unwrap();
     let folded = sh(&folder, "dgl-report --format folded <profile.jsonl");
@@ -573,9 +573,6 @@ fn profiles_for_other_tools() {
                     trainer 1;<module> (t.py:9);load</script> (t.py:4) 300\n\
                     child 42 of trainer 1;sample (t.py:20) 300\n";
     assert_eq!(folded.out, expected);
-    let speedscope = "dgl-report --format speedscope profile.jsonl | jq -r '.profiles[].name'";
-    let names = "trainer 0, MainThread\ntrainer 1, MainThread\nchild 42 of trainer 1, MainThread\n";
-    assert_eq!(sh(&folder, speedscope).out, names);
     let without = "head -n 1 profile.jsonl | dgl-report --format folded";
     let refused = sh(&folder, without);
     refused.ends(65);
@@ -586,44 +583,165 @@ fn profiles_for_other_tools() {
     );
 }
 
+/// What a display in the recipe "Figures for Prometheus" shows.
+fn figures_recipe(display: usize) -> String {
+    let manual = std::fs::read_to_string(root().join("man/dgl-tools-jobs.7")).unwrap();
+    let (_, recipe) = manual.split_once(".Ss Figures for Prometheus\n").unwrap();
+    let shown = recipe.split(".Bd -literal -offset indent\n").nth(display);
+    let (shown, _) = shown.unwrap().split_once("\n.Ed").unwrap();
+    let lines = shown.lines();
+    let lines = lines.map(|line| line.strip_prefix("$ ").unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n").replace("\\e", "\\")
+}
+
+/// Records of a job, of which the last sample has no interval.
+fn records() -> String {
+    let process = r#""id":4,"host":0,"role":"trainer","rank":1"#;
+    let sample = r#""type":"sample","time_ms":9"#;
+    let of_host = r#""cpu_s":10,"mem_used_bytes":64123456789,"net_rx_bytes":5"#;
+    let gpus = r#""gpus":[{"index":1,"mem_used_bytes":8,"util_percent":25}]"#;
+    let lines = [
+        r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":1,"name":"a\"b\\c\nd\te"}"#
+            .to_owned(),
+        format!(r#"{{"type":"started",{process},"pid":7,"time_ms":1}}"#),
+        format!(r#"{{{sample},"host":0,"interval_ms":5000,{of_host},{gpus}}}"#),
+        format!(r#"{{{sample},{process},"interval_ms":5000,"cpu_s":2.5,"rss_bytes":7}}"#),
+        r#"{"type":"output","id":4,"line":"{\"type\":\"resumed\"}","time_ms":9}"#.to_owned(),
+        r#"{"type":"stalled","since_ms":1,"silent_s":9,"reason":"x","time_ms":9}"#.to_owned(),
+        format!(r#"{{{sample},"host":3,"cpu_s":10}}"#),
+    ];
+    lines.join("\n") + "\n"
+}
+
+/// Prometheus' own promtool reads what the recipe makes of records.
 #[test]
-fn figures_for_prometheus_are_whole_at_any_moment() {
+fn figures_for_prometheus() {
+    let folder = scratch();
+    std::fs::write(folder.join("figures.jq"), figures_recipe(1)).unwrap();
+    std::fs::write(folder.join("run.jsonl"), records()).unwrap();
+    let make = "jq -Rnr --arg job j -f figures.jq run.jsonl >job.prom && \
+                promtool check metrics <job.prom && cat job.prom";
+    let figures = |what: &str| {
+        let made = sh(&folder, what);
+        made.ends(0);
+        assert_eq!(made.err, "", "promtool complains of {}", made.out);
+        made.out
+    };
+    let expected = r#"# HELP dgl_job_stalled Whether the job stalls.
+# TYPE dgl_job_stalled gauge
+dgl_job_stalled{dgl_job="j"} 1
+# HELP dgl_process_up Whether the process runs.
+# TYPE dgl_process_up gauge
+dgl_process_up{PROCESS} 1
+# HELP dgl_process_failed Whether the process failed before the job was ended.
+# TYPE dgl_process_failed gauge
+dgl_process_failed{PROCESS} 0
+# HELP dgl_process_cpu_cores Processors in use.
+# TYPE dgl_process_cpu_cores gauge
+dgl_process_cpu_cores{PROCESS} 0.5
+# HELP dgl_process_resident_bytes Resident memory.
+# TYPE dgl_process_resident_bytes gauge
+dgl_process_resident_bytes{PROCESS} 7
+# HELP dgl_host_cpu_cores Processors in use.
+# TYPE dgl_host_cpu_cores gauge
+dgl_host_cpu_cores{HOST} 2
+# HELP dgl_host_memory_used_bytes Main memory in use.
+# TYPE dgl_host_memory_used_bytes gauge
+dgl_host_memory_used_bytes{HOST} 64123456789
+# HELP dgl_host_shm_used_bytes Memory in use in /dev/shm.
+# TYPE dgl_host_shm_used_bytes gauge
+# HELP dgl_host_net_received_bytes_per_second Bytes received per second.
+# TYPE dgl_host_net_received_bytes_per_second gauge
+dgl_host_net_received_bytes_per_second{HOST} 1
+# HELP dgl_host_net_sent_bytes_per_second Bytes sent per second.
+# TYPE dgl_host_net_sent_bytes_per_second gauge
+# HELP dgl_gpu_memory_used_bytes GPU memory in use.
+# TYPE dgl_gpu_memory_used_bytes gauge
+dgl_gpu_memory_used_bytes{HOST,gpu="1"} 8
+# HELP dgl_gpu_busy_ratio The share of time in which the GPU computed.
+# TYPE dgl_gpu_busy_ratio gauge
+dgl_gpu_busy_ratio{HOST,gpu="1"} 0.25
+"#
+    .replace("PROCESS", r#"HOST,role="trainer",rank="1""#)
+    .replace("HOST", r#"dgl_job="j",host="a\"b\\c\nd	e""#);
+    assert_eq!(figures(make), expected);
+
+    let has = |more: &str, lines: &[&str]| {
+        std::fs::write(folder.join("run.jsonl"), format!("{}{more}", records())).unwrap();
+        let figures = figures(make);
+        for line in lines {
+            let values: Vec<&str> = figures
+                .lines()
+                .filter(|one| one.starts_with(line))
+                .collect();
+            assert_eq!(values.len(), 1, "{line} after {more}: {figures}");
+        }
+        figures
+    };
+    let exited = r#"{"type":"exited","id":4,"host":0,"role":"trainer","rank":1,"elapsed_ms":9"#;
+    let all = records();
+    let started = all.lines().nth(1).unwrap();
+    has(
+        r#"{"type":"resumed","since_ms":1,"time_ms":12}"#,
+        &[r#"dgl_job_stalled{dgl_job="j"} 0"#],
+    );
+    let killed = format!("{exited},\"signal\":\"KILL\"}}\n");
+    let failed = has(&killed, &[r#"dgl_job_stalled{dgl_job="j"} 1"#]);
+    assert!(failed.contains(r#"rank="1"} 0"#) && failed.contains(r#"rank="1"} 1"#));
+    assert!(!failed.contains("dgl_process_resident_bytes{"), "{failed}");
+    let again = has(
+        &format!("{killed}{started}\n"),
+        &[r#"dgl_job_stalled{dgl_job="j"} 0"#],
+    );
+    assert_eq!(again.matches(r#"rank="1"} 1"#).count(), 1, "{again}");
+    // while it is ended, and with a line that is not complete yet
+    let ended = format!("{exited},\"code\":143,\"while_ending\":true}}\n{{\"type\":\"sta");
+    let ended = has(&ended, &[]);
+    assert!(!ended.contains(r#"rank="1"} 1"#), "{ended}");
+}
+
+/// The recipe as it stands in the manual, on a job that stalls and goes on.
+#[test]
+fn figures_for_prometheus_of_a_job_that_runs() {
     if takes_seconds() {
         return;
     }
     let folder = scratch();
-    // whoever reads the file meanwhile finds its end each time, and nothing else beside it
-    let script = format!(
-        "mkdir prom; echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace '{}' -- \
-             sh -c 'sleep 4; exit 3' |
-         dgl-spawn --connect local --no-preflight --job figures --sample 1s >run.jsonl &
-         tail -f -n +1 --pid=$! run.jsonl | dgl-report --openmetrics prom/job.prom & p=$!
-         until [ -e prom/job.prom ]; do sleep 0.05; done
-         while kill -0 $p 2>/dev/null; do
-             tail -n 1 prom/job.prom | grep -qx '# EOF' || echo torn
-             grep -qx 'dgl_process_up{{.*}} 1' prom/job.prom && echo up
-             sleep 0.02
-         done | sort -u
-         ls prom; cat prom/job.prom
-         dgl-report --openmetrics none/job.prom run.jsonl; echo \"none $?\"",
-        folder.display()
+    std::fs::write(folder.join("figures.jq"), figures_recipe(1)).unwrap();
+    let job = "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace \"$PWD\" -- \
+               sh -c 'sleep 9; echo goes on; sleep 2; exit 3' >job.jsonl";
+    sh(&folder, job).ends(0);
+    // it writes figures more often than in the manual, and keeps all of them
+    let recipe = figures_recipe(2)
+        .replace("sleep 15", "sleep 0.2")
+        .replace(
+            "dgl-spawn",
+            "dgl-spawn --connect local --no-preflight --stall-timeout 5s",
+        )
+        .replace("--sample 5s", "--sample 1s")
+        .replace("/var/lib/prometheus/node-exporter", "prom");
+    assert!(recipe.contains("mv $folder/try7.new $folder/try7.prom\ndone"));
+    let recipe = recipe.replace("\ndone", "\ncat prom/try7.prom >>all\ndone");
+    let ran = sh(
+        &folder,
+        &format!("mkdir prom; touch run.jsonl; {recipe}; ls prom"),
     );
-    std::fs::write(folder.join("run.jsonl"), "").unwrap();
-    let ran = sh(&folder, &script);
-    assert!(
-        ran.out
-            .starts_with("up\njob.prom\n# TYPE dgl_host_cpu_cores gauge\n"),
-        "{}{}",
-        ran.out,
-        ran.err
+    ran.ends(0);
+    assert_eq!(ran.out, "try7.prom\n", "{}", ran.err);
+    sh(&folder, "promtool check metrics <prom/try7.prom").ends(0);
+    let stalled = sh(
+        &folder,
+        "grep '^dgl_job_stalled' all | uniq | cut -d ' ' -f 2",
     );
-    let labels = r#"{host="127.0.0.1",role="worker",rank="0"}"#;
-    for line in [
-        format!("dgl_process_exit_status{labels} 3\n"),
-        format!("dgl_process_up{labels} 0\n"),
-        "dgl_job_exit_status 3\n# ".to_owned(),
-        "# EOF\nnone 74\n".to_owned(),
+    assert_eq!(stalled.out, "0\n1\n0\n");
+    let labels = r#"{dgl_job="try7",host="127.0.0.1",role="worker",rank="0"}"#;
+    for (file, line) in [
+        ("all", "dgl_process_up{} 1"),
+        ("all", "dgl_process_resident_bytes{} "),
+        ("prom/try7.prom", "dgl_process_up{} 0"),
+        ("prom/try7.prom", "dgl_process_failed{} 1"),
     ] {
-        assert!(ran.out.contains(&line), "{line}: {}", ran.out);
+        let line = line.replace("{}", labels);
+        sh(&folder, &format!("grep -F '{line}' {file}")).ends(0);
     }
 }

@@ -81,7 +81,7 @@ impl Run {
 }
 
 /// The records of a run as they come: of stdin if `file` is absent or `-`.
-pub fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
+fn open(file: Option<&Path>) -> Result<Box<dyn BufRead>, Report> {
     let Some(file) = file.filter(|file| *file != "-") else {
         return Ok(Box::new(jsonl::stdin()?));
     };

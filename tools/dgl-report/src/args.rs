@@ -14,8 +14,7 @@ use std::path::PathBuf;
     after_long_help = "Examples:
   … | dgl-spawn --log-dir logs; dgl-report logs/run.jsonl > job.html
   dgl-report --lines 200 job.jsonl > job.html
-  dgl-report --format folded profile.jsonl | flamegraph.pl > job.svg
-  … | dgl-spawn --sample 5s | dgl-report --openmetrics /var/lib/node_exporter/dgl.prom"
+  dgl-report --format folded profile.jsonl | flamegraph.pl > job.svg"
 )]
 pub struct Args {
     /// The records; - or nothing is stdin
@@ -28,13 +27,6 @@ pub struct Args {
     /// What to write of it
     #[arg(long, value_enum, default_value = "html", value_name = "FORMAT")]
     pub format: Format,
-
-    /// Write the latest figures to this file instead, again and again while records come
-    ///
-    /// For Prometheus: name a file NAME.prom in the folder of node_exporter's textfile collector.
-    /// The file is replaced as a whole, at most once a second, until the records end.
-    #[arg(long, conflicts_with = "format", value_name = "FILE")]
-    pub openmetrics: Option<PathBuf>,
 }
 
 /// What is written to stdout.
@@ -42,8 +34,6 @@ pub struct Args {
 pub enum Format {
     /// The page.
     Html,
-    /// The stacks of dgl-stacks --record, a line each, for flamegraph.pl and the like.
+    /// The stacks of dgl-stacks --record, a line each, for flamegraph.pl, speedscope and the like.
     Folded,
-    /// The same as a file for speedscope.
-    Speedscope,
 }

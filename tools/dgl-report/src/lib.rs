@@ -2,7 +2,6 @@
 
 pub mod args;
 pub mod export;
-pub mod openmetrics;
 pub mod page;
 pub mod plan;
 pub mod profiles;
@@ -14,26 +13,21 @@ use record::Profile;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
-use record::run::{self, Run};
+use record::run::Run;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    if let Some(file) = &args.openmetrics {
-        openmetrics::write(run::open(args.file.as_deref())?, file)?;
-        return Ok(Exit::Done);
-    }
     let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
     let job = plan::Job::of(&run)?;
     let text = match args.format {
         Format::Html => page::page(&plan::run(&job, args.lines)),
         Format::Folded => export::folded(recorded(&job)?),
-        Format::Speedscope => export::speedscope(recorded(&job)?),
     };
     jsonl::print(None, [text])?;
     Ok(Exit::Done)
 }
 
-/// The profiles in the records; formats that have nothing else need one.
+/// The profiles in the records; folded stacks need at least one.
 fn recorded(job: &plan::Job) -> Result<&[Profile], Report> {
     if job.profiles.iter().all(|one| one.samples == 0) {
         return Err(Fault::data("stdin", "no profile record came in")

@@ -126,7 +126,7 @@ fn flames(latest: &[&Profile], slow: Option<&Slow>) -> Markup {
     let subjects = data["subjects"].as_array().map_or(&[][..], Vec::as_slice);
     html! {
         noscript { p { "Flame graphs need a browser that runs scripts. For other tools: "
-            code { "dgl-report --format folded" } ", " code { "speedscope" } "." } }
+            code { "dgl-report --format folded" } "." } }
         div id="flames" hidden {
             p {
                 label { "Search " input type="search" placeholder="function, file or line"; }
