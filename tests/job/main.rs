@@ -9,7 +9,6 @@ mod checks;
 mod detach;
 mod dry_run;
 mod faults;
-mod flight_recorder;
 mod lifetime;
 mod preflight;
 mod programs;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{scratch, sh, takes_seconds};
+use support::{made_by, root, scratch, sh, takes_seconds};
 
 /// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
 /// jobs that use the same port for torch.
@@ -91,6 +91,55 @@ fn a_last_line_that_breaks_off_hides_nothing_before_it() {
             got.err
         );
         assert_eq!(got.out.contains("KeyError"), status == 0, "{line}");
+    }
+}
+
+/// The dumps are those of torch 2.15 over gloo, with the members of groups and the states of
+/// operations added as NCCL's recorder notes them: rank 1 did not come to a broadcast.
+#[test]
+fn after_a_timeout_of_nccl_torch_s_own_analyser_reads_the_dumps() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let script = format!(
+        r#"
+import os, shutil, time
+rank, dump = os.environ["RANK"], os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"]
+shutil.copy("{}/tests/fixtures/nccl_dumps/nccl_trace_rank_" + rank, dump + rank)
+while rank != "0" or not all(os.path.exists(dump + other) for other in "012"):
+    time.sleep(0.1)
+print("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)", flush=True)
+os.abort()
+"#,
+        root().display()
+    );
+    std::fs::write(folder.join("work.py"), script).unwrap();
+    let run = "mkdir ws; echo 127.0.0.1 >ip_config.txt
+        ipconf-check ip_config.txt | jq -c '.gpus = 3' | dgl-env --role worker --num-workers 3 \
+            --workspace \"$PWD/ws\" -- python3 \"$PWD/work.py\" |
+        dgl-spawn --wait 2m --connect local --job why-nccl >job.jsonl";
+    sh(&folder, run).ends(134);
+    let why = sh(&folder, "dgl-why --brief job.jsonl");
+    why.ends(0);
+    why.out_has("worker 0 on host 0 (127.0.0.1) was ended by SIGABRT")
+        .out_has("\nAlso: NCCL gave up an operation in worker 0 on host 0 (127.0.0.1), which");
+    let (_, advice) = why.out.split_once("N on each host: ").unwrap();
+    let (commands, _) = advice.split_once(" (of torch").unwrap();
+    let Some(bin) = made_by("tests/torchfrtrace.sh", "torchfrtrace") else {
+        return;
+    };
+    let analysed = sh(
+        &folder,
+        &format!("export DGL_TOOLS_CONNECT=local; PATH='{bin}':$PATH; {commands}"),
+    );
+    analysed.ends(0);
+    let analysis = analysed.out + &analysed.err;
+    for part in [
+        "collective: nccl:broadcast\nmissing ranks: {1}\n",
+        "train.py",
+    ] {
+        assert!(analysis.contains(part), "{part}: {analysis}");
     }
 }
 

@@ -136,7 +136,7 @@ fn finding(run: &Run, finding: &Finding) -> Markup {
         @if let Some(since) = dgl_why::since(finding, run.verdict.began_ms) {
             " Since " (since) "."
         }
-        @if let Some(fix) = finding.fix { br; "What to do: " (fix) "." }
+        @if let Some(fix) = &finding.fix { br; "What to do: " (fix) "." }
     }
 }
 

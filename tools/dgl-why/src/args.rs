@@ -12,18 +12,13 @@ use std::path::PathBuf;
     version,
     after_long_help = "Examples:
   … | dgl-spawn --log-dir logs; dgl-why logs/run.jsonl
-  dgl-why --brief run.jsonl
-  dgl-why --flight-recorder dumps run.jsonl"
+  dgl-why --brief run.jsonl"
 )]
 pub struct Args {
-    /// The records; - or nothing is stdin, or none with --flight-recorder
+    /// The records; - or nothing is stdin
     pub file: Option<PathBuf>,
 
     /// Do not print the records that show it
     #[arg(long)]
     pub brief: bool,
-
-    /// Read the dumps of torch's flight recorder of NCCL below a folder: which ranks did not come
-    #[arg(long, value_name = "DIR")]
-    pub flight_recorder: Option<PathBuf>,
 }

@@ -50,7 +50,7 @@ pub struct Finding {
     pub culprit: Option<Culprit>,
     /// The records that show it, as lines of the stream.
     pub evidence: Vec<String>,
-    pub fix: Option<&'static str>,
+    pub fix: Option<String>,
 }
 
 impl Finding {
@@ -88,8 +88,8 @@ impl Finding {
         self
     }
 
-    pub fn fix(mut self, fix: &'static str) -> Finding {
-        self.fix = Some(fix);
+    pub fn fix(mut self, fix: impl Into<String>) -> Finding {
+        self.fix = Some(fix.into());
         self
     }
 }

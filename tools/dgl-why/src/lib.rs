@@ -1,10 +1,10 @@
-//! Tells what ended a job, or what it waits for, from its records and the dumps of torch's
-//! flight recorder. All but flight_recorder::read maps values to values.
+//! Tells what ended a job, or what it waits for, from its records. All below [`main`] maps values
+//! to values.
 
 pub mod args;
 mod findings;
-mod flight_recorder;
 mod job;
+mod nccl;
 mod show;
 mod skew;
 mod verdict;
@@ -23,19 +23,8 @@ use record::run::Run;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let dumps = args.flight_recorder.as_deref().map(flight_recorder::read);
-    let dumps = dumps.transpose()?;
-    let verdict = match (&dumps, args.file.as_deref()) {
-        (Some(dumps), None) => flight_recorder::verdict(dumps),
-        (dumps, file) => {
-            let job = Job::of(&Run::read("dgl-why", file, 0)?)?;
-            let mut verdict = verdict(&job);
-            if let Some(dumps) = dumps {
-                flight_recorder::add(&mut verdict, dumps, &job);
-            }
-            verdict
-        }
-    };
+    let job = Job::of(&Run::read("dgl-why", args.file.as_deref(), 0)?)?;
+    let verdict = verdict(&job);
     jsonl::print(None, [text(&verdict, !args.brief)])?;
     Ok(Exit::Done)
 }

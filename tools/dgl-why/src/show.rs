@@ -28,8 +28,8 @@ fn show(text: &mut String, finding: &Finding, began_ms: Option<u64>, has_records
         let label = if at == 0 { "shown by: " } else { "          " };
         *text += &format!("  {label}{}\n", term::plain(record));
     }
-    if let Some(fix) = finding.fix {
-        *text += &format!("  fix: {fix}\n");
+    if let Some(fix) = &finding.fix {
+        *text += &format!("  fix: {}\n", term::plain(fix));
     }
 }
 

@@ -189,7 +189,7 @@ fn outlier(job: &Job, quantity: &Quantity) -> Option<Finding> {
         .replace("OTHERS", &(quantity.words)(others))
         .replace("HOST", &job.host_name(host));
     let mut finding = Finding::new(text).caused_by(Culprit::of_host(host));
-    finding.fix = quantity.fix;
+    finding.fix = quantity.fix.map(str::to_owned);
     Some((quantity.show)(finding, job, host))
 }
 

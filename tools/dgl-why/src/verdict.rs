@@ -2,6 +2,7 @@
 
 use crate::findings::{Finding, Outcome, Verdict};
 use crate::job::{Job, ProcessHistory};
+use crate::nccl;
 use crate::skew;
 use crate::wait;
 use record::term::{self, bytes};
@@ -19,16 +20,11 @@ const CONSEQUENCES: [&str; 6] = [
 ];
 
 /// Messages of torch, NCCL, gloo and Python that name what to do; dgl-tools-trouble(7) says more.
-const KNOWN: [(&str, &str); 8] = [
+const KNOWN: [(&str, &str); 7] = [
     (
         "Duplicate GPU detected",
         "give each process a GPU of its own: dgl-env --trainer-env \
          'CUDA_VISIBLE_DEVICES={local_rank}'",
-    ),
-    (
-        "Watchdog caught collective operation timeout",
-        "a rank did not take part; which, the dumps of torch's flight recorder tell: dgl-why \
-         --flight-recorder DIR, man dgl-tools-trouble",
     ),
     (
         "No module named",
@@ -63,7 +59,7 @@ pub fn verdict(job: &Job) -> Verdict {
         None => unfinished(job),
     };
     let known = KNOWN.iter().find(|(words, _)| cause.text.contains(words));
-    cause.fix = cause.fix.or(known.map(|(_, fix)| *fix));
+    cause.fix = cause.fix.or(known.map(|(_, fix)| (*fix).to_owned()));
     let mut others = beside(job, &cause);
     others.extend(skew::slow(job));
     others.extend(skew::findings(job));
@@ -383,7 +379,7 @@ fn running(job: &Job) -> Finding {
 
 /// Further findings about the last try.
 fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = Vec::from_iter(nccl::gave_up(job));
     if job.tries.len() > 1 {
         let exits = job.earlier.iter().filter_map(|life| life.exited.as_ref());
         let failed = exits.filter(|exited| !exited.while_ending && exited.code != Some(0));

@@ -465,10 +465,6 @@ fn messages_that_users_look_up_come_with_what_to_do() {
             "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 30",
             "CUDA_VISIBLE_DEVICES={local_rank}",
         ),
-        (
-            "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)",
-            "dgl-why --flight-recorder",
-        ),
         ("No module named 'dgl'", "host-probe --conda NAME"),
         (
             "CUDA out of memory. Tried to allocate 2.00 GiB",
@@ -481,10 +477,50 @@ fn messages_that_users_look_up_come_with_what_to_do() {
             .replace("rank 1 fails in epoch 1, as it was told to", message);
         let cause = of(&text).cause;
         assert!(cause.text.contains(message), "{}", cause.text);
-        let known = cause.fix.is_some_and(|found| found.contains(fix));
+        let known = cause.fix.as_ref().is_some_and(|found| found.contains(fix));
         assert!(known, "{message}: {:?}", cause.fix);
     }
     assert_eq!(of(&recording("trainer-raises")).cause.fix, None);
+}
+
+#[test]
+fn what_nccl_gave_up_comes_with_how_to_analyse_it() {
+    let text = recording("trainer-raises");
+    let raised = "rank 1 fails in epoch 1, as it was told to";
+    let signs = [
+        "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
+        "To avoid data inconsistency, we are taking the entire process down.",
+        "Received a dump signal due to a collective timeout from rank 0",
+        "NCCL communicator was aborted on rank 1. ",
+    ];
+    let found = |text: &str| {
+        let all = of(text).others.into_iter();
+        let mut nccl = all.filter(|one| one.text.starts_with("NCCL gave up"));
+        (nccl.next(), nccl.count())
+    };
+    for sign in signs {
+        let (finding, more) = found(&text.replace(raised, sign));
+        let finding = finding.expect(sign);
+        let place = "NCCL gave up an operation in trainer 1 on host 1 (10.77.0.2), which need not";
+        assert!(finding.text.starts_with(place), "{}", finding.text);
+        assert_eq!(more, 0);
+        let fix = finding.fix.unwrap();
+        assert!(fix.starts_with("let host-probe find the GPUs"), "{fix}");
+    }
+    assert_eq!(found(&text), (None, 0));
+
+    for name in ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] {
+        let dumps = format!(r#""env":{{"{name}":"/my job/train_nccl_trace_rank_"}}"#);
+        let text = text
+            .replace(raised, signs[0])
+            .replace(r#""env":{}"#, &dumps);
+        let fix = found(&text).0.unwrap().fix.unwrap();
+        let expected = "look at torch's dumps, '/my job/train_nccl_trace_rank_'N on each host: \
+                        ipconf-check ip_config.txt | part-pull --workspace '/my job' --to dumps \
+                        'train_nccl_trace_rank_*' && torchfrtrace --prefix train_nccl_trace_rank_ \
+                        dumps (of torch 2.10 or later; man dgl-tools-trouble)";
+        assert_eq!(fix, expected);
+    }
 }
 
 #[expect(clippy::too_many_lines, reason = "it is a table of cases")]

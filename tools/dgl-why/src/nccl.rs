@@ -1,0 +1,64 @@
+//! What torch leaves behind when NCCL gives up an operation, most often because not all ranks have
+//! begun it.
+
+use crate::findings::Finding;
+use crate::job::{Job, ProcessHistory};
+use record::quote::shown;
+use record::{Output, Process};
+
+/// What torch writes when NCCL gives up an operation, as its libraries (2.15) have it.
+const GAVE_UP: [&str; 4] = [
+    "Watchdog caught collective operation timeout",
+    "To avoid data inconsistency, we are taking the entire process down",
+    "Received a dump signal due to a collective timeout",
+    "NCCL communicator was aborted",
+];
+
+/// The variables that name the dumps of torch's flight recorder, without the rank at the end.
+const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"];
+
+/// The processes in which NCCL gave up an operation, and how to find out which rank is to blame.
+pub fn gave_up(job: &Job) -> Option<Finding> {
+    let gave_up = job.clients().filter_map(|one| Some((one, sign(one)?)));
+    let gave_up: Vec<(&ProcessHistory, &Output)> = gave_up.collect();
+    let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.time_ms)?;
+    let others = match gave_up.len() {
+        1 => String::new(),
+        count => format!(" and in {} more", count - 1),
+    };
+    let name = job.name(&first.culprit());
+    let finding = Finding::new(format!(
+        "NCCL gave up an operation in {name}{others}, which need not be to blame"
+    ));
+    Some(
+        finding
+            .since(line.time_ms)
+            .shown_by([*line])
+            .fix(analysis(&first.process)),
+    )
+}
+
+/// The first line that says that NCCL gave up.
+fn sign(one: &ProcessHistory) -> Option<&Output> {
+    let says_so = |line: &&Output| GAVE_UP.iter().any(|words| line.line.contains(words));
+    one.output.iter().find(says_so)
+}
+
+/// The commands that fetch the dumps of all ranks and analyse them, or how to get dumps next time.
+fn analysis(process: &Process) -> String {
+    let file = DUMP_FILE.iter().find_map(|name| process.env.get(*name));
+    let Some((folder, prefix)) = file.and_then(|file| file.rsplit_once('/')) else {
+        return "let host-probe find the GPUs before dgl-env, so that torch leaves dumps that name \
+                the rank to blame; man dgl-tools-trouble"
+            .to_owned();
+    };
+    format!(
+        "look at torch's dumps, {file}N on each host: ipconf-check ip_config.txt | part-pull \
+         --workspace {folder} --to dumps {pattern} && torchfrtrace --prefix {prefix} dumps (of \
+         torch 2.10 or later; man dgl-tools-trouble)",
+        file = shown(format!("{folder}/{prefix}")),
+        folder = shown(folder),
+        pattern = shown(format!("{prefix}*")),
+        prefix = shown(prefix),
+    )
+}
