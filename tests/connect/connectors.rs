@@ -110,7 +110,7 @@ fn a_template_that_fails_says_why() {
         for tool in tools {
             let got = sh(
                 &folder,
-                &format!("{tool} --connect '{template}' --connect-timeout 1s"),
+                &format!("DGL_TOOLS_CONNECT_TIMEOUT=1s {tool} --connect '{template}'"),
             );
             assert_eq!(got.status, status, "{template}: {tool}: {}", got.err);
             assert!(got.err.contains(message), "{template}: {tool}: {}", got.err);
@@ -163,8 +163,8 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
     executable(&folder.join("floods"), "#!/bin/sh\nexec yes warning >&2\n");
     let ran = sh(
         &folder,
-        "ipconf-check ip.txt | timeout -s KILL 20 dgl-reap --list --connect './floods {name}' \
-         --connect-timeout 1s",
+        "export DGL_TOOLS_CONNECT_TIMEOUT=1s; ipconf-check ip.txt | timeout -s KILL 20 dgl-reap \
+         --list --connect './floods {name}'",
     );
     ran.ends(74).err_has("no answer within 1 s");
 }
@@ -307,7 +307,8 @@ fn how_ssh_connects_is_the_users_choice() {
             "export SSH=$(command -v ssh) LOG=$PWD/log SHELL=/bin/{shell} PATH=$PWD/bin:$PATH
             for n in $(seq {hosts}); do echo 10.99.$((n / 200)).$((n % 200 + 1)); done >ip.txt
             ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
-            DGL_TOOLS_SSH_CONFIG=config part-push --dry-run --connect-timeout 7s <plan.jsonl"
+            export DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_CONNECT_TIMEOUT=7s
+            part-push --dry-run <plan.jsonl"
         );
         sh(&folder, &script).ends(74);
         let log = std::fs::read_to_string(folder.join("log")).unwrap();
@@ -386,7 +387,7 @@ fn local_and_underscores() {
     let folder = scratch();
     std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
     let script = "ipconf-check --default_port 31000 --num_servers 2 ip.txt | host-probe --connect \
-        local --num_servers 2 --connect_timeout 5s |
+        local --num_servers 2 --mixed_versions |
         dgl-env --role worker --workspace \"$PWD\" --master_port 31100 -- sh -c 'echo \
             $MASTER_PORT' | dgl-spawn --connect local --no_preflight --format human";
     sh(&folder, script).gives(0, "[127.0.0.1 worker 0] 31100\n");
@@ -565,27 +566,29 @@ fn what_ssh_is_told_on_real_hosts() {
     let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     let user = sh(&folder, "id -un").out.trim().to_owned();
-    let probe = "ipconf-check ip.txt | host-probe --host 1,2 --connect-timeout 5s >/dev/null";
+    let probe = "export DGL_TOOLS_CONNECT_TIMEOUT=5s; ipconf-check ip.txt | host-probe --host 1,2 \
+        >/dev/null";
 
-    // the environment, each variable by what a wrong value does, and that its flag, which is
-    // about to go, beats it
+    // the environment, each variable by what a wrong and a right value do
     let wrong_key = "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null";
     cluster.sh(&folder, wrong_key).ends(0);
     let table = [
-        ("DGL_TOOLS_SSH_PORT=1", "10.77.0.2:1", "--ssh-port 22"),
+        ("DGL_TOOLS_SSH_PORT", "1", "10.77.0.2:1", "22"),
         (
-            "DGL_TOOLS_SSH_USERNAME=nobody-there",
+            "DGL_TOOLS_SSH_USERNAME",
+            "nobody-there",
             "login refused for nobody-there",
-            &format!("--ssh-username {user}"),
+            user.as_str(),
         ),
         (
-            "DGL_TOOLS_IDENTITY=/tmp/wrong",
+            "DGL_TOOLS_IDENTITY",
             "/tmp/wrong",
-            "--identity ~/.ssh/id_ed25519",
+            "/tmp/wrong",
+            "~/.ssh/id_ed25519",
         ),
     ];
-    for (variable, message, flag) in table {
-        let wrong = cluster.sh(&folder, &format!("export {variable}; {probe}"));
+    for (variable, value, message, right) in table {
+        let wrong = cluster.sh(&folder, &format!("export {variable}={value}; {probe}"));
         assert_eq!(
             (wrong.status, wrong.err.contains(message)),
             (74, true),
@@ -595,19 +598,9 @@ fn what_ssh_is_told_on_real_hosts() {
         for connect in ["ssh", "ssh2"] {
             let right = cluster.sh(
                 &folder,
-                &format!(
-                    "export {variable} DGL_TOOLS_CONNECT={connect}; {}",
-                    probe.replace("--host", &format!("{flag} --host"))
-                ),
+                &format!("export {variable}={right} DGL_TOOLS_CONNECT={connect}; {probe}"),
             );
-            let leaves = right
-                .err
-                .contains("will not be taken by the next version: set DGL_TOOLS_");
-            assert!(
-                right.status == 0 && leaves,
-                "{variable}, {connect} {flag}: {}",
-                right.err
-            );
+            assert_eq!(right.status, 0, "{variable}, {connect}: {}", right.err);
         }
     }
 
@@ -652,8 +645,8 @@ fn what_ssh_is_told_on_real_hosts() {
     cluster
         .sh(
             &folder,
-            "echo 10.77.0.2 | ipconf-check | DGL_TOOLS_HOST_KEY=accept-new host-probe \
-         --connect ssh2 --ssh-port 2223",
+            "echo 10.77.0.2 | ipconf-check | DGL_TOOLS_HOST_KEY=accept-new \
+             DGL_TOOLS_SSH_PORT=2223 host-probe --connect ssh2",
         )
         .ends(74)
         .err_has("no SSH handshake");
@@ -817,7 +810,7 @@ fn files_that_ssh_config_names_on_real_hosts() {
     );
     let accept = cluster.sh(
         &folder,
-        &format!("{begin}; rm none; {probe} --host-key accept-new"),
+        &format!("{begin}; rm none; DGL_TOOLS_HOST_KEY=accept-new {probe}"),
     );
     accept.ends(74).err_has("there is no known_hosts file");
     assert!(!folder.join("none").exists());
@@ -828,7 +821,7 @@ fn files_that_ssh_config_names_on_real_hosts() {
     cluster
         .sh(
             &folder,
-            &format!("{key}%%d/.ssh/id-%%r{known}; {probe} --host-key accept-new"),
+            &format!("{key}%%d/.ssh/id-%%r{known}; DGL_TOOLS_HOST_KEY=accept-new {probe}"),
         )
         .ends(0);
     for file in ["%%d/.ssh/id-%%C", ".ssh/id-root"] {
@@ -897,9 +890,9 @@ fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
             let _ = std::fs::remove_file(folder.join("tried"));
             // a shell lets what it starts behind it ignore SIGINT
             let script = format!(
-                "export DGL_TOOLS_DIAL_ADDRESS=127.0.0.1
+                "export DGL_TOOLS_DIAL_ADDRESS=127.0.0.1 DGL_TOOLS_CONNECT_TIMEOUT=100s
                  ipconf-check ip.txt | {stage} | env --default-signal=INT {tool} \
-                 --connect '{connect}' --connect-timeout 100s >out & \
+                 --connect '{connect}' >out & \
                  until [ -e tried ] || ! kill -0 $!; do sleep 0.1; done; kill -INT $!; wait $!"
             );
             let begun = Instant::now();

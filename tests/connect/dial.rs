@@ -171,7 +171,7 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
     }
     let lab = Lab::new(3);
     let ran = lab.sh(
-        "dgl-reap --list --connect 'dial ./engine {agent} n1 n3' --connect-timeout 3s \
+        "DGL_TOOLS_CONNECT_TIMEOUT=3s dgl-reap --list --connect 'dial ./engine {agent} n1 n3' \
          <hosts.jsonl >/dev/null",
     );
     ran.ends(74);
@@ -192,8 +192,8 @@ fn agents_dial_the_address_that_was_said() {
     let lab = Lab::new(1);
     executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
     let ran = lab.sh(
-        "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 dgl-reap --list --connect \
-         'dial ./shows {ticket}' --connect-timeout 1s <hosts.jsonl",
+        "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 DGL_TOOLS_CONNECT_TIMEOUT=1s \
+         dgl-reap --list --connect 'dial ./shows {ticket}' <hosts.jsonl",
     );
     ran.ends(74).err_has("dials 192.0.2.1:31997 (");
     assert!(
@@ -250,7 +250,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
          done\n./engine \"$1\" n2; wait\n",
     );
     let ran = lab.sh(
-        "PATH=$PATH:/usr/sbin:/sbin; dgl-reap --list --dial-port 31996 --connect \
+        "PATH=$PATH:/usr/sbin:/sbin; DGL_TOOLS_DIAL_PORT=31996 dgl-reap --list --connect \
          'dial ./more {agent}' <hosts.jsonl",
     );
     ran.ends(74);
@@ -277,8 +277,8 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     fs::write(lab.folder.join("hosts.jsonl"), hosts).unwrap();
     let list = |how: &str| {
         lab.sh(&format!(
-            "dgl-reap --list --dial-address 127.0.0.1 --connect '{how} ./engine {{agent}} n1' \
-             --connect-timeout 3s <hosts.jsonl"
+            "DGL_TOOLS_DIAL_ADDRESS=127.0.0.1 DGL_TOOLS_CONNECT_TIMEOUT=3s dgl-reap --list \
+             --connect '{how} ./engine {{agent}} n1' <hosts.jsonl"
         ))
     };
     let refused = list("dial");
@@ -317,8 +317,11 @@ fn all_that_the_command_has_started_ends_with_the_tool() {
         &lab.folder.join("starts"),
         "#!/bin/sh\nsleep 600 & echo $! >pids\n(trap '' TERM; exec sleep 600) & echo $! >>pids\n",
     );
-    lab.sh("dgl-reap --list --connect 'dial ./starts {agent}' --connect-timeout 1s <hosts.jsonl")
-        .ends(74);
+    lab.sh(
+        "DGL_TOOLS_CONNECT_TIMEOUT=1s dgl-reap --list --connect 'dial ./starts {agent}' \
+         <hosts.jsonl",
+    )
+    .ends(74);
     let pids = lab.read("pids");
     assert_eq!(pids.lines().count(), 2, "{pids}");
     for pid in pids.lines() {
@@ -378,7 +381,7 @@ fn a_command_that_fails_says_why() {
     ];
     for (command, status, message) in table {
         let ran = lab.sh(&format!(
-            "dgl-reap --list --connect '{command}' --connect-timeout 1s <hosts.jsonl"
+            "DGL_TOOLS_CONNECT_TIMEOUT=1s dgl-reap --list --connect '{command}' <hosts.jsonl"
         ));
         assert_eq!(ran.status, status, "{command}: {}", ran.err);
         // once, not for each host

@@ -395,8 +395,8 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
         let ran = sh(
             &folder,
             &format!(
-                "ipconf-check ip.txt | timeout -s KILL 60 dgl-reap --list --connect \
-                 './{name} {{name}}' --connect-timeout 5s"
+                "export DGL_TOOLS_CONNECT_TIMEOUT=5s; ipconf-check ip.txt | timeout -s KILL 60 \
+                 dgl-reap --list --connect './{name} {{name}}'"
             ),
         );
         assert_eq!(ran.status, 74, "{name}: {}", ran.err);

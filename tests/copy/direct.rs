@@ -273,7 +273,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
             "{case}: {}",
             pulled.err
         );
-        let refused = lab.pull("--wire direct --connect-timeout 5s");
+        let refused = lab.pull("--wire direct");
         assert!(
             refused.status == 74 && refused.err.contains("DGL_TOOLS_DATA_PORT"),
             "{case}: {} {}",
@@ -281,7 +281,7 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
             refused.err
         );
         lab.forget();
-        let refused = lab.push("--wire direct --connect-timeout 5s");
+        let refused = lab.push_within("5s", "--wire direct");
         assert!(
             refused.status == 74
                 && !lab.ws(2).join("src/large").exists()

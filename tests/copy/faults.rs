@@ -24,7 +24,7 @@ use support::{Cluster, Ran, noise, scratch, soon};
 /// Large enough for a chain.
 const LARGE: usize = 24 << 20;
 /// A copy takes seconds with this, however quick the machine is and whichever of them begins last.
-const SLOWLY: &str = "--limit 2MB/s --connect-timeout 30s";
+const SLOWLY: &str = "--limit 2MB/s";
 /// So that not all that a host of a pull has read waits in the kernel here.
 const SLOW_LINK: &str = "60mbit";
 /// Of seconds, after which a host of which nothing is heard is given up.
@@ -243,13 +243,18 @@ impl Push {
     }
 
     fn push(&self, wire: &Wire, options: &str) -> Ran {
+        self.push_within("30s", wire, options)
+    }
+
+    fn push_within(&self, timeout: &str, wire: &Wire, options: &str) -> Ran {
         let Wire {
             name,
             options: over,
             ..
         } = wire;
         self.0.sh(&format!(
-            "echo $$ >{name}.pid; exec part-push {over} {options} <{name}.jsonl"
+            "echo $$ >{name}.pid; export DGL_TOOLS_CONNECT_TIMEOUT={timeout}; exec part-push \
+             {over} {options} <{name}.jsonl"
         ))
     }
 
@@ -453,7 +458,7 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
 
     push.forget();
     lab.cut_power();
-    let ran = lab.over_each_wire(|wire| push.push(wire, "--connect-timeout 5s"));
+    let ran = lab.over_each_wire(|wire| push.push_within("5s", wire, ""));
     push.check("a host that is down", &ran, true);
     lab.mend("power");
     push.complete("a host that is down", false);
@@ -545,6 +550,7 @@ impl Pull {
         } = wire;
         self.0.sh(&format!(
             "ipconf-check {name}.txt >{name}.jsonl && echo $$ >{name}.pid && \
+             export DGL_TOOLS_CONNECT_TIMEOUT=30s && \
              exec part-pull {over} {options} --workspace /srv --to {name} out <{name}.jsonl"
         ))
     }

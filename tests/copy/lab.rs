@@ -58,9 +58,13 @@ impl Lab {
     }
 
     pub fn push(&self, options: &str) -> Ran {
+        self.push_within("30s", options)
+    }
+
+    pub fn push_within(&self, timeout: &str, options: &str) -> Ran {
         self.sh(&format!(
-            "echo $$ >pid; export DGL_TOOLS_CONNECT_TIMEOUT=30s {}; exec part-push {options} \
-             <plan.jsonl",
+            "echo $$ >pid; export DGL_TOOLS_CONNECT_TIMEOUT={timeout} {}; exec part-push \
+             {options} <plan.jsonl",
             self.variables
         ))
     }

@@ -872,8 +872,8 @@ fn real_hosts_give_back_what_they_have() {
     cluster.call(&["stop", "3"]);
     let down = cluster.sh(
         &folder,
-        "rm -rf got; ipconf-check ip.txt | part-pull --connect-timeout \
-        5s --workspace /srv/ws --to got out",
+        "rm -rf got; ipconf-check ip.txt | DGL_TOOLS_CONNECT_TIMEOUT=5s \
+        part-pull --workspace /srv/ws --to got out",
     );
     down.ends(74).err_has("host 1 (10.77.0.3)");
     assert!(

@@ -475,7 +475,7 @@ fn scripts_are_left_out_and_taken_in_by_patterns() {
     let folder = script_folder();
     let some = scripts(
         &folder,
-        "--script-folder code --exclude '*.log' --exclude '!keep.log' --include .git --exclude \
+        "--script-folder code --exclude '*.log' --exclude '!keep.log' --exclude '!.git' --exclude \
          'deep/er/**' --exclude lib",
     );
     let rest = [

@@ -4,11 +4,10 @@
 pub mod copy;
 pub mod counts;
 pub mod progress;
+mod removed;
 pub mod signal;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::fcntl::{FcntlArg, fcntl};
 use progress::ProgressWhen;
@@ -19,10 +18,13 @@ use record::term;
 use remote::direct::{Wire, WireOptions};
 use remote::limit::Limit;
 use remote::{HostKey, Options};
+use std::env;
+use std::fmt::Display;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -47,59 +49,6 @@ fn notice(line: &str) {
     record::tell!("{tool}: {line}");
 }
 
-/// Options that the next version will not take, by their ids, and what to use in their place.
-const DEPRECATED: [(&str, &str); 23] = [
-    (
-        "ssh_port",
-        "set DGL_TOOLS_SSH_PORT, or Port in ssh_config(5)",
-    ),
-    (
-        "ssh_username",
-        "set DGL_TOOLS_SSH_USERNAME, or User in ssh_config(5)",
-    ),
-    (
-        "identity",
-        "set DGL_TOOLS_IDENTITY, or IdentityFile in ssh_config(5)",
-    ),
-    ("ssh_config", "set DGL_TOOLS_SSH_CONFIG"),
-    ("host_key", "set DGL_TOOLS_HOST_KEY"),
-    ("connect_timeout", "set DGL_TOOLS_CONNECT_TIMEOUT"),
-    ("dial_port", "set DGL_TOOLS_DIAL_PORT"),
-    ("dial_address", "set DGL_TOOLS_DIAL_ADDRESS"),
-    ("data_port", "set DGL_TOOLS_DATA_PORT"),
-    ("max_bytes", "say --time"),
-    ("min_disk", "say --min disk=SIZE"),
-    ("min_shm", "say --min shm=SIZE"),
-    ("min_memory", "say --min memory=SIZE"),
-    ("min_gpu_memory", "say --min gpu=SIZE"),
-    ("trainer_mem", "say --mem trainer=SIZE"),
-    ("sampler_mem", "say --mem sampler=SIZE"),
-    ("shm_extra", "say --mem shm=SIZE"),
-    ("process_mem", "say --mem process=SIZE"),
-    ("margin", "10 % of the memory always stays free"),
-    ("rounds", "say --time"),
-    (
-        "group_id",
-        "dgl-spawn numbers the groups of persistent servers",
-    ),
-    ("include", "say --exclude '!GLOB'"),
-    ("on_stall", "say --stall-timeout TIME:end"),
-];
-
-/// Names the options on the command line that the next version will not take.
-fn warn_of_deprecated(matches: &ArgMatches) {
-    for (id, instead) in DEPRECATED {
-        let is_given = matches.try_contains_id(id).is_ok()
-            && matches.value_source(id) == Some(ValueSource::CommandLine);
-        if is_given {
-            let option = id.replace('_', "-");
-            notice(&format!(
-                "--{option} will not be taken by the next version: {instead}"
-            ));
-        }
-    }
-}
-
 /// Runs a tool: parses its command line, prints its faults, and exits with the status that they
 /// determine.
 pub fn run<A: Parser + CommandFactory + FromArgMatches>(
@@ -118,10 +67,8 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
             .report()
             .print(tool);
     }
-    let exit = match command::<A>().try_get_matches().and_then(|matches| {
-        warn_of_deprecated(&matches);
-        A::from_arg_matches(&matches)
-    }) {
+    let matches = command::<A>().try_get_matches();
+    let exit = match matches.and_then(|matches| A::from_arg_matches(&matches)) {
         Ok(args) => main(args).unwrap_or_else(|report| {
             report.print(tool);
             report.exit()
@@ -140,12 +87,12 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
 /// Prints what a command line without work asks for: the help, the version, or what is wrong.
 fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     if error.use_stderr() {
-        let fault = usage(tool, error);
+        let fault = removed::fault(tool, error).unwrap_or_else(|| usage(tool, error));
         let exit = fault.exit;
         fault.report().print(tool);
         return exit;
     }
-    let is_long = std::env::args_os().any(|word| word == "--help");
+    let is_long = env::args_os().any(|word| word == "--help");
     // a pager that was closed early has read enough
     let _ = match error.kind() {
         ErrorKind::DisplayHelp if is_long => help(command::<A>()),
@@ -223,6 +170,81 @@ fn help(mut command: clap::Command) -> std::io::Result<()> {
     std::io::stdout().write_all(text.as_bytes())
 }
 
+/// What variables say about how hosts are reached, for all tools of a pipeline.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// All but the connector, which is an option.
+    pub options: Options,
+    /// The port of the hosts for direct connections; 0 for any.
+    pub data_port: u16,
+}
+
+/// They are read when the command line is, so that a wrong one is reported as a wrong option is.
+impl FromArgMatches for Settings {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
+        let path = |name| env::var_os(name).map(PathBuf::from);
+        let timeout = read("DGL_TOOLS_CONNECT_TIMEOUT", duration)?;
+        let options = Options {
+            connect: None,
+            ssh_port: read("DGL_TOOLS_SSH_PORT", u16::from_str)?,
+            ssh_username: read("DGL_TOOLS_SSH_USERNAME", String::from_str)?,
+            identity: path("DGL_TOOLS_IDENTITY"),
+            ssh_config: path("DGL_TOOLS_SSH_CONFIG"),
+            host_key: read("DGL_TOOLS_HOST_KEY", host_key)?.unwrap_or(HostKey::Strict),
+            connect_timeout: timeout.unwrap_or(Duration::from_secs(10)),
+            dial_address: read("DGL_TOOLS_DIAL_ADDRESS", Ipv4Addr::from_str)?,
+            dial_port: read("DGL_TOOLS_DIAL_PORT", u16::from_str)?.unwrap_or(0),
+            notice,
+            stop: Arc::default(),
+        };
+        Ok(Settings {
+            options,
+            data_port: read("DGL_TOOLS_DATA_PORT", u16::from_str)?.unwrap_or(0),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Settings::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Settings {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+/// The value of a variable, if it is set.
+fn read<T, E: Display>(
+    name: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Option<T>, clap::Error> {
+    let Some(value) = env::var_os(name) else {
+        return Ok(None);
+    };
+    let value = value.to_string_lossy();
+    let wrong = |error: E| {
+        clap::Error::raw(
+            ErrorKind::ValueValidation,
+            format!("{name}={value}: {error}"),
+        )
+    };
+    parse(&value).map(Some).map_err(wrong)
+}
+
+fn host_key(text: &str) -> Result<HostKey, String> {
+    match text {
+        "strict" => Ok(HostKey::Strict),
+        "accept-new" => Ok(HostKey::AcceptNew),
+        _ => Err("is neither strict nor accept-new".to_owned()),
+    }
+}
+
 /// The heading of these options; `-h` leaves them out.
 const HOSTS: &str = "Hosts";
 
@@ -234,49 +256,9 @@ pub struct Connect {
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 
-    /// The port of the hosts' sshd, in place of the one in ssh_config.
-    #[arg(long, env = "DGL_TOOLS_SSH_PORT", hide = true)]
-    pub ssh_port: Option<u16>,
-
-    /// The user to log in as, in place of the one in ssh_config.
-    #[arg(long, env = "DGL_TOOLS_SSH_USERNAME", hide = true)]
-    pub ssh_username: Option<String>,
-
-    /// A private key to log in with, in place of those in ssh_config.
-    #[arg(long, env = "DGL_TOOLS_IDENTITY", hide = true)]
-    pub identity: Option<PathBuf>,
-
-    /// An ssh_config file in place of the user's.
-    #[arg(long, env = "DGL_TOOLS_SSH_CONFIG", hide = true)]
-    pub ssh_config: Option<PathBuf>,
-
-    /// What to do with the key of an unknown host.
-    #[arg(
-        long,
-        env = "DGL_TOOLS_HOST_KEY",
-        default_value = "strict",
-        hide = true
-    )]
-    #[arg(value_parser = host_key())]
-    pub host_key: HostKey,
-
-    /// How long connecting and logging in may take.
-    #[arg(
-        long,
-        env = "DGL_TOOLS_CONNECT_TIMEOUT",
-        default_value = "10s",
-        hide = true
-    )]
-    #[arg(value_parser = duration)]
-    pub connect_timeout: Duration,
-
-    /// The port of this machine for hosts that dial in.
-    #[arg(long, env = "DGL_TOOLS_DIAL_PORT", hide = true)]
-    pub dial_port: Option<u16>,
-
-    /// The address of this machine to which they connect.
-    #[arg(long, env = "DGL_TOOLS_DIAL_ADDRESS", hide = true)]
-    pub dial_address: Option<Ipv4Addr>,
+    /// What variables say about it.
+    #[command(flatten)]
+    pub settings: Settings,
 
     /// Act on these hosts only
     #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
@@ -304,11 +286,6 @@ pub struct CopyArgs {
     #[arg(long, value_enum, default_value_t = WireChoice::Auto, value_name = "auto|ssh|direct",
         hide_possible_values = true, hide_short_help = true)]
     pub wire: WireChoice,
-
-    /// The port of the hosts for direct connections, in place of a free one.
-    #[arg(long, env = "DGL_TOOLS_DATA_PORT", hide = true,
-        value_parser = clap::value_parser!(u16).range(1..))]
-    pub data_port: Option<u16>,
 
     /// The highest rate for all hosts together, such as 50MB/s
     #[arg(long, value_parser = rate, value_name = "RATE", hide_short_help = true)]
@@ -345,8 +322,8 @@ impl CopyArgs {
                 WireChoice::Ssh => Wire::Ssh,
                 WireChoice::Direct => Wire::Direct,
             },
-            data_port: self.data_port.unwrap_or(0),
-            limit: connect.connect_timeout,
+            data_port: connect.settings.data_port,
+            limit: connect.settings.options.connect_timeout,
         }
     }
 
@@ -378,28 +355,12 @@ impl Format {
     }
 }
 
-fn host_key() -> impl TypedValueParser<Value = HostKey> {
-    PossibleValuesParser::new(["strict", "accept-new"]).map(|word| match word.as_str() {
-        "accept-new" => HostKey::AcceptNew,
-        _ => HostKey::Strict,
-    })
-}
-
 impl Connect {
     /// The same as plain values for `common/remote`.
     pub fn options(&self) -> Options {
         Options {
             connect: self.connect.clone(),
-            ssh_port: self.ssh_port,
-            ssh_username: self.ssh_username.clone(),
-            identity: self.identity.clone(),
-            ssh_config: self.ssh_config.clone(),
-            host_key: self.host_key,
-            connect_timeout: self.connect_timeout,
-            dial_address: self.dial_address,
-            dial_port: self.dial_port.unwrap_or(0),
-            notice,
-            stop: Arc::default(),
+            ..self.settings.options.clone()
         }
     }
 

@@ -61,9 +61,6 @@ pub struct Args {
         value_name = "TIME[:end]", conflicts_with = "dry_run")]
     stall_timeout: StallRule,
 
-    #[arg(long, hide = true, value_parser = ["notice", "end"], conflicts_with = "dry_run")]
-    on_stall: Option<String>,
-
     /// End the job when a process does not end after an uncaught exception
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
     pub fail_on_exception: bool,
@@ -94,7 +91,7 @@ pub struct Args {
 
     /// Follow a detached job, with its output and exit status
     #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
-        "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout", "on_stall",
+        "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout",
         "fail_on_exception", "private_shm", "wait"])]
     pub attach: Option<String>,
 
@@ -120,9 +117,7 @@ pub struct Args {
 impl Args {
     /// When a job stalls and what is done then, unless it is not to be watched.
     pub fn stall(&self) -> Option<StallRule> {
-        let StallRule { limit, ends } = self.stall_timeout;
-        let ends = ends || self.on_stall.as_deref() == Some("end");
-        (!limit.is_zero()).then_some(StallRule { limit, ends })
+        (!self.stall_timeout.limit.is_zero()).then_some(self.stall_timeout)
     }
 }
 
@@ -231,8 +226,6 @@ mod tests {
             ("", Some((600, false))),
             ("--stall-timeout 5s", Some((5, false))),
             ("--stall-timeout 2m:end", Some((120, true))),
-            ("--on-stall end", Some((600, true))),
-            ("--on-stall notice --stall-timeout 5s:end", Some((5, true))),
             ("--stall-timeout 0", None),
             ("--stall-timeout 0s:end", None),
         ] {

@@ -37,7 +37,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     };
     let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
     let answers = remote.ask_all(hosts, |host| Request::Probe(plan::request(&wanted, host)))?;
-    let mut report = remote::report(hosts, &answers, args.connect.host_key);
+    let mut report = remote::report(hosts, &answers, args.connect.settings.options.host_key);
     let mut outcomes: Vec<Result<Answer, Fault>> = hosts
         .iter()
         .zip(answers)

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::{Connect, NamedSize, named_size, size, size_of};
+use cli::{Connect, NamedSize, named_size, size_of};
 
 /// Logs in once to each host and adds what it is and has to its record: network interface, cores,
 /// memory, GPUs, disk, a free port, Python, torch, DGL.
@@ -61,15 +61,6 @@ pub struct Args {
         value_parser = named_size(&["memory", "gpu", "shm", "disk"]), requires = "need")]
     pub min: Vec<NamedSize>,
 
-    #[arg(long, hide = true, value_parser = size, requires = "need")]
-    min_disk: Option<u64>,
-    #[arg(long, hide = true, value_parser = size, requires = "need")]
-    min_shm: Option<u64>,
-    #[arg(long, hide = true, value_parser = size, requires = "need")]
-    min_memory: Option<u64>,
-    #[arg(long, hide = true, value_parser = size, requires = "need")]
-    min_gpu_memory: Option<u64>,
-
     /// The ports of the graph servers: those of the host records, or the first free on all hosts
     #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",
         hide_possible_values = true, conflicts_with_all = ["host", "partial"])]
@@ -84,13 +75,7 @@ pub struct Args {
 impl Args {
     /// What a host must have at least of this, if that is given.
     pub fn least(&self, name: &str) -> Option<u64> {
-        let deprecated = match name {
-            "memory" => self.min_memory,
-            "gpu" => self.min_gpu_memory,
-            "shm" => self.min_shm,
-            _ => self.min_disk,
-        };
-        size_of(&self.min, name).or(deprecated)
+        size_of(&self.min, name)
     }
 }
 

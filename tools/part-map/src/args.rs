@@ -98,9 +98,6 @@ pub struct Args {
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 
-    #[arg(long, hide = true)]
-    pub include: Vec<String>,
-
     /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5
     /// on
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Paths::Config,

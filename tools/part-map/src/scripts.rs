@@ -30,7 +30,7 @@ impl Choice {
         let taken = taken.iter().map(|word| &word[1..]);
         let mut report = Report::default();
         let exclude = report.keep(globs(NEVER.into_iter().chain(left_out)));
-        let include = report.keep(globs(taken.chain(args.include.iter().map(String::as_str))));
+        let include = report.keep(globs(taken));
         report.check()?;
         Ok(Choice {
             exclude: exclude.unwrap_or_default(),

@@ -64,7 +64,7 @@ pub fn run(
     if let Some(signal) = cli::signal::received(&stop) {
         return Ok(Exit::Signal(signal));
     }
-    let mut report = remote::report(hosts, &opened, args.connect.host_key);
+    let mut report = remote::report(hosts, &opened, args.connect.settings.options.host_key);
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     let alone = hosts.len() == 1;

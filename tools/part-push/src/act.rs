@@ -126,7 +126,7 @@ fn open<'a>(
     report.extend(remote::report(
         hosts,
         &opened,
-        context.args.connect.host_key,
+        context.args.connect.settings.options.host_key,
     ));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {

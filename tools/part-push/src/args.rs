@@ -26,10 +26,6 @@ pub struct Args {
     #[arg(long)]
     pub fsync: bool,
 
-    /// No longer needed: hosts hand on large files that go to several of them wherever they can
-    #[arg(long, hide = true)]
-    pub relay: bool,
-
     /// Hosts to copy to at once
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "N")]

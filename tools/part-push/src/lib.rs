@@ -28,12 +28,6 @@ use std::path::PathBuf;
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-push");
-    if args.relay {
-        record::tell!(
-            "part-push: --relay is no longer needed: hosts hand on large files that go to several \
-             of them wherever they can"
-        );
-    }
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     let workspace = stream
         .one::<Graph>()?

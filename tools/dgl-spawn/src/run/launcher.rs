@@ -367,7 +367,7 @@ impl<'a> Launcher<'a> {
         if let Some(number) = self.signals.first() {
             return Err(Stopped::Signal(number));
         }
-        let report = remote::report(&busy, &opened, self.args.connect.host_key);
+        let report = remote::report(&busy, &opened, self.args.connect.settings.options.host_key);
         if !report.0.is_empty() {
             return Err(Stopped::Hosts(report));
         }
