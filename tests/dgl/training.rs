@@ -75,22 +75,21 @@ fn real_dgl_trains_to_its_end() {
         "venv"
     };
     let environment = format!("--{kind} '{}'", prefix.display());
-    let torchrun = "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1";
-    for (launcher, probed, python) in [
-        ("direct", format!("--python '{python}'"), python.as_str()),
-        (torchrun, environment, "python3"),
+    for (probed, python) in [
+        (format!("--python '{python}'"), python.as_str()),
+        (environment, "python3"),
     ] {
         let train = format!(
             "<pushed.jsonl host-probe --workspace /srv/job {probed} | dgl-env --num-trainers 2 \
              --num-servers 2 --num-samplers 1 \
-             --num-omp-threads 1 --launcher {launcher} -- '{python}' dgl/train.py --ip-config \
+             --num-omp-threads 1 -- '{python}' dgl/train.py --ip-config \
              ip_config.txt --part-config data/g.json --num-epochs 3 | \
              dgl-spawn --format human --log-dir logs"
         );
         let trained = cluster.sh(&folder, &train);
         assert_eq!(
             trained.status, 0,
-            "{launcher}: {}{}",
+            "{probed}: {}{}",
             trained.out, trained.err
         );
         trained.out_has("loss fell from");

@@ -36,11 +36,7 @@ fn holds_every_flag(shell: &str, ask: impl Fn(&str, &str) -> String) {
             "{shell} {tool}"
         );
     }
-    assert_eq!(
-        completed("dgl-env", "--launcher torch"),
-        ["torchrun", "torch-launch"],
-        "{shell}"
-    );
+    assert_eq!(completed("dgl-env", "--bind c"), ["cores"], "{shell}");
     assert_eq!(
         completed("ipconf-check", "a/\\[b some"),
         ["some.file"],

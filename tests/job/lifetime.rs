@@ -210,7 +210,7 @@ fn real_hosts_files_of_short_lived_processes_are_removed() {
 }
 
 /// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits
-/// with 1 on TERM, or aborts on its way out. The last one is under the real torchrun.
+/// with 1 on TERM, or aborts on its way out.
 const DGL_ENDS: [(&str, i32, &str); 5] = [
     (
         "trainer exits 1",
@@ -255,18 +255,13 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     pushed.ends(0);
     for (end, status, message) in DGL_ENDS {
         let name = end.replace(' ', "-");
-        let launcher = if end == "KILL" {
-            "torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1"
-        } else {
-            "direct"
-        };
         let fails = if end == "trainer exits 1" {
             "--fail-rank 1 --fail-epoch 4"
         } else {
             ""
         };
         let plan = format!(
-            "<pushed.jsonl dgl-env --num-trainers 1 --num-omp-threads 1 --launcher {launcher} -- \
+            "<pushed.jsonl dgl-env --num-trainers 1 --num-omp-threads 1 -- \
              '{python}' dgl/train.py
              --ip-config ip_config.txt --part-config data/g.json --num-epochs 100000 {fails} \
                  >{name}.jsonl"

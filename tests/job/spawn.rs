@@ -414,7 +414,7 @@ while not os.path.exists('looked'): time.sleep(0.1)";
     }
     let forms = [
         ("sh", "-- python3 show.py"),
-        ("sh", "--launcher torchrun -- python3 show.py"),
+        ("sh", "-- python3 -m torch.distributed.run show.py"),
         ("sh", "--setup 'OTHER=1' -- python3 show.py"),
     ];
     let shells = "sh dash bash mksh ksh zsh fish csh tcsh";

@@ -43,9 +43,9 @@ fn assert_all_met(out: &str) {
     }
 }
 
-fn run(cluster: &Cluster, folder: &Path, flags: &str, python: &str) -> support::Ran {
+fn run(cluster: &Cluster, folder: &Path, flags: &str, command: &str) -> support::Ran {
     let script = format!(
-        "<pushed.jsonl dgl-env --role worker --num-workers 2 {flags} -- {python} reduce.py |
+        "<pushed.jsonl dgl-env --role worker {flags} -- {command} reduce.py |
          dgl-spawn --format human --timeout 5m"
     );
     cluster.sh(folder, &script)
@@ -56,7 +56,8 @@ fn torch_workers_meet_on_real_hosts() {
     let Some((cluster, folder, python)) = two_hosts() else {
         return;
     };
-    let direct = run(&cluster, &folder, "--num-omp-threads 1", &python);
+    let flags = "--num-workers 2 --num-omp-threads 1";
+    let direct = run(&cluster, &folder, flags, &python);
     direct.ends(0);
     assert_all_met(&direct.out);
     assert!(
@@ -65,15 +66,24 @@ fn torch_workers_meet_on_real_hosts() {
             .contains("[10.77.0.2 worker 3] sum 10 of 4 1 2 1 1\n")
     );
 
-    // of torch 1.13 under Python 3.11; others take them too
-    let torchrun = "--launcher torchrun --launcher-arg=--redirects=1 --launcher-arg=--tee=1";
-    let started = run(&cluster, &folder, torchrun, &python);
+    // --redirects and --tee are for torch 1.13 under Python 3.11; others take them too
+    let torchrun = format!(
+        "{python} -m torch.distributed.run --redirects=1 --tee=1 --nproc_per_node=2 \
+         --nnodes={{num_hosts}} --node_rank={{rank}} --master_addr={{master_addr}} \
+         --master_port={{master_port}}"
+    );
+    let started = run(&cluster, &folder, "--num-omp-threads 1", &torchrun);
     started.ends(0);
     assert_all_met(&started.out);
     cluster.assert_clean();
+    // which torchrun ends first is chance, because the loss of a rank makes the others fail too
+    run(&cluster, &folder, "--env FAILS=2", &torchrun)
+        .ends(1)
+        .err_has(" exited with status 1");
+    cluster.assert_clean();
 
     // the others wait in the sum for one that has gone
-    run(&cluster, &folder, "--env FAILS=2", &python)
+    run(&cluster, &folder, "--num-workers 2 --env FAILS=2", &python)
         .ends(7)
         .err_has("worker 2 exited with status 7");
     cluster.assert_clean();

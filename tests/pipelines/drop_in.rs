@@ -65,11 +65,11 @@ fn command_lines_of_every_generation() {
     // a machine that is not a host of the job has no workspace
     std::fs::write(folder.join("at-hand.txt"), "10.0.0.1\n").unwrap();
     let line = "dgl-launch --print --workspace /w --num_trainers 2 --part_config d/g.json \
-        --ip_config at-hand.txt --launcher torchrun --job j --extra-envs='A=1 2' t";
+        --ip_config at-hand.txt --job j --extra-envs='A=1 2' t";
     let printed = sh(&folder, line).out;
     assert!(
         printed.starts_with("ipconf-check --num-servers 1 at-hand.txt |")
-            && printed.contains("--launcher torchrun --env 'A=1 2' t |\n  dgl-spawn --job j"),
+            && printed.contains(" --env 'A=1 2' t |\n  dgl-spawn --job j"),
         "{printed}"
     );
     let copy = "dgl-copy --print --workspace /w --rel_data_path data --part_config out/g.json \

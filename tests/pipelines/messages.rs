@@ -134,10 +134,22 @@ fn of_command_lines() {
                 "invalid value '0' for '--num-trainers",
             ),
             (
-                "<hosts dgl-env --launcher x --num-trainers 1 -- t",
+                "<hosts dgl-env --launcher torchrun --num-trainers 1 -- t",
                 2,
-                "command line",
-                "invalid value 'x' for '--launcher",
+                "--launcher",
+                "was removed",
+            ),
+            (
+                "dgl-report --format speedscope run.jsonl",
+                2,
+                "--format speedscope",
+                "was removed",
+            ),
+            (
+                "<hosts host-probe --ssh_port 22",
+                2,
+                "--ssh-port",
+                "was removed",
             ),
             (
                 "<hosts DGL_TOOLS_CONNECT_TIMEOUT=5 host-probe",
@@ -303,29 +315,16 @@ fn of_command_lines() {
                 "is not for workers",
             ),
             (
-                "<hosts dgl-env --role worker --group-id 1 -- t",
-                2,
-                "--group-id",
-                "is not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-workers 2,1 --launcher torchrun -- python3 t",
-                2,
-                "--num-workers",
-                "2,1: torch's launcher supports one number",
-            ),
-            (
-                "<hosts dgl-env --role worker --launcher torchrun --worker-env A={rank} \
-                 -- python3 t",
-                2,
-                "--trainer-env",
-                "has {rank} or {local_rank}, and torch's launcher gives all",
-            ),
-            (
-                "<hosts dgl-env --role worker --launcher torchrun -- python3 t {local_rank}",
+                "<hosts dgl-env --role worker --num-workers 2,1 -- torchrun t.py",
                 2,
                 "COMMAND",
-                "has {rank} or {local_rank}",
+                "starts torch's launcher itself",
+            ),
+            (
+                "<hosts dgl-env --role worker -- torchrun --nproc_per_node=2 t.py",
+                2,
+                "COMMAND",
+                "does not tell each which host it is",
             ),
             (
                 "<hosts dgl-env --num-trainers 1 --role trainer --server-name s --workspace /w \
@@ -339,18 +338,6 @@ fn of_command_lines() {
                 65,
                 "host 1 (10.77.0.2)",
                 "--num-workers gpus: its number of GPUs is unknown",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --launcher-arg=x -- t",
-                2,
-                "--launcher-arg",
-                "is for --launcher torchrun",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --launcher torchrun --local-rank-arg -- python t",
-                2,
-                "--local-rank-arg",
-                "is for --launcher direct",
             ),
             (
                 "<hosts dgl-env --num-trainers 1 --env DGL_ROLE=x -- t",
@@ -375,12 +362,6 @@ fn of_command_lines() {
                 2,
                 "--num-trainers",
                 "has 3 numbers for 2 hosts",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --launcher torchrun -- ./t",
-                2,
-                "COMMAND",
-                "has no Python interpreter",
             ),
             (
                 "<hosts dgl-env --num-trainers 1 -- torchrun t.py",
@@ -525,7 +506,7 @@ fn of_files_and_streams() {
             ("<hosts part-map --workspace '~/w' --script-folder \
                 code", 65, "--workspace", "the home of host 0"),
             // the plan
-            ("<files dgl-env --no-push-check --workspace /x --num-trainers 1 -- t", 65,
+            ("<files dgl-env --workspace /x --num-trainers 1 -- t", 65,
                 "--workspace", "/x here, but /w in"),
             ("<job dgl-env --role worker -- t", 65, "stdin", "there are process \
                 records of worker in the stream already"),

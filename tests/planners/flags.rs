@@ -77,14 +77,6 @@ fn flags_of_planners_are_seen_in_the_records() {
         ),
         (
             format!(
-                "{env} --group-id 4 -- true | \
-            {}",
-                process(".role==\"trainer\"", ".env.DGL_GROUP_ID")
-            ),
-            "4\n",
-        ),
-        (
-            format!(
                 "{env} --local-rank-arg -- python3 t.py --lr 1 | \
                 {}",
                 process(".role==\"trainer\"", ".argv|join(\" \")")

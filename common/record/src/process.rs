@@ -22,7 +22,7 @@ use std::str::FromStr;
 pub enum Role {
     /// A graph server of DGL.
     Server,
-    /// A trainer of DGL, or under torchrun all trainers of a host.
+    /// A trainer of DGL.
     Trainer,
     /// A process of a program without a name, one on each host unless counted.
     Worker,
@@ -143,8 +143,6 @@ pub struct Process {
     pub role: Role,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// How many trainers this process starts, if it is torchrun.
-    pub nproc: Option<u32>,
     /// The port that a server will listen on.
     pub port: Option<u16>,
     /// Whether the program serves the others: it is ended when these have ended well, and it is a
@@ -206,7 +204,6 @@ impl Process {
             ip,
             role,
             rank,
-            nproc: None,
             port: None,
             service: false,
             server_name: None,

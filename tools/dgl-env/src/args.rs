@@ -2,7 +2,7 @@
 
 use crate::bind::Bind;
 use crate::command::UserCommand;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use cli::counts::{PerHost, graph_format, per_host};
 use cli::job_name;
 use record::Role;
@@ -98,21 +98,6 @@ pub struct Args {
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// How trainers and workers start: direct, each by itself; torchrun (as in DGL 2) or
-    /// torch-launch (as before), once a host
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = Launcher::Direct,
-        value_name = "direct|torchrun|torch-launch", hide_possible_values = true)]
-    pub launcher: Launcher,
-
-    /// One more argument for torchrun or torch-launch
-    #[arg(
-        long,
-        hide_short_help = true,
-        allow_hyphen_values = true,
-        value_name = "ARG"
-    )]
-    pub launcher_arg: Vec<OsString>,
-
     /// Pass each script --local-rank=N, as its torch spells it, or NAME=N
     #[arg(long, hide_short_help = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "", value_parser = rank_option, value_name = "NAME")]
@@ -123,17 +108,12 @@ pub struct Args {
         value_name = "PORT")]
     pub master_port: Option<u16>,
 
-    /// The number of this group of trainers (DGL_GROUP_ID).
-    #[arg(long, hide = true, default_value_t = 0)]
-    pub group_id: u32,
-
     /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
     /// The name of persistent servers: these, or those that trainers will use
-    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name,
-        conflicts_with = "group_id")]
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name)]
     pub server_name: Option<String>,
 
     /// Add a program of this name, with ranks of its own
@@ -154,9 +134,6 @@ pub struct Args {
         value_name = "server|trainer|worker")]
     pub role: Vec<Role>,
 
-    #[arg(long, hide = true)]
-    no_push_check: bool,
-
     /// The command as one word of shell text
     #[arg(value_name = "COMMAND STRING")]
     pub shell: Option<String>,
@@ -164,28 +141,6 @@ pub struct Args {
     /// The command in words
     #[arg(last = true, value_name = "COMMAND")]
     pub words: Vec<OsString>,
-}
-
-/// How trainers and workers are started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Launcher {
-    /// Each trainer or worker is started directly.
-    Direct,
-    /// By `python -m torch.distributed.run`, once on each host.
-    Torchrun,
-    /// By `python -m torch.distributed.launch`, once on each host.
-    TorchLaunch,
-}
-
-impl Launcher {
-    /// The Python module that starts the processes of a host, unless each is started directly.
-    pub fn module(self) -> Option<&'static str> {
-        match self {
-            Launcher::Direct => None,
-            Launcher::Torchrun => Some("torch.distributed.run"),
-            Launcher::TorchLaunch => Some("torch.distributed.launch"),
-        }
-    }
 }
 
 fn role(text: &str) -> Result<Role, String> {

@@ -1,11 +1,10 @@
 //! Checks what can be known before a process is started: flags, records, which anyone may have
 //! edited, and the installed software.
 
-use crate::args::{Args, Launcher, ServerThreads};
+use crate::args::{Args, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use crate::placeholders::{Fact, Placeholder, Template};
-use cli::counts::PerHost;
+use crate::placeholders::{Fact, Placeholder};
 use record::error::Fault;
 use record::python::{Version, version};
 use record::term;
@@ -20,25 +19,17 @@ const MAX_IFACE: usize = 15;
 /// DGL counts its clients in 32 bits.
 const MAX_CLIENTS: u64 = i32::MAX as u64;
 
-/// Faults of flags that cannot be combined with each other or with the command. A flag that only
-/// repeats its default does no harm.
+/// Faults of flags that cannot be combined with each other. A flag that only repeats its default
+/// does no harm.
 #[expect(
     clippy::too_many_lines,
     reason = "it is a table of checks that do not depend on one another"
 )]
-pub fn flags(
-    args: &Args,
-    command: &UserCommand,
-    env: &UserEnv,
-    setup: Option<&Template>,
-    placeholders: &BTreeSet<Placeholder>,
-) -> Vec<Fault> {
+pub fn flags(args: &Args, env: &UserEnv, placeholders: &BTreeSet<Placeholder>) -> Vec<Fault> {
     const NO_GRAPH: &str = "is not for workers";
     const LEAVE_OUT: &str = "leave it out: workers are plain processes, without graph servers";
-    const OWN_NUMBERS: &str = "take --launcher direct, or have the script read LOCAL_RANK and RANK";
     let [servers, trainers] = [Role::Server, Role::Trainer].map(|role| args.plans(role));
     let workers = args.plans_plain();
-    let is_direct = args.launcher == Launcher::Direct;
     let no_graph = workers && !servers && !trainers;
     let is_named_port = |one: &Placeholder| matches!(one, Placeholder::Own(Fact::Port(_)));
     let chooses_port = args.server_name.is_some() && args.master_port.is_none();
@@ -86,12 +77,6 @@ pub fn flags(
             LEAVE_OUT,
         ),
         (
-            no_graph && args.group_id != 0,
-            "--group-id",
-            NO_GRAPH,
-            LEAVE_OUT,
-        ),
-        (
             workers && args.server_name.is_some(),
             "--server-name",
             NO_GRAPH,
@@ -108,45 +93,6 @@ pub fn flags(
             "--keep-alive",
             "is for graph servers, and none are started",
             "leave it out, or leave out --role",
-        ),
-        (
-            is_direct && !args.launcher_arg.is_empty(),
-            "--launcher-arg",
-            "is for --launcher torchrun and torch-launch",
-            "leave it out, or say which launcher",
-        ),
-        (
-            !is_direct && args.local_rank_arg.is_some(),
-            "--local-rank-arg",
-            "is for --launcher direct; torch-launch gives it by itself",
-            "leave it out",
-        ),
-        (
-            !is_direct && args.bind.is_some(),
-            "--bind",
-            "torch's launcher starts the trainers, so they cannot be bound one by one",
-            "take --launcher direct",
-        ),
-        (
-            !is_direct && env.clients().any(|(_, value)| value.differs_on_a_host()),
-            "--trainer-env",
-            "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
-             environment",
-            OWN_NUMBERS,
-        ),
-        (
-            !is_direct && command.templates().any(|word| word.differs_on_a_host()),
-            "COMMAND",
-            "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
-             command",
-            OWN_NUMBERS,
-        ),
-        (
-            !is_direct && setup.is_some_and(Template::differs_on_a_host),
-            "--setup",
-            "has {rank} or {local_rank}, and torch's launcher gives all processes of a host one \
-             setup",
-            OWN_NUMBERS,
         ),
         (
             chooses_port && placeholders.contains(&Placeholder::Own(Fact::MasterPort)),
@@ -177,54 +123,26 @@ pub fn flags(
         .into_iter()
         .filter(|(is_wrong, ..)| *is_wrong)
         .map(|(_, flag, problem, fix)| Fault::usage(flag, problem).fix(fix))
-        .chain(launchers(args, command))
         .collect()
 }
 
-/// Faults of a command that starts a launcher itself, or into which something has to be inserted
-/// and cannot be.
-fn launchers(args: &Args, command: &UserCommand) -> Option<Fault> {
-    let is_direct = args.launcher == Launcher::Direct;
-    // a worker that is alone on its host may be torch's launcher itself
-    let is_alone = match &args.num_trainers {
-        None => true,
-        Some(PerHost::Numbers(counts)) => counts.iter().all(|count| *count == 1),
-        Some(PerHost::Gpus) => false,
-    };
-    let may_be_torchs = is_direct && is_alone && !args.plans(Role::Trainer);
-    let started = command.launcher();
-    if let Some(launcher) = started.filter(|launcher| !(launcher.is_torchs && may_be_torchs)) {
-        Some(launcher.refused)
-    } else if args.client_role().is_none() {
-        None
-    } else if !is_direct {
-        command.under_torch(&[]).err()
-    } else if args.local_rank_arg.is_some() {
-        command.with_local_rank("--local_rank", 0).err()
-    } else {
-        None
-    }
-}
-
-/// The fault of unequal numbers: torch's launcher expects as many processes on each host.
-pub fn unequal_for_torch(
-    option: &'static str,
+/// The fault of a command that starts a launcher itself, or of one without a place for the local
+/// rank. `counts` has the number of trainers, or workers, on each host.
+pub fn command(
+    args: &Args,
+    hosts: &[Host],
     counts: &[u32],
-    launcher: Launcher,
+    command: &UserCommand,
 ) -> Option<Fault> {
-    let is_fine = launcher == Launcher::Direct || all_equal(counts);
-    (!is_fine).then(|| {
-        let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
-        let problem = format!(
-            "{}: torch's launcher supports one number for all hosts only",
-            counts.join(",")
-        );
-        Fault::usage(option, problem).fix("take --launcher direct")
+    let workers = args.plans_plain().then_some(counts);
+    let is_shell = matches!(command, UserCommand::Shell(_));
+    let started = command.launcher();
+    let launcher = started.and_then(|launcher| launcher.fault(workers, hosts, is_shell));
+    let has_rank = args.local_rank_arg.is_some() && args.client_role().is_some();
+    launcher.or_else(|| match has_rank {
+        true => command.with_local_rank("--local_rank", 0).err(),
+        false => None,
     })
-}
-
-fn all_equal(counts: &[u32]) -> bool {
-    counts.windows(2).all(|pair| pair[0] == pair[1])
 }
 
 /// Faults of each host record, by itself and compared with the others.
@@ -331,10 +249,9 @@ pub fn clients(num_clients: u64) -> Option<Fault> {
 }
 
 /// Faults of the software that host-probe found on the hosts: a DGL that does not know servers that
-/// stay (those from 0.8 to 1.1 do, and later ones do not read DGL_KEEP_ALIVE), a torch without
-/// torchrun, and an environment that does not have the Python that the command names.
+/// stay (those from 0.8 to 1.1 do, and later ones do not read DGL_KEEP_ALIVE), and an environment
+/// that does not have the Python that the command names.
 pub fn software(args: &Args, hosts: &[Host], command: &UserCommand) -> Vec<Fault> {
-    let uses_torch = args.plans(Role::Trainer) || args.launcher != Launcher::Direct;
     let old_dgl = |host: &&Host| {
         is_within(&host.facts.dgl, ..(0, 8, 0)) || is_within(&host.facts.dgl, (2, 0, 0)..)
     };
@@ -344,16 +261,9 @@ pub fn software(args: &Args, hosts: &[Host], command: &UserCommand) -> Vec<Fault
         Fault::data(host.location(), problem)
             .fix("leave out --keep-alive and --server-name: servers then start with each job")
     });
-    let old_torch = |host: &&Host| is_within(&host.facts.torch, ..(1, 9, 0));
-    let torchrun = hosts.iter().find(old_torch).map(|host| {
-        let torch = host.facts.torch.as_deref().unwrap_or_default();
-        let problem = format!("torch {torch} has no torchrun: it came with 1.9");
-        Fault::data(host.location(), problem).fix("take --launcher torch-launch, or direct")
-    });
     servers
         .filter(|_| args.server_name.is_some())
         .into_iter()
-        .chain(torchrun.filter(|_| args.launcher == Launcher::Torchrun && uses_torch))
         .chain(interpreter(hosts, command))
         .collect()
 }
@@ -415,29 +325,11 @@ pub fn more_than_gpus(hosts: &[Host], counts: &[u32]) -> Option<String> {
     ))
 }
 
-/// A warning about a torch before 2.0 under Python 3.11 or later: its launcher fails with its own
-/// default (`'NoneType' object has no attribute 'get'`).
-pub fn redirects(hosts: &[Host], args: &Args) -> Option<String> {
-    let mut given = args.launcher_arg.iter();
-    let is_fine = args.launcher == Launcher::Direct
-        || given.any(|arg| arg.to_string_lossy().starts_with("--redirects"));
-    let fails = |host: &&Host| {
-        is_within(&host.facts.python, (3, 11, 0)..) && is_within(&host.facts.torch, ..(2, 0, 0))
-    };
-    let host = hosts.iter().find(fails).filter(|_| !is_fine)?;
-    let torch = host.facts.torch.as_deref().unwrap_or_default();
-    Some(format!(
-        "the launcher of torch {torch} fails under Python 3.11 and later, which {} has, without \
-         --launcher-arg=--redirects=1 --launcher-arg=--tee=1",
-        host.location()
-    ))
-}
-
 /// A warning about unequal numbers of trainers. DGL divides the number of trainers by that of
 /// partitions and takes the result for each host's (seen with 1.0.4; from 0.7 on it refuses, but
 /// only with force_even).
 pub fn unequal(trainers: &[u32]) -> Option<String> {
-    if all_equal(trainers) {
+    if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
         return None;
     }
     let (total, parts) = (trainers.iter().sum::<u32>(), trainers.len());
@@ -519,7 +411,7 @@ mod tests {
         let args = Args::parse_from(line.split_whitespace());
         let command = args.command().unwrap();
         let env = UserEnv::new(&args, &|_| None).unwrap();
-        let mut faults = flags(&args, &command, &env, None, &BTreeSet::new());
+        let mut faults = flags(&args, &env, &BTreeSet::new());
         faults.extend(software(&args, std::slice::from_ref(host), &command));
         let problems = faults.into_iter().map(|fault| fault.problem);
         problems.collect::<Vec<_>>().join("; ")
@@ -581,48 +473,13 @@ mod tests {
 
     #[test]
     fn what_the_installed_versions_cannot_do() {
-        let on = |python: &str, torch: &str, dgl: &str| {
+        let on = |python: &str, dgl: &str| {
             let mut host = Host::default();
-            (host.facts.python, host.facts.torch, host.facts.dgl) =
-                (Some(python.into()), Some(torch.into()), Some(dgl.into()));
+            (host.facts.python, host.facts.dgl) = (Some(python.into()), Some(dgl.into()));
             [host]
         };
-        let refused = |torch: &str, launcher: &str| {
-            let [host] = on("3.8.1", torch, "0.6.1");
-            !faults_of(&format!("--num-trainers 1 --launcher {launcher}"), &host).is_empty()
-        };
-        assert!(
-            refused("1.8.2+cu111", "torchrun")
-                && !refused("1.8.2", "torch-launch")
-                && !refused("1.8.2", "direct")
-        );
-        assert!(!refused("1.9.0", "torchrun") && !refused("unknown", "torchrun"));
-        let table = [
-            ("3.11.2", "1.13.0", "torchrun", true),
-            (
-                "3.11.2",
-                "1.13.0",
-                "torch-launch --launcher-arg=--tee=1",
-                true,
-            ),
-            (
-                "3.11.2",
-                "1.13.0",
-                "torchrun --launcher-arg=--redirects=1",
-                false,
-            ),
-            ("3.11.2", "1.13.0", "direct", false),
-            ("3.11.2", "2.0.0", "torchrun", false),
-            ("3.10.9", "1.13.0", "torchrun", false),
-        ];
-        for (python, torch, launcher, fails) in table {
-            let line = format!("dgl-env --num-trainers 1 --launcher {launcher} t");
-            let args = Args::parse_from(line.split(' '));
-            let warning = redirects(&on(python, torch, "1.0.4"), &args);
-            assert_eq!(warning.is_some(), fails, "{python} {torch} {launcher}");
-        }
         let no_samplers =
-            |python: &str, dgl: &str, count| samplers(&on(python, "1.9.1", dgl), count).is_some();
+            |python: &str, dgl: &str, count| samplers(&on(python, dgl), count).is_some();
         assert!(no_samplers("3.8.0", "0.6.1", 1) && !no_samplers("3.8.0", "0.6.1", 0));
         assert!(
             !no_samplers("3.7.9", "0.6.1", 1)

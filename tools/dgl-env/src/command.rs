@@ -1,10 +1,9 @@
-//! The user's command, and the same under torch's launcher.
+//! The user's command, and what it runs.
 
 use crate::launchers::{self, StartedLauncher};
 use crate::placeholders::{PlaceholderValues, Template};
 use crate::shell::{self, Word};
 use record::error::Fault;
-use record::quote;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -21,64 +20,33 @@ pub enum UserCommand {
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     command: Vec<Word>,
-    /// The index of the word after which torch's launcher is inserted.
-    behind: usize,
     /// The index of the script, or of the module after `-m`.
     script: usize,
 }
 
 impl UserCommand {
-    /// Inserts torch's launcher into the command, where it has `python3 SCRIPT` or `python3 -m
-    /// MODULE`: after the interpreter, as DGL's launcher does, and after its `-u`, which DGL's
-    /// launcher passes to torch.
-    pub fn under_torch(&self, torch: &[OsString]) -> Result<UserCommand, Fault> {
-        let program = self.program().map_err(|problem| {
-            Fault::usage(
-                "COMMAND",
-                format!("{problem}, so torch's launcher cannot be put into it"),
-            )
-            .fix(
-                "let it run one python3 SCRIPT by name or path, with what comes before in \
-                 --setup; give shell text as the command itself, in one word; or take --launcher \
-                 direct",
-            )
-        })?;
-        Ok(self.with_words_at(program.command[program.behind].end, torch))
-    }
-
     /// Adds `--local-rank=N`, or another `name`, after the script, where torch's launcher puts it;
     /// at the end if no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
-        let end = match (self.program(), self) {
-            (Ok(program), _) => program.command[program.script].end,
-            (Err(_), UserCommand::Words(words)) => words.len(),
-            (Err(problem), UserCommand::Shell(_)) => {
-                let fault = Fault::usage(
-                    "COMMAND",
-                    format!("{problem}, so {name} cannot be put behind the script"),
-                );
-                return Err(fault.fix(
-                    "give the command as words behind --, with what comes before it in --setup",
-                ));
-            }
-        };
-        Ok(self.with_words_at(end, &[format!("{name}={local_rank}").into()]))
-    }
-
-    /// Inserts words behind the one that has this `end`.
-    fn with_words_at(&self, end: usize, more: &[OsString]) -> UserCommand {
-        match self {
-            UserCommand::Words(words) => {
+        let script = self.program();
+        let end = script.map(|program| program.command[program.script].end);
+        let argument = format!("{name}={local_rank}");
+        match (self, end) {
+            (UserCommand::Words(words), end) => {
                 let mut words = words.clone();
-                words.splice(end..end, more.iter().cloned());
-                UserCommand::Words(words)
+                words.insert(end.unwrap_or(words.len()), argument.into());
+                Ok(UserCommand::Words(words))
             }
-            UserCommand::Shell(text) => {
+            (UserCommand::Shell(text), Some(end)) => {
                 let mut text = text.clone();
-                for word in more.iter().rev() {
-                    text.insert_str(end, &format!(" {}", quote::shown(word.as_bytes())));
-                }
-                UserCommand::Shell(text)
+                text.insert_str(end, &format!(" {argument}"));
+                Ok(UserCommand::Shell(text))
+            }
+            (UserCommand::Shell(_), None) => {
+                let problem = format!("runs no single Python script behind which {name} belongs");
+                let fix =
+                    "give the command as words behind --, with what comes before it in --setup";
+                Err(Fault::usage("COMMAND", problem).fix(fix))
             }
         }
     }
@@ -128,7 +96,7 @@ impl UserCommand {
     /// DGL knows of, and it would wait for ever.
     pub fn launcher(&self) -> Option<StartedLauncher> {
         self.simple_commands().into_iter().find_map(|words| {
-            let program = program(words.clone()).ok();
+            let program = program(words.clone());
             launchers::find(&words, program.map(|program| program.script))
         })
     }
@@ -150,16 +118,16 @@ impl UserCommand {
 
     /// The script or module of the command's Python program, if it can be recognised.
     pub fn script(&self) -> Option<String> {
-        let mut program = self.program().ok()?;
+        let mut program = self.program()?;
         Some(program.command.swap_remove(program.script).text)
     }
 
     /// The arguments of the script; `None` for one that only the host's shell can know.
     pub fn script_args(&self) -> Vec<Option<String>> {
         let (command, first) = match (self.program(), self) {
-            (Ok(program), _) => (program.command, program.script + 1),
-            (Err(_), UserCommand::Words(words)) => (plain(words), 1),
-            (Err(_), UserCommand::Shell(_)) => return Vec::new(),
+            (Some(program), _) => (program.command, program.script + 1),
+            (None, UserCommand::Words(words)) => (plain(words), 1),
+            (None, UserCommand::Shell(_)) => return Vec::new(),
         };
         let known = |word: Word| word.literal.then_some(word.text);
         command.into_iter().skip(first).map(known).collect()
@@ -183,75 +151,30 @@ impl UserCommand {
     }
 
     /// The only Python program of the command.
-    fn program(&self) -> Result<Program, String> {
-        if let UserCommand::Shell(text) = self
-            && shell::commands(text).is_none()
-        {
-            return Err("has a here-document, or a quote that is not closed".to_owned());
-        }
-        let (found, problems): (Vec<_>, Vec<_>) = self
-            .simple_commands()
-            .into_iter()
-            .map(program)
-            .partition(Result::is_ok);
-        let several = found.len();
-        let mut found = found.into_iter().flatten();
-        match (found.next(), found.next()) {
-            (Some(program), None) => Ok(program),
-            (Some(_), Some(_)) => Err(format!(
-                "runs {several} Python programs, of which only one can be the training"
-            )),
-            // a problem with a Python program tells more than that there is none
-            (None, _) => Err(problems
-                .into_iter()
-                .rev()
-                .filter_map(Result::err)
-                .find(|problem| problem != NO_PYTHON)
-                .unwrap_or_else(|| NO_PYTHON.to_owned())),
-        }
+    fn program(&self) -> Option<Program> {
+        let mut programs = self.simple_commands().into_iter().filter_map(program);
+        programs.next().filter(|_| programs.next().is_none())
     }
 }
 
-const NO_PYTHON: &str = "has no Python interpreter as a word of its own";
-
 /// Finds `python3 SCRIPT` in a simple command, after any wrapper (`numactl -N0`, `env A=B`, `conda
 /// run -n e`).
-fn program(command: Vec<Word>) -> Result<Program, String> {
-    let mut problem = None;
+fn program(command: Vec<Word>) -> Option<Program> {
     let text = |index: usize| command.get(index).map(|word: &Word| word.text.as_str());
-    for python in (0..command.len()).filter(|index| is_interpreter(&command[*index].text)) {
+    let script_of = |python: usize| {
         let options = command[python + 1..].iter();
         let behind = python + options.take_while(|word| word.text == "-u").count();
-        let script = match (text(behind + 1), text(behind + 2)) {
-            (Some("-m"), Some(module)) if !module.starts_with('-') => behind + 2,
-            (Some(option @ ("-c" | "-" | "-m")), _) => {
-                problem.get_or_insert(format!(
-                    "gives python {option}, and torch's launcher starts scripts and modules only"
-                ));
-                continue;
-            }
-            (Some(option), _) if option.starts_with('-') => {
-                problem.get_or_insert(format!(
-                    "gives python {option}, which torch's launcher does not hand on to the trainers"
-                ));
-                continue;
-            }
-            // a folder, or the environment of `conda run -n python3 python3 train.py`
-            (None, _) if python == 0 => {
-                problem.get_or_insert("calls python without a script".to_owned());
-                continue;
-            }
-            (None, _) => continue,
-            (Some(script), _) if is_interpreter(script) => continue,
-            (Some(_), _) => behind + 1,
-        };
-        return Ok(Program {
-            command,
-            behind,
-            script,
-        });
-    }
-    Err(problem.unwrap_or_else(|| NO_PYTHON.to_owned()))
+        match (text(behind + 1)?, text(behind + 2)) {
+            ("-m", Some(module)) if !module.starts_with('-') => Some(behind + 2),
+            (option, _) if option.starts_with('-') => None,
+            // the environment of `conda run -n python3 python3 train.py`
+            (script, _) if is_interpreter(script) => None,
+            _ => Some(behind + 1),
+        }
+    };
+    let mut interpreters = (0..command.len()).filter(|index| is_interpreter(&command[*index].text));
+    let script = interpreters.find_map(script_of)?;
+    Some(Program { command, script })
 }
 
 fn is_version(text: &str) -> bool {
@@ -272,10 +195,10 @@ fn is_interpreter(word: &str) -> bool {
 /// The file that the Python of a simple command runs as its script.
 fn script_of(words: &[Word]) -> Option<String> {
     let script = match program(words.to_vec()) {
-        Ok(program) if words[program.script - 1].text == "-m" => return None,
-        Ok(program) => program.script,
-        // behind options of Python that torch's launcher does not know
-        Err(_) => {
+        Some(program) if words[program.script - 1].text == "-m" => return None,
+        Some(program) => program.script,
+        // behind options of Python
+        None => {
             let python = words.iter().position(|word| is_interpreter(&word.text))?;
             let mut options = words[python..].iter().take_while(|word| word.text != "-c");
             python + options.position(|word| word.text.ends_with(".py"))?
@@ -313,132 +236,84 @@ mod tests {
         }
     }
 
-    /// TORCH stands where torch's words go, RANK where `--local_rank` goes.
+    /// RANK stands where `--local_rank` goes.
     const WORDS: &[&str] = &[
-        "python3 TORCH t.py RANK -x",
-        "python TORCH t.py RANK",
-        "/opt/python-3/bin/python3.11 TORCH t.py RANK",
-        "python3.13t TORCH t.py RANK",
-        "python3.8-dbg TORCH t.py RANK",
-        "python3 -u TORCH t.py RANK -u",
-        "python3 TORCH -m pkg.train RANK --lr 1",
-        "python3 TORCH /home/pythonista/x.py RANK",
-        "numactl -N0 python3 TORCH t.py RANK",
-        "numactl -N 0 -m 0 python3 TORCH t.py RANK",
-        "env A=B PY=/usr/bin/python3 python3 TORCH t.py RANK",
-        "nice -n 5 python3 TORCH t.py RANK",
-        "time -p python3 TORCH t.py RANK",
-        "conda run -n e --no-capture-output python TORCH t.py RANK",
-        "conda run -n python3 python3 TORCH t.py RANK",
-        "taskset -c 0-3 timeout 1h python3 TORCH t.py RANK python3 u.py",
+        "python3 t.py RANK -x",
+        "python t.py RANK",
+        "/opt/python-3/bin/python3.11 t.py RANK",
+        "python3.13t t.py RANK",
+        "python3.8-dbg t.py RANK",
+        "python3 -u t.py RANK -u",
+        "python3 -m pkg.train RANK --lr 1",
+        "python3 /home/pythonista/x.py RANK",
+        "numactl -N0 python3 t.py RANK",
+        "numactl -N 0 -m 0 python3 t.py RANK",
+        "env A=B PY=/usr/bin/python3 python3 t.py RANK",
+        "nice -n 5 python3 t.py RANK",
+        "time -p python3 t.py RANK",
+        "conda run -n e --no-capture-output python t.py RANK",
+        "conda run -n python3 python3 t.py RANK",
+        "taskset -c 0-3 timeout 1h python3 t.py RANK python3 u.py",
     ];
 
     const SHELL: &[&str] = &[
-        "python3 TORCH t.py RANK",
-        " python3 TORCH t.py RANK && x",
-        "cd x && python3 TORCH t.py RANK",
-        "cd /opt/python && python3 TORCH t.py RANK",
-        "(cd x; exec python3 -u TORCH t.py RANK --a 'b c') 2>&1 | tee log",
-        "source env.sh\n\"$CONDA\"/bin/python TORCH -m mod RANK >log",
-        "export X=$(python3 -c 'import torch; print(1)') && python3 TORCH t.py RANK",
-        "python3 -c 'import torch' && python3 TORCH t.py RANK",
-        "echo 'run python3 t.py' && A=B numactl -N0 python3 TORCH t.py RANK",
-        "python3 TORCH 'my script.py' RANK # python3 u.py",
-        "python3 TORCH \\\n  t.py RANK \\\n  --lr 0.1",
+        "python3 t.py RANK",
+        " python3 t.py RANK && x",
+        "cd x && python3 t.py RANK",
+        "cd /opt/python && python3 t.py RANK",
+        "(cd x; exec python3 -u t.py RANK --a 'b c') 2>&1 | tee log",
+        "source env.sh\n\"$CONDA\"/bin/python -m mod RANK >log",
+        "export X=$(python3 -c 'import torch; print(1)') && python3 t.py RANK",
+        "python3 -c 'import torch' && python3 t.py RANK",
+        "echo 'run python3 t.py' && A=B numactl -N0 python3 t.py RANK",
+        "python3 'my script.py' RANK # python3 u.py",
+        "python3 \\\n  t.py RANK \\\n  --lr 0.1",
     ];
 
     #[test]
-    fn where_torch_goes() {
-        let torch: [OsString; 3] = ["-m".into(), "torch.x".into(), "a b".into()];
+    fn where_the_local_rank_goes() {
         for line in WORDS {
-            let plain = line.replace(" TORCH", "").replace(" RANK", "");
+            let plain = words(&line.replace(" RANK", ""));
             assert_eq!(
-                shown(words(&plain).under_torch(&torch)),
-                line.replace("TORCH", "-m torch.x a b").replace(" RANK", "")
-            );
-            assert_eq!(
-                shown(words(&plain).with_local_rank("--local_rank", 3)),
-                line.replace(" TORCH", "").replace("RANK", "--local_rank=3")
+                shown(plain.with_local_rank("--local_rank", 3)),
+                line.replace("RANK", "--local_rank=3")
             );
         }
         for line in SHELL {
-            let plain = UserCommand::Shell(line.replace(" TORCH", "").replace(" RANK", ""));
-            assert_eq!(
-                shown(plain.under_torch(&torch)),
-                line.replace("TORCH", "-m torch.x 'a b'")
-                    .replace(" RANK", "")
-            );
+            let plain = UserCommand::Shell(line.replace(" RANK", ""));
             assert_eq!(
                 shown(plain.with_local_rank("--local_rank", 3)),
-                line.replace(" TORCH", "").replace("RANK", "--local_rank=3")
-            );
-        }
-    }
-
-    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
-    #[test]
-    fn what_torch_cannot_start() {
-        let table = [
-            (words("./train.py"), "has no Python interpreter"),
-            (words("pythonic t.py"), "has no Python interpreter"),
-            (words("python-wrapper t.py"), "has no Python interpreter"),
-            (words("pypy3 t.py"), "--launcher direct"),
-            (
-                words("uv run --python=python3 t.py"),
-                "has no Python interpreter",
-            ),
-            (words("/home/python/run.sh"), "has no Python interpreter"),
-            (words("python3"), "calls python without a script"),
-            (
-                words("python3 -"),
-                "gives python -, and torch's launcher starts scripts",
-            ),
-            (words("python3 -c 1"), "gives python -c, and"),
-            (
-                words("python3 -X dev t.py"),
-                "gives python -X, which torch's launcher does not hand on",
-            ),
-            (
-                UserCommand::Words(vec![
-                    "bash".into(),
-                    "-lc".into(),
-                    "cd x && python3 t.py".into(),
-                ]),
-                "give shell text as the command itself",
-            ),
-            (
-                UserCommand::Shell("\"$PYTHON\" t.py".into()),
-                "has no Python interpreter",
-            ),
-            (
-                UserCommand::Shell("bash -c 'python3 t.py'".into()),
-                "has no Python interpreter",
-            ),
-            (
-                UserCommand::Shell("python3 a.py && python3 b.py".into()),
-                "runs 2 Python programs",
-            ),
-            (UserCommand::Shell("python3 -c x".into()), "gives python -c"),
-            (
-                UserCommand::Shell("cat >t.py <<E\nE\npython3 t.py".into()),
-                "here-document",
-            ),
-        ];
-        for (command, problem) in table {
-            let got = shown(command.under_torch(&[]));
-            assert!(
-                got.starts_with("COMMAND: ") && got.contains(problem) && got.contains("\n  fix: "),
-                "{command:?}: {got}"
+                line.replace("RANK", "--local_rank=3")
             );
         }
         assert_eq!(
             shown(words("./train.py -x").with_local_rank("--local_rank", 1)),
             "./train.py -x --local_rank=1"
         );
-        assert!(
-            shown(UserCommand::Shell("./t.py >log".into()).with_local_rank("--local_rank", 1))
-                .contains("fix: give the command as words")
-        );
+    }
+
+    #[test]
+    fn shell_text_without_a_single_script_has_no_place_for_the_local_rank() {
+        let table = [
+            "./t.py >log",
+            "\"$PYTHON\" t.py",
+            "bash -c 'python3 t.py'",
+            "pythonic t.py; python-wrapper t.py; /home/python/run.sh",
+            "uv run --python=python3 t.py",
+            "python3; python3 -; python3 -X dev t.py",
+            "python3 -c x",
+            "python3 a.py && python3 b.py",
+            "cat >t.py <<E\nE\npython3 t.py",
+        ];
+        for text in table {
+            let command = UserCommand::Shell(text.to_owned());
+            let fault = shown(command.with_local_rank("--local_rank", 1));
+            assert!(
+                fault.starts_with("COMMAND: runs no single Python script")
+                    && fault.contains("\n  fix: give the command as words"),
+                "{text}: {fault}"
+            );
+        }
     }
 
     #[test]

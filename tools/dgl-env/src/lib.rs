@@ -50,8 +50,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         pythonpath: set_here("PYTHONPATH"),
     };
     let plan = plan::Plan::new(&args, command, hosts, facts, env, launch_machine)?;
-    let graph_name = graph_name_here(&plan)?;
-    for warning in plan.warnings(graph_name.as_deref()) {
+    check_config_here(&plan)?;
+    for warning in plan.warnings() {
         record::tell!("dgl-env: warning: {}", term::plain(&warning));
     }
     let own = plan.processes().map(|process| jsonl::line(&process));
@@ -59,19 +59,18 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The graph's name by the partition config on this machine, if it is here too, as it must be for
-/// launch.py. Then it must be of as many partitions as there are hosts.
-fn graph_name_here(plan: &plan::Plan<'_>) -> Result<Option<String>, Report> {
+/// Checks the partition config on this machine, if it is here too, as it must be for launch.py: it
+/// must be of as many partitions as there are hosts.
+fn check_config_here(plan: &plan::Plan<'_>) -> Result<(), Report> {
     let path = plan.config_here().filter(|path| path.is_file());
     let Some((file, path)) = path.and_then(|path| Some((File::open(&path).ok()?, path))) else {
-        return Ok(None);
+        return Ok(());
     };
     let mut text = Vec::new();
     // what cannot be read is no partition config
     let _ = file.take(MAX_BYTES).read_to_end(&mut text);
-    let config = Outline::parse(&text);
     let location = path.display().to_string();
-    let fault = match config.num_parts {
+    let fault = match Outline::parse(&text).num_parts {
         Some(parts) => {
             let fix = "partition the graph again, or list as many hosts";
             check::parts(parts, plan.num_hosts(), &location, fix)
@@ -87,8 +86,5 @@ fn graph_name_here(plan: &plan::Plan<'_>) -> Result<Option<String>, Report> {
             ),
         ),
     };
-    match fault {
-        Some(fault) => Err(fault.report()),
-        None => Ok(config.graph_name),
-    }
+    fault.map_or(Ok(()), |fault| Err(fault.report()))
 }

@@ -127,7 +127,7 @@ fn agreed(
 
 /// Whether two paths below a folder are the same: `data/./g.json`, `data//g.json`,
 /// `/ws/data/g.json`.
-pub fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
+fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
     let whole = |path: &str| -> PathBuf {
         let path = Path::new(folder.unwrap_or_default()).join(path);
         path.components()

@@ -244,13 +244,6 @@ impl Template {
         })
     }
 
-    /// Whether the processes of a host would get different texts.
-    pub fn differs_on_a_host(&self) -> bool {
-        use Placeholder::{LocalRank, Rank};
-        let differs = |piece: &Piece| matches!(piece, Piece::Placeholder(LocalRank | Rank));
-        self.0.iter().any(differs)
-    }
-
     /// The text for one process.
     pub fn fill(&self, values: PlaceholderValues<'_>) -> OsString {
         let bytes = self.0.iter().flat_map(|piece| match piece {

@@ -20,7 +20,6 @@ use crate::graphstorm;
 use crate::paths::{JobPaths, StreamFacts};
 use crate::placeholders::{Placeholder, PlaceholderValues, ProgramFacts, Template};
 use crate::programs::{self, Earlier};
-use crate::script;
 use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
@@ -68,7 +67,8 @@ pub struct Plan<'a> {
     own: ProgramFacts,
     /// Whether dgl-spawn replaces a placeholder of this program.
     has_attempt: bool,
-    graph_name: Option<String>,
+    /// Whether a graph record says what the hosts have.
+    has_graph: bool,
     /// The number of trainers, or workers, on each host.
     counts: Vec<u32>,
     /// Where the processes of each host run, if they are bound.
@@ -101,13 +101,7 @@ impl<'a> Plan<'a> {
             .chain(setup.clone());
         let placeholders: BTreeSet<Placeholder> =
             texts.flat_map(Template::into_placeholders).collect();
-        let mut report = Report(check::flags(
-            args,
-            &command,
-            &env,
-            setup.as_ref(),
-            &placeholders,
-        ));
+        let mut report = Report(check::flags(args, &env, &placeholders));
         report.0.extend(check::hosts(&hosts, num_servers));
         report.0.extend(programs::faults(
             args,
@@ -126,6 +120,9 @@ impl<'a> Plan<'a> {
         let paths = report.keep(JobPaths::new(args, &stream, &hosts));
 
         let counts = report.keep(Plan::counts(args, &hosts)).unwrap_or_default();
+        report
+            .0
+            .extend(check::command(args, &hosts, &counts, &command));
         let world_size = counts.iter().sum();
         let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
         report.0.extend(check::clients(num_clients));
@@ -137,7 +134,7 @@ impl<'a> Plan<'a> {
             earlier: stream.earlier,
             own,
             has_attempt: placeholders.contains(&Placeholder::Attempt),
-            graph_name: stream.graph.map(|graph| graph.graph_name),
+            has_graph: stream.graph.is_some(),
             counts,
             bindings: Vec::new(),
             num_clients,
@@ -168,13 +165,9 @@ impl<'a> Plan<'a> {
             true => "--num-workers",
             false => "--num-trainers",
         };
-        let counts = match &args.num_trainers {
-            None => vec![1; hosts.len()],
-            Some(count) => count.counts(option, hosts)?,
-        };
-        match check::unequal_for_torch(option, &counts, args.launcher) {
-            Some(fault) => Err(fault.report()),
-            None => Ok(counts),
+        match &args.num_trainers {
+            None => Ok(vec![1; hosts.len()]),
+            Some(count) => count.counts(option, hosts),
         }
     }
 
@@ -208,15 +201,14 @@ impl<'a> Plan<'a> {
     /// The path at which the partition config may be on this machine too. Where a graph record says
     /// what the hosts have, an older file here proves nothing.
     pub fn config_here(&self) -> Option<PathBuf> {
-        if self.graph_name.is_some() {
+        if self.has_graph {
             return None;
         }
         Some(Path::new(self.paths.workspace.as_ref()?).join(self.paths.part_config.as_ref()?))
     }
 
-    /// What the user should know although it is no error. `graph_name` is that of the config on
-    /// this machine, if it is here too.
-    pub fn warnings(&self, graph_name: Option<&str>) -> Vec<String> {
+    /// What the user should know although it is no error.
+    pub fn warnings(&self) -> Vec<String> {
         let (args, hosts) = (self.args, &self.hosts);
         let spells_as_torch = args.local_rank_arg == Some(RankOption::AsTorch);
         let workspace = self.paths.workspace.as_deref();
@@ -226,16 +218,12 @@ impl<'a> Plan<'a> {
             check::unknown_torch(hosts).filter(|_| spells_as_torch),
             check::more_than_gpus(hosts, &self.counts),
             graphstorm::own_disks(&self.command, workspace, hosts),
-            check::redirects(hosts, args).filter(|_| args.client_role().is_some()),
             self.iface_warning(),
             self.one_word_warning(),
         ];
         if !args.plans_plain() {
             warnings.push(check::unequal(&self.counts));
             warnings.push(check::samplers(hosts, args.num_samplers));
-            let name = self.graph_name.as_deref().or(graph_name);
-            let of_script = script::warnings(&self.command, args, &self.paths, name, hosts);
-            warnings.extend(of_script.into_iter().map(Some));
         }
         warnings.into_iter().flatten().collect()
     }
@@ -307,11 +295,7 @@ impl<'a> Plan<'a> {
 
     /// How many processes are started on a host for this number of trainers, or workers.
     fn started(&self, count: u32) -> u32 {
-        match (self.args.client_role(), self.args.launcher.module()) {
-            (None, _) => 0,
-            (_, None) => count,
-            (_, Some(_)) => 1,
-        }
+        count * u32::from(self.args.client_role().is_some())
     }
 
     /// The number of servers that are started on each host.
@@ -342,10 +326,7 @@ impl<'a> Plan<'a> {
         let role = self.args.client_role().unwrap_or(Role::Worker);
         let with_count = (0..).zip(&self.counts);
         let clients = with_count.scan(0, move |next_rank, (node, count)| {
-            let first = match self.args.launcher.module() {
-                None => *next_rank,
-                Some(_) => node,
-            };
+            let first = *next_rank;
             *next_rank += count;
             let of_host = move |index| self.process(node, role, first + index, index);
             Some((0..self.started(*count)).map(of_host))
@@ -358,14 +339,12 @@ impl<'a> Plan<'a> {
     }
 
     /// A process, the `index`-th of its role on the host that is the `node`-th of the program: a
-    /// graph server; or a trainer or worker, with what torch's launcher would give it; or the
-    /// launcher, which starts those of a host.
+    /// graph server; or a trainer or worker, with what torch's launcher would give it.
     fn process(&self, node: u32, role: Role, rank: u32, index: u32) -> Process {
         let args = self.args;
         let own = usize::try_from(node).unwrap_or(usize::MAX);
         let host = &self.hosts[own];
         let count = self.counts.get(own).copied().unwrap_or(1);
-        let module = args.launcher.module().filter(|_| role != Role::Server);
         let binding = self.bindings.get(own).and_then(|bindings| {
             let of_role = match role {
                 Role::Server => &bindings.servers,
@@ -374,7 +353,6 @@ impl<'a> Plan<'a> {
             of_role.get(usize::try_from(index).ok()?)
         });
         let mut process = Process {
-            nproc: module.map(|_| count),
             cwd: self.paths.workspace.clone(),
             service: args.service,
             ports: self.own.ports.clone().into_iter().collect(),
@@ -398,23 +376,20 @@ impl<'a> Plan<'a> {
         if let Some(threads) = self.omp_num_threads(host, role, count, binding) {
             process.set_env("OMP_NUM_THREADS", &threads);
         }
-        match (role, module) {
-            (Role::Server, _) => {
-                process.port = u16::try_from(u32::from(host.port) + index).ok();
-            }
-            (_, Some(_)) => process.master_port = self.own.master_port,
-            (_, None) => self.set_torch_env(&mut process, node, index, count),
+        match role {
+            Role::Server => process.port = u16::try_from(u32::from(host.port) + index).ok(),
+            _ => self.set_torch_env(&mut process, node, index, count),
         }
         self.set_advice(&mut process, host);
         if role != Role::Server {
             self.set_flight_recorder(&mut process, host);
         }
         self.env.add_to(&mut process, values);
-        if role != Role::Server && module.is_none() {
+        if role != Role::Server {
             let port = process.env.get("MASTER_PORT");
             process.master_port = port.and_then(|port| port.parse().ok());
         }
-        self.set_command(&mut process, (node, host), values, module);
+        self.set_command(&mut process, host, values);
         process
     }
 
@@ -441,7 +416,7 @@ impl<'a> Plan<'a> {
         set(process, "DGL_DIST_MODE", "distributed");
         // the servers' own hosts assign the numbers
         if args.server_name.is_none() {
-            set(process, "DGL_GROUP_ID", args.group_id);
+            set(process, "DGL_GROUP_ID", 0);
         }
     }
 
@@ -510,16 +485,9 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Sets the command of a process, under torch's launcher if that has a module, and what is
-    /// known of it. If host-probe found an environment, its interpreter is used by path, whatever
-    /// PATH will be.
-    fn set_command(
-        &self,
-        process: &mut Process,
-        (node, host): (u32, &Host),
-        values: PlaceholderValues<'_>,
-        module: Option<&str>,
-    ) {
+    /// Sets the command of a process, and what is known of it. If host-probe found an environment,
+    /// its interpreter is used by path, whatever PATH will be.
+    fn set_command(&self, process: &mut Process, host: &Host, values: PlaceholderValues<'_>) {
         let python = host.facts.python_path.as_ref();
         let mut command = self.command.filled(values);
         if let Some(python) = python.filter(|_| host.facts.prefix.is_some()) {
@@ -531,35 +499,17 @@ impl<'a> Plan<'a> {
         if setup.is_none_or(|setup| setup.stays()) {
             process.script = command.script_file();
         }
-        let inserted = match (module, self.local_rank_option(host)) {
-            (Some(module), _) => command.under_torch(&self.torch_words(module, node, process)),
-            (None, Some(name)) if process.role != Role::Server => {
+        let inserted = match self.local_rank_option(host) {
+            Some(name) if process.role != Role::Server => {
                 command.with_local_rank(name, values.local_rank)
             }
-            (None, _) => Ok(command.clone()),
+            _ => Ok(command.clone()),
         };
         // checked when the plan was made
         match inserted.unwrap_or(command) {
             UserCommand::Words(words) => process.set_words(&words),
             UserCommand::Shell(text) => process.shell = Some(text),
         }
-    }
-
-    /// The words of torch's launcher for one host, as DGL's launch.py passes them.
-    fn torch_words(&self, module: &str, node: u32, process: &Process) -> Vec<OsString> {
-        let words = [
-            "-m".to_owned(),
-            module.to_owned(),
-            format!("--nproc_per_node={}", process.nproc.unwrap_or(1)),
-            format!("--nnodes={}", self.hosts.len()),
-            format!("--node_rank={node}"),
-            format!("--master_addr={}", self.hosts[0].ip),
-            format!("--master_port={}", self.own.master_port.unwrap_or_default()),
-        ];
-        let words = words.into_iter().map(OsString::from);
-        words
-            .chain(self.args.launcher_arg.iter().cloned())
-            .collect()
     }
 
     /// The option that tells the script its local rank. The launcher of torch passes `--local-rank`
@@ -768,10 +718,6 @@ mod tests {
         Ok(all)
     }
 
-    #[expect(
-        clippy::too_many_lines,
-        reason = "one job shows what several programs need"
-    )]
     #[test]
     fn each_program_counts_its_own_processes_and_has_its_own_ports() {
         let mut three = hosts(3);
@@ -783,7 +729,7 @@ mod tests {
                  {rank}/{num_hosts}",
                 "--program train --on 1,2 --num-workers 2 --env PEERS={store.world_size} \
                  --setup x={store.port:rpc} -- python3 t.py {store.master_addr}:{store.port:rpc}",
-                "--program watch --on 0 --launcher torchrun -- python3 w.py {train.master_port}",
+                "--program watch --on 0 -- python3 w.py {train.master_port}",
             ],
             &three,
         );
@@ -805,8 +751,6 @@ mod tests {
         let script = || "python3 t.py 10.0.0.2:29511".to_owned();
         let store = ("10.0.0.2", Some(29510), true);
         let train = ("10.0.0.2", Some(29520), false);
-        let torchrun = "python3 -m torch.distributed.run --nproc_per_node=1 --nnodes=1 \
-                        --node_rank=0 --master_addr=10.0.0.1 --master_port=29500 w.py 29520";
         assert_eq!(
             shown,
             [
@@ -818,9 +762,9 @@ mod tests {
                 ((5, "train", 3, 2), ("4", "1"), train, script()),
                 (
                     (6, "watch", 0, 0),
-                    ("-", "-"),
-                    ("-", Some(29500), false),
-                    torchrun.to_owned()
+                    ("1", "0"),
+                    ("10.0.0.1", Some(29500), false),
+                    "python3 w.py 29520".to_owned()
                 ),
             ]
         );
@@ -1006,13 +950,6 @@ mod tests {
                 "python t.py"
             ]
         );
-        let torch = of("--launcher torchrun -- python3 -u t.py");
-        assert!(
-            words(&torch[4]).starts_with("/home/u/v/bin/python3 -u -m torch.distributed.run "),
-            "{}",
-            words(&torch[4])
-        );
-        assert_eq!(words(&torch[1]), "/home/u/v/bin/python3 -u t.py");
         let local = of("--local-rank-arg -- python3 t.py");
         assert_eq!(
             words(&local[4]),
@@ -1084,49 +1021,6 @@ mod tests {
             LaunchMachine::default(),
         );
         assert!(none.unwrap_err()[0].contains("neither a number from 1 on nor auto"));
-    }
-
-    #[test]
-    fn under_torchrun_one_process_a_host() {
-        let all = plan(
-            "--launcher torchrun --launcher-arg --redirects=1 --num-trainers 4 --master-port 4000 \
-             -- /o/python3.11 t.py -x",
-            hosts(2),
-            Some(graph(2)),
-            LaunchMachine::default(),
-        )
-        .unwrap();
-        assert_eq!(all.len(), 4);
-        let trainer = &all[3];
-        assert_eq!(
-            (
-                trainer.rank,
-                trainer.nproc,
-                env(trainer, "RANK"),
-                env(trainer, "MASTER_PORT")
-            ),
-            (1, Some(4), "-", "-")
-        );
-        assert_eq!(
-            words(trainer),
-            "/o/python3.11 -m torch.distributed.run --nproc_per_node=4 --nnodes=2 --node_rank=1 \
-             --master_addr=10.0.0.1 --master_port=4000 --redirects=1 t.py -x"
-        );
-        assert_eq!(
-            words(&all[0]),
-            "/o/python3.11 t.py -x",
-            "a server is started as it stands"
-        );
-        let launch = plan(
-            "--launcher torch-launch --num-trainers 1 -- python t.py",
-            hosts(1),
-            Some(graph(1)),
-            LaunchMachine::default(),
-        )
-        .unwrap();
-        assert!(
-            words(&launch[1]).starts_with("python -m torch.distributed.launch --nproc_per_node=1 ")
-        );
     }
 
     #[test]
@@ -1232,19 +1126,13 @@ mod tests {
             "its host's threads are its own"
         );
 
-        let torchrun = plan("--role worker --num-workers 2 --launcher torchrun -- python3 t.py -x");
-        let second = &torchrun[1];
-        assert_eq!(
-            (
-                torchrun.len(),
-                second.nproc,
-                second.rank,
-                env(second, "RANK")
-            ),
-            (2, Some(2), 1, "-")
+        let torchrun = plan(
+            "--role worker -- python3 -m torch.distributed.run --nproc_per_node=2 \
+             --nnodes={num_hosts} --node_rank={rank} --master_addr={master_addr} \
+             --master_port={master_port} t.py -x",
         );
         assert_eq!(
-            words(second),
+            words(&torchrun[1]),
             "python3 -m torch.distributed.run --nproc_per_node=2 --nnodes=2 --node_rank=1 \
              --master_addr=10.0.0.1 --master_port=29500 t.py -x"
         );
@@ -1263,9 +1151,6 @@ mod tests {
         let all = plan(line, hosts(2), Some(graph(2)), LaunchMachine::default()).unwrap();
         let seen: Vec<_> = [1, 5].map(|id| words(&all[id])).to_vec();
         assert_eq!(seen, ["python3 t.py --r=1", "python3 t.py --r=3"]);
-        let line = "--launcher torchrun --num-trainers 2 -- python3 t.py {host} {world_size}";
-        let all = plan(line, hosts(2), Some(graph(2)), LaunchMachine::default()).unwrap();
-        assert!(words(&all[3]).ends_with(" t.py 1 4"), "{}", words(&all[3]));
     }
 
     #[test]
@@ -1367,10 +1252,6 @@ mod tests {
             (
                 "--program train --workspace /d -- t",
                 "/d/train_nccl_trace_rank_",
-            ),
-            (
-                "--role worker --workspace /d --launcher torchrun -- python3 t",
-                "/d/nccl_trace_rank_",
             ),
         ];
         for (line, wanted) in table {
@@ -1483,14 +1364,6 @@ mod tests {
             ),
             (3, "2", "3", "-")
         );
-        let group = plan(
-            "--group-id 3 --role trainer --num-trainers 1 -- python3 t.py",
-            hosts(1),
-            Some(graph(1)),
-            LaunchMachine::default(),
-        )
-        .unwrap();
-        assert_eq!(env(&group[0], "DGL_GROUP_ID"), "3");
     }
 
     #[test]
@@ -1555,16 +1428,6 @@ mod tests {
                 "is not a variable's name",
             ),
             (
-                "--num-trainers 1 --launcher-arg x -- t",
-                Some(2),
-                "is for --launcher torchrun",
-            ),
-            (
-                "--num-trainers 1 --launcher torchrun -- ./t",
-                Some(2),
-                "COMMAND: has no Python interpreter",
-            ),
-            (
                 "--num-trainers 1 -- torchrun t.py",
                 Some(2),
                 "COMMAND: starts torch's launcher itself",
@@ -1581,16 +1444,6 @@ mod tests {
                 "or put gs-launch before the line",
             ),
             (
-                "--num-trainers 1 --launcher torchrun --local-rank-arg -- python t",
-                Some(2),
-                "--local-rank-arg: is for --launcher direct",
-            ),
-            (
-                "--num-trainers 1,2 --launcher torchrun -- python t",
-                Some(2),
-                "--num-trainers: 1,2: torch's launcher supports one number",
-            ),
-            (
                 "--num-trainers 1,2,3 -- t",
                 Some(2),
                 "--num-trainers: has 3 numbers for 2 hosts",
@@ -1605,16 +1458,6 @@ mod tests {
                 "--num-trainers 1 --trainer-env A={gpu} -- t",
                 Some(2),
                 "{gpu} is not {local_rank}",
-            ),
-            (
-                "--num-trainers 1 --launcher torchrun --trainer-env A={rank} -- python t",
-                Some(2),
-                "have the script read LOCAL_RANK",
-            ),
-            (
-                "--role worker --launcher torchrun --setup A={local_rank} -- python t",
-                Some(2),
-                "--setup: has {rank} or {local_rank}",
             ),
             (
                 "--role worker --server-env A=b -- t",

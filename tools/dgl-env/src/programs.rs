@@ -46,7 +46,7 @@ impl Earlier {
                     master_port: process.master_port,
                     ports: process.ports.clone().into_iter().collect(),
                 });
-            program.world_size += process.nproc.unwrap_or(1);
+            program.world_size += 1;
             if process.rank == 0 {
                 program.master_addr = process.ip.0;
             }

@@ -205,7 +205,7 @@ fn try_to_reach(
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {
     for (index, own) in requests.iter().enumerate() {
-        let is_needed = !own.listens_for_torch || diagnosis.may_use_torch(index);
+        let is_needed = own.runs_dgl || diagnosis.may_use_torch(index);
         for listen in own.listen.iter().filter(|_| is_needed) {
             conversation.ask(index, Request::Preflight(listen.clone()));
         }

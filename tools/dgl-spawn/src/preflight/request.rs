@@ -16,9 +16,8 @@ pub struct HostRequests {
     pub checks: Vec<Check>,
     /// How the host listens for the others; `None` if no process of it meets those of others.
     pub listen: Option<Check>,
-    /// Whether the hosts must reach each other only if its script uses torch.
-    pub listens_for_torch: bool,
-    /// Whether it runs more than plain processes.
+    /// Whether it runs more than plain processes, which must reach other hosts only if their script
+    /// uses torch.
     pub runs_dgl: bool,
 }
 
@@ -42,9 +41,6 @@ impl HostRequests {
                     .collect(),
             },
             listen: listen(host, processes).filter(|_| examines),
-            listens_for_torch: processes
-                .iter()
-                .all(|process| is_plain(process) && process.nproc.is_none()),
             runs_dgl: !processes.iter().all(is_plain),
         })
     }
@@ -63,7 +59,7 @@ fn claim(host: &Host, processes: &[&Process], private_shm: bool) -> Claim {
 /// Whether the process is one of DGL's, or may use torch. Many workers are not Python at all
 /// (`nvidia-smi` on all hosts, say).
 fn meets_others(process: &Process) -> bool {
-    process.role.is_dgl() || process.nproc.is_some() || process.python.is_some()
+    process.role.is_dgl() || process.python.is_some()
 }
 
 /// The checks of the host, each once.
@@ -203,10 +199,9 @@ fn question(process: &Process, command: &Command) -> Option<PythonQuestion> {
         Command::Words(words) => words.first()? == interpreter,
         Command::Shell(_) => true,
     };
-    let modules: &[&str] = match (process.role.is_dgl(), process.nproc) {
-        (false, None) => &[],
-        (false, Some(_)) => &["torch"],
-        (true, _) => &["dgl", "torch"],
+    let modules: &[&str] = match process.role.is_dgl() {
+        false => &[],
+        true => &["dgl", "torch"],
     };
     (begins && names(command, interpreter)).then(|| PythonQuestion {
         interpreter: interpreter.into(),
@@ -330,8 +325,8 @@ mod tests {
                 true,
             ),
             (
-                json!({"argv": ["/v/python3", "-m", "torch"], "python": "/v/python3", "nproc": 2}),
-                Some(json!({"interpreter": "/v/python3", "modules": ["torch"]})),
+                json!({"argv": ["/v/python3", "-m", "torch"], "python": "/v/python3"}),
+                Some(json!({"interpreter": "/v/python3", "modules": []})),
                 true,
             ),
             // the command was edited since
