@@ -709,7 +709,7 @@ fn figures_for_prometheus_of_a_job_that_runs() {
     let folder = scratch();
     std::fs::write(folder.join("figures.jq"), figures_recipe(1)).unwrap();
     let job = "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace \"$PWD\" -- \
-               sh -c 'sleep 9; echo goes on; sleep 2; exit 3' >job.jsonl";
+               sh -c 'read line <go; echo goes on; sleep 2; exit 3' >job.jsonl";
     sh(&folder, job).ends(0);
     // it writes figures more often than in the manual, and keeps all of them
     let recipe = figures_recipe(2)
@@ -721,10 +721,13 @@ fn figures_for_prometheus_of_a_job_that_runs() {
         .replace("--sample 5s", "--sample 1s")
         .replace("/var/lib/prometheus/node-exporter", "prom");
     assert!(recipe.contains("mv $folder/try7.new $folder/try7.prom\ndone"));
-    let recipe = recipe.replace("\ndone", "\ncat prom/try7.prom >>all\ndone");
+    // and the worker waits until they say that the job stalls
+    let go_on = "cat prom/try7.prom >>all
+        [ ! -e go ] || ! grep -q '^dgl_job_stalled.* 1$' all || { echo >go; rm go; }";
+    let recipe = recipe.replace("\ndone", &format!("\n{go_on}\ndone"));
     let ran = sh(
         &folder,
-        &format!("mkdir prom; touch run.jsonl; {recipe}; ls prom"),
+        &format!("mkdir prom; mkfifo go; touch run.jsonl; {recipe}; ls prom"),
     );
     ran.ends(0);
     assert_eq!(ran.out, "try7.prom\n", "{}", ran.err);
