@@ -1,6 +1,6 @@
 # To include in the Makefile of a research repo:
 #
-#   HOSTS       = ip_config.txt              one host on each line
+#   HOSTS       = ip_config.txt              one host on each line, or a table of hosts (CSV)
 #   WORKSPACE   = /data/job                  the folder of the job on every host
 #   PART_CONFIG = out/g.json                 what partition_graph wrote; a rule of your own may make it
 #   SCRIPTS     = code                       folders that go into the workspace

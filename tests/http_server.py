@@ -3,7 +3,7 @@
     http_server.py FOLDER ADDRESS PORT_FILE
 
 Serves the files of a folder and writes its port to a file. Files beside that folder say how it behaves, from one request to the next:
-`break`: it breaks off in the middle of each file; `slow`: it waits there for ten minutes; `token`: the bearer token that it asks for."""
+`break`: it breaks off in the middle of each large file; `slow`: it waits there for ten minutes; `token`: the bearer token that it asks for."""
 
 import http.server
 import os
@@ -27,15 +27,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(size))
         self.end_headers()
-        left = size // 2 if os.path.exists(beside("break")) else size
+        is_large = size > 65536
+        breaks = is_large and os.path.exists(beside("break"))
+        left = size // 2 if breaks else size
         with open(path, "rb") as file:
             while left:
                 block = file.read(min(left, 65536))
                 self.wfile.write(block)
                 left -= len(block)
-                if os.path.exists(beside("slow")) and left <= size // 2:
+                if is_large and os.path.exists(beside("slow")) and left <= size // 2:
                     time.sleep(600)
-        if os.path.exists(beside("break")):
+        if breaks:
             self.close_connection = True
 
     def log_message(self, *_):

@@ -8,7 +8,7 @@
 # HOSTS=250      for the part that logs in to many
 # DGL_TOOLS=DIR  DGL's tools folder: its copy_files.py is a contender too
 # OLD=DIR        the tools of an older build are contenders too, where the launching machine is among the hosts
-# PARTS='bulk fetched one here small tiny slow far shared changed delay many'
+# PARTS='bulk one here small tiny slow far shared changed delay many'
 # shellcheck source=tests/bench/begin.sh
 . "$(dirname "$0")/begin.sh"
 rounds=${1:-3} mb=${2:-256}
@@ -82,24 +82,6 @@ bulk() {
     compare "sender's CPU a GB, login apart: ssh cat / part-push" "$(gb cat login)" "$(gb push look)" s
     limit "sender's CPU a GB of part-push, login apart" "$(gb push look)" s 0.65
     [ -z "${DGL_TOOLS:-}" ] || by_dgl
-    rm -r src
-}
-
-# A file for each host, by part-push from this machine, and by the hosts from an HTTP server on it.
-fetched() {
-    local k i url=http://10.77.0.1:8080 map="ipconf-check ip.txt | part-map --workspace /srv/ws --per-host 'src/f{host}'"
-    mkdir -p src
-    for k in 0 1 2 3; do head -c "${mb}M" /dev/urandom >"src/f$k"; done
-    all="h2 h3 h4 h5"
-    printf '10.77.0.%s\n' 2 3 4 5 >ip.txt
-    on1 "busybox httpd -p 8080 -h ."
-    for ((i = 0; i < rounds; i++)); do
-        shell push-own "$map | part-push --progress never"
-        shell fetch-own "$map --fetch 'curl -sSf -o {dst} $url/{path}' | part-push --progress never"
-        shell curl-own "$(each "ssh -c $gcm \$h curl -sSf -o /srv/ws/src/f $url/src/f\$k")"
-    done
-    goal "4 hosts, $mb MB each: --fetch by curl / part-push" fetch-own push-own
-    goal "  ssh curl at once / --fetch by curl" curl-own fetch-own
     rm -r src
 }
 
@@ -416,7 +398,7 @@ many() { # sshd's own limits on logins are in force
 }
 
 header
-for part in ${PARTS:-bulk fetched one here small tiny slow far shared changed delay many}; do
+for part in ${PARTS:-bulk one here small tiny slow far shared changed delay many}; do
     case $part in
         slow) "$cluster" up 2 --rate 1gbit --quiet >/dev/null && slow ;;
         far) "$cluster" up 2 --quiet >/dev/null && far ;;

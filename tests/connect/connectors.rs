@@ -10,19 +10,19 @@ use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, take
 fn a_command_template_carries_the_whole_path() {
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
-    std::fs::write(folder.join("logins.txt"), "127.0.0.1 pod-0\n").unwrap();
+    let hosts = "ip,port,login\n127.0.0.1,31000,ann@pod-0\n";
+    std::fs::write(folder.join("hosts.csv"), hosts).unwrap();
     let route = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
                echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; \
                printf 'Goodbye\\n0 ends'; exit $s\n";
     executable(&folder.join("way"), route);
     let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {login} {id} {user} {port} \
         {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
-        ipconf-check --login logins.txt ip.txt | host-probe --workspace \"$PWD\" | part-map \
+        ipconf-check hosts.csv | host-probe --workspace \"$PWD\" | part-map \
             --part-config out/g.json --workspace \"$PWD/ws\" | part-push --verify |
         dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo; printf \"%s\" \
             \"last words\"' | dgl-spawn --format human &&
-        ipconf-check --login logins.txt ip.txt | dgl-reap --list --format human >list.txt";
+        ipconf-check hosts.csv | dgl-reap --list --format human >list.txt";
     let ran = sh(&folder, script);
     ran.ends(0);
     let lines: Vec<_> = ran.out.lines().collect();
@@ -40,7 +40,7 @@ fn a_command_template_carries_the_whole_path() {
         log.lines().count() >= 4
             && log
                 .lines()
-                .all(|line| line == "127.0.0.1 127.0.0.1 pod-0 0 ann 2022 31000"),
+                .all(|line| line == "127.0.0.1 127.0.0.1 ann@pod-0 0 ann 2022 31000"),
         "{log}"
     );
 }

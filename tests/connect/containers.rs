@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use support::{Cluster, Ran, partition, path, root, scratch, sh, shells, soon};
 
-const KUBECTL: &str = "kubectl exec -i {login} --";
+const KUBECTL: &str = "kubectl exec -i {name} --";
 
 struct Engine {
     cluster: Cluster,
@@ -27,12 +27,9 @@ impl Engine {
             )
             .unwrap();
         }
-        std::fs::write(folder.join("pods.txt"), "10.77.0.1 h1\n10.77.0.2 h2\n").unwrap();
-        sh(
-            &folder,
-            "cut -d' ' -f1 pods.txt | ipconf-check --login pods.txt - >hosts.jsonl",
-        )
-        .ends(0);
+        let pods = "ip,name\n10.77.0.1,h1\n10.77.0.2,h2\n";
+        std::fs::write(folder.join("pods.csv"), pods).unwrap();
+        sh(&folder, "ipconf-check pods.csv >hosts.jsonl").ends(0);
         Engine { cluster, folder }
     }
 
@@ -100,8 +97,8 @@ fn real_hosts_the_whole_path_through_engines() {
     } else {
         "-U --preserve-credentials "
     };
-    let nsenter = format!("nsenter -t $(cat pids/{{login}}) {user}-n -m -p -u -i --");
-    for (nth, template) in [KUBECTL, "docker exec -i {login}", &nsenter]
+    let nsenter = format!("nsenter -t $(cat pids/{{name}}) {user}-n -m -p -u -i --");
+    for (nth, template) in [KUBECTL, "docker exec -i {name}", &nsenter]
         .into_iter()
         .enumerate()
     {

@@ -324,11 +324,10 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     );
     loopback.gives(65, "");
     loopback.err_has("h1 resolves to 127.0.1.1 here");
-    let asked = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {login}'
+    let asked = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {name}'
         srun sh -c 'echo $(ip -4 -o addr show dev eth0) $SLURMD_NODENAME' |
-          sed -E 's/.* inet ([0-9.]+).* /\\1 /' | sort -k2 > nodes.txt
-        cut -d' ' -f1 nodes.txt | ipconf-check --login nodes.txt - | host-probe | jq -r '.login + \
-            \" \" + .ip + \" \" + .iface'";
+          sed -E 's/.* inet ([0-9.]+).* /\\1,/' | sort -t, -k2 | sed '1i ip,name' > nodes.csv
+        ipconf-check nodes.csv | host-probe | jq -r '.name + \" \" + .ip + \" \" + .iface'";
     slurm
         .within(&folder, asked)
         .gives(0, "h1 10.77.0.1 eth0\nh2 10.77.0.2 eth0\n");

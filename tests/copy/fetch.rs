@@ -1,379 +1,292 @@
-//! Files that hosts get by commands of the user's: over HTTP from a server that breaks off, from
-//! S3, and what happens when they fail or are interrupted.
+//! The recipes of dgl-tools-partition(7) by which hosts download their parts, as they stand there,
+//! with the real programs: from a server of S3, and from a web server. Downloads that break off.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{
-    Cluster, ip_config, made_by, noise, partition, path, ran, root, scratch, sh, soon,
-    takes_seconds, with_s3,
+    Cluster, Ran, executable, ip_config, made_by, noise, partition, path, ran, recipe_commands,
+    recipes_of, root, scratch, sh, soon, with_s3,
 };
 
-/// A folder `store` with a part, and a server of its files.
-struct Store {
+/// A login to a host by the real ssh, with the variables that `login.env` names and files of at
+/// most the size that the file `limit` names.
+const LOGIN: &str = r#"#!/bin/bash
+host=$1; shift
+mapfile -t env <login.env
+exec ssh -T "$host" "$(printf '%q ' prlimit --fsize="$(cat limit)" env "${env[@]}" "$@")"
+"#;
+
+/// The script of a recipe, whose workspace is on the disk of each host. It trains without DGL, which
+/// these hosts do not have.
+fn recipe(name: &str, folder: &Path) -> String {
+    let recipes = recipes_of("dgl-tools-partition", "EXAMPLES");
+    let (_, shown) = recipes.iter().find(|(other, _)| other == name).expect(name);
+    let shown = shown.replace("/data/job", "/srv/job");
+    recipe_commands(&shown.replace("--num-trainers 2", "--role worker"), folder)
+}
+
+/// Two hosts, and a folder for the machine that launches.
+struct Bench {
+    cluster: Cluster,
     folder: PathBuf,
-    server: Child,
-    port: String,
 }
 
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-impl Store {
-    fn new() -> Store {
+impl Bench {
+    fn up() -> Bench {
         let folder = scratch();
-        let parts = folder.join("store/part0");
-        fs::create_dir_all(&parts).unwrap();
-        fs::write(parts.join("large.pt"), noise(3, 1 << 20)).unwrap();
-        fs::write(parts.join("one.pt"), "one").unwrap();
-        fs::write(folder.join("store/META"), "meta").unwrap();
-        fs::write(folder.join("store/empty"), "").unwrap();
-        let server = Command::new("python3")
-            .arg(root().join("tests/http_server.py"))
-            .args(["store", "127.0.0.1", "port"])
-            .current_dir(&folder)
-            .spawn()
-            .unwrap();
-        soon("the server", || folder.join("port").exists());
-        let port = fs::read_to_string(folder.join("port")).unwrap();
-        let list =
-            "cd store && find . -type f -printf '%s %P\\n' >../sized && find . -type f >../named";
-        sh(&folder, list).ends(0);
-        Store {
-            folder,
-            server,
-            port: port.trim().to_owned(),
-        }
+        partition(&folder, 2);
+        ip_config(&folder, 2);
+        let prepare = "mv ip.txt ip_config.txt; cp ip_config.txt ip.txt; echo unlimited >limit; \
+            : >login.env; echo 'import os; print(os.environ.get(\"RANK\"))' >code/train.py";
+        sh(&folder, prepare).ends(0);
+        executable(&folder.join("login"), LOGIN);
+        let cluster = Cluster::up(2);
+        // host-agent is larger than the limit of some logins
+        cluster.run(&folder, "ipconf-check ip.txt | host-probe >hosts.jsonl");
+        Bench { cluster, folder }
     }
 
-    /// The server behaves so from the next request on.
-    fn is(&self, how: &str, is_so: bool) {
-        let file = self.folder.join(how);
-        match is_so {
-            true => fs::write(file, "s3cret").unwrap(),
-            false => fs::remove_file(file).unwrap(),
-        }
+    fn limit(&self, bytes: &str) {
+        fs::write(self.folder.join("limit"), bytes).unwrap();
     }
 
-    fn script(&self, listing: &str, command: &str, flags: &str) -> String {
-        format!(
-            "echo 127.0.0.1 | ipconf-check | part-map --partitions g --listing {listing} \
-             --workspace \"$PWD/ws\" --fetch '{command}' >plan.jsonl && exec part-push \
-             --connect local {flags} <plan.jsonl",
-        )
+    /// What a shell prints on both hosts.
+    fn both(&self, script: &str) -> [String; 2] {
+        [1, 2].map(|host| self.cluster.on(host, script).out)
     }
 
-    /// curl, which finds a token in its environment and shows it nowhere.
-    fn curl(&self) -> String {
-        format!(
-            "printf \"header = \\\"Authorization: Bearer %s\\\"\" \"$TOKEN\" | \
-             curl -sSfK - -o {{dst}} http://127.0.0.1:{}/{{path}}",
-            self.port
-        )
-    }
-
-    fn push(&self, listing: &str, command: &str, flags: &str) -> support::Ran {
-        sh(&self.folder, &self.script(listing, command, flags))
-    }
-
-    fn count(&self, filter: &str, out: &str) -> usize {
-        fs::write(self.folder.join("pushed"), out).unwrap();
-        let script = format!("jq -c 'select(.type==\"pushed\" and ({filter}))' pushed | wc -l");
-        sh(&self.folder, &script).out.trim().parse().unwrap()
-    }
-
-    /// Whatever was fetched is the same, and nothing is beside it.
-    fn has_all(&self) {
-        sh(&self.folder, "diff -r store ws/g && ls -A ws").gives(0, "g\nip_config.txt\n");
-    }
-
-    /// Nothing half is there, and no command runs any longer.
-    fn has_nothing_half(&self) {
-        let path = format!("127.0.0.1:{}/", self.port);
-        soon("the end of all commands", || {
-            sh(&self.folder, &format!("pgrep -f '^curl.*{path}'")).status == 1
-        });
-        soon("the end of the stage", || {
-            sh(&self.folder, "ls -A ws | grep part-push").status == 1
-        });
-        assert!(!self.folder.join("ws/g/part0/large.pt").exists());
-    }
-}
-
-#[test]
-fn a_host_gets_its_files_from_where_they_are() {
-    let store = Store::new();
-    store.is("token", true);
-    // without the token, each file says why
-    let refused = store.push("sized", &store.curl(), "--env TOKEN=wrong");
-    assert_eq!((refused.status, store.count(".ok", &refused.out)), (1, 2));
-    let problem = "its command ended with exit status 22: curl: (22) The requested URL returned \
-        error: 403";
-    refused.err_has(problem).err_has("host 0 (127.0.0.1)");
-    assert_eq!(
-        store.count(&format!(".error == \"{problem}\""), &refused.out),
-        3
-    );
-    store.has_nothing_half();
-    // a server that breaks off leaves nothing half
-    store.is("break", true);
-    let broken = store.push("sized", &store.curl(), "--env TOKEN=s3cret");
-    assert_eq!(broken.status, 1);
-    broken.err_has("curl: (18)");
-    store.has_nothing_half();
-    store.is("break", false);
-    let whole = store.push("sized", &store.curl(), "--env TOKEN=s3cret --fsync");
-    assert_eq!(whole.status, 0, "{}", whole.err);
-    store.has_all();
-    let again = store.push("sized", &store.curl(), "--verify --streams 1");
-    assert_eq!(
-        store.count(".ok and .skipped", &again.out),
-        5,
-        "{}",
-        again.out
-    );
-    // the same size by another command is another file
-    let other = store.push("sized", "cp ../../../store/{path} {dst}", "");
-    assert_eq!(store.count(".ok and .skipped == false", &other.out), 3);
-    // sizes that are not known here are those of what came
-    let listed = "sed -i '/empty/d' named; rm -r ws store/empty";
-    sh(&store.folder, listed).ends(0);
-    let unknown = store.push("named", &store.curl(), "--env TOKEN=s3cret");
-    assert_eq!(
-        store.count(".ok and .bytes == 1048576", &unknown.out),
-        1,
-        "{}",
-        unknown.err
-    );
-    store.has_all();
-    let again = store.push("named", &store.curl(), "");
-    assert_eq!(store.count(".ok and .skipped", &again.out), 4);
-    store
-        .push("named", &store.curl(), "--dry-run")
-        .out_has("3 there already");
-}
-
-#[test]
-fn what_is_not_written_as_it_was_said() {
-    let store = Store::new();
-    let table = [
-        (
-            "cp ../../../store/{path} {dst}x",
-            "with 0 and did not write {dst}",
-        ),
-        (
-            "cp ../../../store/{path} {dst}; echo >>{dst}",
-            "wrote 1048577 bytes, and the file has 1048576",
-        ),
-        ("mkdir {dst}; : {path}", "it is not a regular file"),
-        (
-            "ln -s ../../../store/{path} {dst}",
-            "it is not a regular file",
-        ),
-        (
-            "kill -9 $$; : {path} {dst}",
-            "ended with signal 9 (SIGKILL)",
-        ),
-        (
-            "for i in 1 2 3 4; do echo word $i >&2; done; exit 7; {path} {dst}",
-            "status 7: word 2 | word 3 | word 4",
-        ),
-        (
-            "head -c 9000000 /dev/zero | tr \"\\0\" x >&2; exit 7; {path} {dst}",
-            "xxx",
-        ),
-    ];
-    for (command, problem) in table {
-        let got = store.push("sized", command, "");
-        assert_eq!(got.status, 1, "{command}");
-        got.err_has(problem);
-        assert!(got.err.len() < 20_000, "{command}");
-        store.has_nothing_half();
-    }
-    // names of any kind, and braces in them
-    let odd =
-        "cd store/part0 && echo a >\"it's {dst}.pt\" && cd .. && find part0 -type f >../named";
-    sh(&store.folder, odd).ends(0);
-    let copied = store.push("named", "cp ../../../store/{path} {dst}", "");
-    assert_eq!(copied.status, 0, "{}", copied.err);
-    sh(&store.folder, "diff -r store/part0 ws/g/part0").gives(0, "");
-    let empty = store.push("named", ": {path} >{dst}", "");
-    empty.err_has("wrote an empty file");
-    let missing = store.push("sized", "true {path} {dst}", "--env NOT_SET_AT_ALL");
-    missing
-        .ends(2)
-        .err_has("NOT_SET_AT_ALL: environment variable not found");
-}
-
-fn begin(folder: &Path, script: &str) -> Child {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", script]).current_dir(folder);
-    shell.env("PATH", path()).env("TOKEN", "s3cret");
-    shell
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-#[test]
-fn an_interrupted_fetch_leaves_nothing_half_and_shows_no_secret() {
-    if takes_seconds() {
-        return;
-    }
-    let store = Store::new();
-    store.is("token", true);
-    store.is("slow", true);
-    let curl = store.curl() + " & wait";
-    for signal in ["INT", "KILL", "agent"] {
-        let push = begin(&store.folder, &store.script("sized", &curl, "--env TOKEN"));
-        soon("a file that grows", || {
-            sh(
-                &store.folder,
-                "find ws/.part-push.* -name large.pt -size +100k",
-            )
-            .out
-            .contains("large")
-        });
-        let shown = "grep -sa s3[c]ret /proc/[0-9]*/cmdline | tr '\\0' ' '; grep -lsa \
-            TOKEN=s3[c]ret /proc/[0-9]*/environ | wc -l";
-        let shown = sh(&store.folder, shown);
-        assert!(
-            !shown.out.contains("cmdline") && shown.out.trim() != "0",
-            "{}",
-            shown.out
+    /// A recipe behind a script, on the machine that launches. `set -e` is for readers who look at
+    /// each command before they enter the next.
+    fn run(&self, before: &str, name: &str) -> Ran {
+        let script = format!(
+            "{before}\nexport DGL_TOOLS_CONNECT='./login {{ip}}'\nset -e\n{}",
+            recipe(name, &self.folder)
         );
-        let kill = match signal {
-            "agent" => "grep -lsa PART_PUSH= /proc/[0-9]*/environ | sed 's|/proc/||; s|/.*||' | \
-                while read -r pid; do grep -q '^host-agent' /proc/$pid/cmdline && kill -9 $pid; \
-                done; true"
-                .to_owned(),
-            _ => format!("kill -{signal} {}", push.id()),
-        };
-        sh(&store.folder, &kill).ends(0);
-        let ended = ran(push.wait_with_output().unwrap());
-        assert_ne!(ended.status, 0, "{signal}");
-        store.has_nothing_half();
+        self.cluster.sh(&self.folder, &script)
     }
-    store.is("slow", false);
-    let whole = store.push("sized", &curl, "--env TOKEN=s3cret");
-    assert_eq!(whole.status, 0, "{}", whole.err);
-    store.has_all();
-}
 
-#[test]
-fn what_is_fetched_has_the_sum_of_the_listing() {
-    let store = Store::new();
-    let summed = "rm store/empty; mv store/part0/one.pt \"store/part0/it's {one}.pt\"; cd store && \
-        find . -type f -exec sha256sum {} + >../summed";
-    sh(&store.folder, summed).ends(0);
-    let copy = "cp ../../../store/{path} {dst}";
-    let whole = store.push("summed", copy, "");
-    assert_eq!(whole.status, 0, "{}", whole.err);
-    store.has_all();
-    // as large as before
-    sh(&store.folder, "rm -r ws; printf mete >store/META").ends(0);
-    let other = store.push("summed", copy, "");
-    assert_eq!((other.status, store.count(".ok", &other.out)), (1, 3));
-    other.err_has("META: its command ended with exit status 1: its SHA-256 is not ea3bd73e");
-    sh(&store.folder, "ls ws/g").gives(0, "part0\n");
-    // a command that fails is not asked for its sum
-    let failed = store.push("summed", "cd {dst} || exit 7; : {path}", "");
-    failed.err_has("status 7: ");
-    assert!(!failed.err.contains("SHA-256"));
-}
+    /// Both hosts have their whole part and nothing beside it, and a missing file is named.
+    fn have_their_parts(&self) {
+        let store = self.folder.join("store").display().to_string();
+        for host in 0..2 {
+            let same = format!("cd /srv/job/data && diff -r {store}/part{host} part{host} && ls");
+            let there = self.cluster.on(host + 1, &same);
+            there.gives(0, &format!("g.json\npart{host}\n"));
+        }
+        self.cluster
+            .on(2, "rm /srv/job/data/part1/graph.dgl")
+            .ends(0);
+        let check = "ipconf-check ip.txt | part-map --part-config g.json --parts remote \
+            --workspace /srv/job | part-push >pushed.jsonl";
+        self.cluster.sh(&self.folder, check).ends(1).err_has(
+            "part-push: host 1 (10.77.0.2): /srv/job/data/part1/graph.dgl: it must already be on \
+             the host, and is not there",
+        );
+    }
 
-#[test]
-fn a_terminal_shows_how_much_hosts_have_fetched() {
-    let store = Store::new();
-    sh(&store.folder, "sed -i '/empty/d' sized named").ends(0);
-    let command = "head -c 600000 ../../../store/{path} >{dst}; until test -e ../../../go; do \
-        sleep 0.1; done; tail -c +600001 ../../../store/{path} >>{dst}";
-    for (listing, all) in [("sized", "1.00 MiB"), ("named", "585.9")] {
-        let script = store.script(listing, command, ">pushed.jsonl");
-        fs::write(store.folder.join("push.sh"), script).unwrap();
-        let terminal = "rm -rf ws go; TERM=xterm script -qefc 'stty cols 120; . ./push.sh' shown";
-        let push = begin(&store.folder, terminal);
-        let bar = format!("KiB of {all}");
-        let shows = |text: &str| {
-            let shown = fs::read(store.folder.join("shown")).unwrap_or_default();
-            let shown = String::from_utf8_lossy(&shown);
-            shown
-                .lines()
-                .any(|line| line.contains("585.9") && line.contains(text))
-        };
-        soon("a bar", || shows(&bar));
-        fs::write(store.folder.join("go"), "").unwrap();
-        assert_eq!(ran(push.wait_with_output().unwrap()).status, 0);
-        let shown = fs::read(store.folder.join("shown")).unwrap();
-        assert!(String::from_utf8_lossy(&shown).contains("MB/s, by commands"));
+    /// A recipe with a store in which each part has a file of 3 MB: first where no file may become
+    /// larger than 1 MB, then without this limit, then once more.
+    fn downloads(&self, before: &str, name: &str) {
+        self.limit("1000000");
+        let broken = self.run(before, name);
+        assert_ne!(broken.status, 0, "{name}: {}", broken.out);
+        broken.err_has("10.77.0.");
+        for (host, names) in self.both("ls /srv/job/data").iter().enumerate() {
+            assert_eq!(
+                names,
+                &format!("part{host}.new\n"),
+                "{name}: {}",
+                broken.err
+            );
+        }
+        self.limit("unlimited");
+        for time in ["second", "third"] {
+            let whole = self.run(before, name);
+            assert_eq!(
+                whole.status, 0,
+                "{name}, {time}: {}{}",
+                whole.out, whole.err
+            );
+            let large = self.both("stat -c '%i %Z' /srv/job/data/part*/large");
+            let earlier = fs::read_to_string(self.folder.join("large")).unwrap_or_default();
+            fs::write(self.folder.join("large"), large.concat()).unwrap();
+            if time == "third" {
+                assert_eq!(
+                    large.concat(),
+                    earlier,
+                    "{name}: nothing is downloaded again"
+                );
+            }
+        }
+        self.have_their_parts();
+        self.cluster.assert_clean();
     }
 }
 
 #[test]
-fn real_hosts_fetch_a_graph_from_s3() {
+fn real_hosts_download_their_parts_from_an_object_store_by_the_recipes() {
     let Some(bin) = made_by("tests/s3.sh", "server of S3") else {
         return;
     };
-    let folder = scratch();
-    partition(&folder, 4);
-    ip_config(&folder, 2);
-    fs::create_dir(folder.join("ranks")).unwrap();
-    for host in 0..2 {
-        fs::write(
-            folder.join(format!("ranks/rank {host}.pt")),
-            noise(host, 3 << 20),
-        )
-        .unwrap();
+    let bench = Bench::up();
+    let store = bench.folder.join("store");
+    fs::rename(bench.folder.join("out"), &store).unwrap();
+    for part in 0..2 {
+        let large = store.join(format!("part{part}/large"));
+        fs::write(large, noise(part, 3 << 20)).unwrap();
     }
-    let cluster = Cluster::up(2);
-    let script = format!(
-        r#"{s3}
-        unset AWS_CA_BUNDLE # rclone fails where it is set
-        mv out ranks store/ 2>/dev/null || {{ mkdir store; mv out/* ranks store/; }}
-        $aws s3 cp --recursive --only-show-errors store s3://bucket/g/
-        $aws s3 ls --recursive s3://bucket/g/ >listing
-        mkdir here && cp store/g.json here/
-        fetch() {{ # COMMAND FLAGS...
-          command=$1; shift
-          ipconf-check ip.txt | part-map --part-config here/g.json --parts-per-host 2 \
-            --per-host 'ranks/rank {{host}}.pt' --workspace $ws --fetch "$command" "$@" | \
-            part-push --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY \
-              --env AWS_DEFAULT_REGION="$AWS_DEFAULT_REGION" >pushed.jsonl
-        }}
-        ws=/tmp/job; fetch "$aws s3 cp --only-show-errors s3://bucket/g/{{path}} {{dst}}" \
-          --listing listing || exit 3
-        jq -s '[.[] | select(.type=="pushed" and .ok)] | length, (map(.sent_bytes) | add < 9000)' \
-          pushed.jsonl
-        command -v rclone >/dev/null || {{ echo no rclone; exit; }}
-        export RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT="$s3" \
-          RCLONE_S3_ENV_AUTH=true
-        listed() {{ rclone lsf -R --format sp --separator ' ' :s3:bucket/g; }}
-        listed >listing; ws=/tmp/again
-        fetch "RCLONE_S3_PROVIDER=Other RCLONE_S3_ENDPOINT=$s3 RCLONE_S3_ENV_AUTH=true \
-          rclone copyto :s3:bucket/g/{{path}} {{dst}}" --listing listing || exit 3
-        jq -s '[.[] | select(.type=="pushed" and .ok)] | length' pushed.jsonl"#,
-        s3 = with_s3(&bin),
+    // part10 begins as part1 does
+    let more = "mkdir store/part10 && echo x >store/part10/graph.dgl";
+    sh(&bench.folder, more).ends(0);
+    let s3 = with_s3(&bin);
+    let address = "http://10.77.0.1:5123";
+    let to_aws = format!(
+        "PATH={bin}:/usr/bin:/bin\nAWS_ENDPOINT_URL={address}\nAWS_DEFAULT_REGION=us-east-1\n"
     );
-    let pushed = cluster.run(&folder, &script);
-    match pushed.out.as_str() {
-        "18\ntrue\nno rclone\n" => println!("skipped: no rclone here"),
-        out => assert_eq!(out, "18\ntrue\n18\n", "{}", pushed.err),
+    fs::write(bench.folder.join("login.env"), to_aws).unwrap();
+    let before = format!(
+        "{s3}\n$aws s3 cp --recursive --only-show-errors store s3://bucket/g/
+        export AWS_ENDPOINT_URL=$s3 PATH={bin}:$PATH"
+    );
+    bench.downloads(&before, "A graph in S3");
+
+    if sh(&bench.folder, "command -v rclone").status != 0 {
+        assert!(std::env::var_os("CI").is_none(), "no rclone");
+        println!("skipped: no rclone here");
+        return;
     }
-    for (host, parts) in [(0, [0, 1]), (1, [2, 3])] {
-        let there = format!(
-            "cd /tmp/job/data && for k in {} {}; do diff -r {store}/part$k part$k || exit; done; \
-             cmp '{store}/ranks/rank {host}.pt' 'ranks/rank {host}.pt' && find . -type f | wc -l",
-            parts[0],
-            parts[1],
-            store = folder.join("store").display()
+    bench.both("rm -r /srv/job");
+    sh(&bench.folder, "rm g.json large").ends(0);
+    let remote = format!(
+        "RCLONE_CONFIG_STORE_TYPE=s3\nRCLONE_CONFIG_STORE_PROVIDER=Other\n\
+         RCLONE_CONFIG_STORE_ENDPOINT={address}\n"
+    );
+    fs::write(bench.folder.join("login.env"), &remote).unwrap();
+    let before = format!(
+        "{s3}\n$aws s3 cp --recursive --only-show-errors store s3://bucket/g/
+        unset AWS_CA_BUNDLE
+        export RCLONE_CONFIG_STORE_ACCESS_KEY_ID=me
+        export RCLONE_CONFIG_STORE_SECRET_ACCESS_KEY=s3cret {}",
+        remote.replace('\n', " ")
+    );
+    bench.downloads(&before, "A graph in another object store");
+}
+
+/// The server of tests/http_server.py on host 1, with a folder `store`.
+fn serve(bench: &Bench) -> Child {
+    let server = format!(
+        "cd '{}' && exec python3 '{}' store 10.77.0.1 port",
+        bench.folder.display(),
+        root().join("tests/http_server.py").display()
+    );
+    let mut call = Command::new(root().join("tools/host-lab/host-lab"));
+    call.args(["exec", "1", "sh", "-c", &server])
+        .env("LAB", &bench.cluster.0)
+        .env("PATH", path());
+    let server = call.spawn().unwrap();
+    soon("the server", || bench.folder.join("port").exists());
+    server
+}
+
+#[test]
+fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
+    let bench = Bench::up();
+    let folder = &bench.folder;
+    for part in 0..2 {
+        let graph = folder.join(format!("store/products/part{part}/graph"));
+        fs::create_dir_all(&graph).unwrap();
+        fs::write(graph.join("[rows].pt"), noise(part, 1 << 20)).unwrap();
+        fs::write(graph.join("ids.pt"), format!("ids of {part}")).unwrap();
+    }
+    let list = "echo meta >store/products/META; cd store/products && find part* -type f \
+        >../../files.txt; echo part10/x >>../../files.txt";
+    sh(folder, list).ends(0);
+    fs::write(folder.join("token"), "s3cret").unwrap();
+    fs::write(folder.join("login.env"), "NO_PROXY=*\n").unwrap();
+    let mut server = serve(&bench);
+    let port = fs::read_to_string(folder.join("port")).unwrap();
+    let address = format!("http://10.77.0.1:{}/products", port.trim());
+    let name = "Partitions on a web server";
+    let script = recipe(name, folder).replace("https://data.example/products", &address);
+    // META is for everybody who may read it
+    let script = script.replacen("curl -fsS ", "curl -fsS --oauth2-bearer s3cret ", 1);
+    assert!(
+        script.contains("s3cret") && script.contains(&address),
+        "{script}"
+    );
+    let run = |token: &str| {
+        let script = format!(
+            "export DGL_TOOLS_CONNECT='./login {{ip}}' TOKEN={token} NO_PROXY='*'; set -e\n{script}"
         );
-        let there = cluster.call(&["exec", &(host + 1).to_string(), "sh", "-c", &there]);
-        there.gives(0, "8\n");
+        fs::write(folder.join("run.sh"), &script).unwrap();
+        bench.cluster.sh(folder, &script)
+    };
+    let has_no_part = || {
+        let parts = bench.both("ls -d /srv/job/products/part* 2>/dev/null");
+        assert_eq!(parts, ["", ""]);
+    };
+    let refused = run("wrong");
+    assert_ne!(refused.status, 0);
+    refused.out_has("error: 403");
+    has_no_part();
+    // a server that breaks off
+    fs::write(folder.join("break"), "").unwrap();
+    let broken = run("s3cret");
+    assert_ne!(broken.status, 0);
+    broken.err_has("curl: (18)");
+    has_no_part();
+    fs::remove_file(folder.join("break")).unwrap();
+    // an end in the middle; meanwhile no command line shows the token
+    bench.both("rm -r /srv/job/products/new");
+    fs::write(folder.join("slow"), "").unwrap();
+    let launch = Command::new(root().join("tools/host-lab/host-lab"))
+        .args(["exec", "1", "sh", "-c"])
+        .arg(format!(
+            "cd '{}'; PATH='{}'; . ./run.sh",
+            folder.display(),
+            path()
+        ))
+        .env("LAB", &bench.cluster.0)
+        .env("PATH", path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    soon("downloads under way", || {
+        let half = "find /srv/job/products/new -name '*rows*' -size +100k";
+        bench.both(half).iter().all(|found| found.contains("rows"))
+    });
+    let shown = "for pid in $(pgrep -x curl); do tr '\\0' ' ' </proc/$pid/cmdline; done";
+    let shown = bench.both(shown);
+    assert!(
+        shown.iter().all(|line| line.contains("--fail-early")),
+        "{shown:?}"
+    );
+    assert!(!shown.concat().contains("s3cret"), "{shown:?}");
+    bench
+        .cluster
+        .on(1, "kill -INT $(pgrep -x dgl-spawn)")
+        .ends(0);
+    let ended = ran(launch.wait_with_output().unwrap());
+    assert_ne!(ended.status, 0);
+    has_no_part();
+    soon("the end of the downloads", || {
+        bench.both("pgrep -x 'curl|host-agent'") == ["", ""]
+    });
+    fs::remove_file(folder.join("slow")).unwrap();
+
+    let whole = run("s3cret");
+    assert_eq!(whole.status, 0, "{}{}", whole.out, whole.err);
+    for host in 0..2 {
+        let store = folder.join("store/products").display().to_string();
+        let same = format!(
+            "cd /srv/job/products && diff -r {store}/part{host} part{host} && cat META && ls"
+        );
+        let there = bench.cluster.on(host + 1, &same);
+        there.gives(0, &format!("meta\nMETA\nnew\npart{host}\n"));
     }
-    cluster.assert_clean();
+    bench.cluster.on(1, "kill $(pgrep -f http_server.py)");
+    let _ = server.wait();
+    bench.cluster.assert_clean();
 }

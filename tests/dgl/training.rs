@@ -3,16 +3,18 @@
 use std::path::Path;
 use support::{Cluster, ip_config, made_by, python_with_dgl, root, scratch, sh, with_s3};
 
-/// What puts a graph into S3 and has the hosts get their parts from there, of which this machine
-/// keeps the config only, and sends them no more than that.
+/// What puts a graph into S3 and has the hosts download their parts from there, of which this
+/// machine keeps the config only, and sends them no more than that.
 fn fetched_from_s3(bin: &str, map: &str) -> String {
     format!(
         "{}
-        $aws s3 cp --recursive --only-show-errors out s3://bucket/g/ && rm -r out/part*
-        ipconf-check ip.txt | {map} \
-          --fetch \"$aws s3 cp --only-show-errors s3://bucket/g/{{path}} {{dst}}\" | \
-          part-push --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY \
-          --env AWS_DEFAULT_REGION=\"$AWS_DEFAULT_REGION\" >pushed.jsonl && \
+        $aws s3 cp --recursive --only-show-errors out s3://bucket/g/ && rm -r out/part* || exit
+        ipconf-check ip.txt | dgl-env --role worker --workspace /srv/job \
+          --env AWS_ACCESS_KEY_ID --env AWS_SECRET_ACCESS_KEY --env AWS_DEFAULT_REGION -- \
+          sh -c \"rm -rf data/part{{host}}; \
+            $aws s3 cp --recursive --only-show-errors s3://bucket/g/part{{host}} data/new && \
+            mv data/new data/part{{host}}\" | dgl-spawn --format human || exit
+        ipconf-check ip.txt | {map} --parts remote | part-push >pushed.jsonl && \
         jq -es 'map(select(.type == \"pushed\").sent_bytes) | add < 9000' pushed.jsonl",
         with_s3(bin)
     )

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{executable, partition, root, scratch, sh, takes_seconds};
+use support::{executable, partition, recipe_commands, recipes_of, scratch, sh, takes_seconds};
 
 /// Sections that tests on real hosts run, or that run nothing.
-const ELSEWHERE: [(&str, &str); 14] = [
+const ELSEWHERE: &[(&str, &str)] = &[
     ("From the Makefile of a research repo", "dgl_mk.rs"),
     ("A jump host", "sets a variable"),
     ("A Slurm job", "slurm.rs"),
@@ -19,6 +19,9 @@ const ELSEWHERE: [(&str, &str); 14] = [
     ("Figures for Prometheus", "report.rs"),
     ("A rehearsal on this machine", "rehearsal.rs"),
     ("GLT with servers", "glt.rs"),
+    ("A graph in S3", "fetch.rs"),
+    ("A graph in another object store", "fetch.rs"),
+    ("Partitions on a web server", "fetch.rs"),
     ("A trainer that fails and does not end", "is Python"),
     ("A job that hangs", "stall.rs, why.rs"),
 ];
@@ -54,8 +57,6 @@ pub fn prepared() -> PathBuf {
         real.display()
     );
     stand_in("dgl-spawn", &spawn);
-    stand_in("aws", "cp out/g.json .");
-    stand_in("rclone", "cd out && find . -type f -printf '%s %P\\n'");
     stand_in("scontrol", "printf '10.0.0.1\\n10.0.0.2\\n'");
     stand_in("mpirun", "touch nfs/job/chunked/g_part.2");
     let metadata = r#"{"graph_name": "g", "node_type": ["n"], "num_nodes_per_chunk": [[20, 20]],
@@ -76,9 +77,9 @@ pub fn prepared() -> PathBuf {
         echo 10.0.0.9 >spares.txt; touch nc.yaml words.txt; echo 0 1 | tee chunked/e/0 >chunked/e/1
         mkdir -p ranks/rank=0 ranks/rank=1; echo 1 | tee ranks/rank=0/e >ranks/rank=1/e
         mkdir -p graph/part0 graph/part1; echo 1 | tee graph/META graph/part0/g >graph/part1/g
-        printf '10.0.0.1 a\n10.0.0.2 b\n' >logins.txt
+        printf 'ip,login\n10.0.0.1,a\n10.0.0.2,b\n' >hosts.csv
         mkdir -p nfs/job/chunked data/job; cp -r out nfs/job/data; cp -r out data/job/out
-        cp -r out products; (cd out; find . -type f) >files.txt
+        cp -r out products
         cp -r out/. data; for folder in data data/job/out; do cp out/g.json $folder/metadata.json
         done";
     sh(&folder, script).ends(0);
@@ -110,44 +111,10 @@ const PAGES: [(&str, &str); 6] = [
     ("dgl-tools-trouble", "SYMPTOMS"),
 ];
 
-/// The recipes of a page, each with what its displays say.
-fn recipes_of(page: &str, section: &str) -> Vec<(String, String)> {
-    let manual = fs::read_to_string(root().join(format!("man/{page}.7"))).unwrap();
-    let (_, examples) = manual.split_once(&format!("\n.Sh {section}\n")).unwrap();
-    let (examples, _) = examples.split_once("\n.Sh ").unwrap();
-    let recipe = |text: &str| {
-        let (name, rest) = text.split_once('\n').unwrap();
-        let shown: Vec<&str> = rest
-            .split(".Bd -literal -offset indent\n")
-            .skip(1)
-            .filter_map(|shown| shown.split("\n.Ed").next())
-            // what is fetched and built
-            .filter(|shown| !shown.contains("git clone"))
-            .collect();
-        (name.to_owned(), shown.join("\n"))
-    };
-    let texts = examples.split(".Ss ").skip(1);
-    texts.map(recipe).collect()
-}
-
 /// All recipes, in the order of [`PAGES`].
 fn sections() -> Vec<(String, String)> {
     let recipes = |(page, section): (&str, &str)| recipes_of(page, section);
     PAGES.into_iter().flat_map(recipes).collect()
-}
-
-/// The commands of a display, on paths that are there; the output of one is left out.
-pub fn commands(shown: &str, folder: &Path) -> String {
-    let text = shown.replace("\\e", "\\").replace("\\(dq", "\"");
-    let lines = text.lines().filter(|line| !line.starts_with("10."));
-    let lines: Vec<&str> = lines
-        .map(|line| line.strip_prefix("$ ").unwrap_or(line))
-        .collect();
-    let here = |path: &str| folder.join(path).display().to_string();
-    lines
-        .join("\n")
-        .replace("/nfs/job", &here("nfs/job"))
-        .replace("/data/job", &here("data/job"))
 }
 
 #[test]
@@ -166,7 +133,7 @@ fn each_recipe_is_a_job_or_stands_in_another_test() {
             continue;
         }
         let folder = prepared();
-        let script = commands(&shown, &folder);
+        let script = recipe_commands(&shown, &folder);
         assert_eq!(
             run(&folder, &script),
             (0, String::new()),

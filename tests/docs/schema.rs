@@ -16,19 +16,19 @@ fn read(path: impl AsRef<Path>) -> Value {
 
 /// What left the records after a release that promised it, and why. Records of old runs have it
 /// still; no tool needs it.
-const REMOVED: [(&str, &str); 4] = [
-    (
-        "stack.threads[].native",
-        "0.3.0: py-spy shows the functions of C and C++",
-    ),
+const REMOVED: &[(&str, &str)] = &[
+    ("file.fetch", "0.3.0: hosts download their parts by a job"),
+    ("fit.halo_edges", "0.3.0: part-fit reads the sizes of files"),
+    ("fit.halo_nodes", "0.3.0: part-fit reads the sizes of files"),
     (
         "process.nproc",
         "0.3.0: torchrun is the command of one process",
     ),
-    ("fit.halo_edges", HALO),
-    ("fit.halo_nodes", HALO),
+    (
+        "stack.threads[].native",
+        "0.3.0: py-spy shows the functions of C and C++",
+    ),
 ];
-const HALO: &str = "0.3.0: part-fit no longer reads the headers that tell the halo";
 
 /// A schema of one release and that of a later state.
 struct Releases {

@@ -166,7 +166,7 @@ fn the_tutorial_on_graphstorm_is_a_job() {
     }
     let folder = recipes::prepared();
     for (script, _) in blocks("graphstorm") {
-        let script = recipes::commands(&script, &folder);
+        let script = support::recipe_commands(&script, &folder);
         let ran = recipes::run(&folder, &script);
         assert_eq!(ran, (0, String::new()), "{script}");
     }

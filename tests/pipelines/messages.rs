@@ -411,14 +411,14 @@ fn of_files_and_streams() {
                 5000 bytes"),
             ("yes 10.0.0.1 | head -c 70000000 | ipconf-check -", 65, "stdin", "this is not a list \
                 of hosts"),
-            ("echo 10.77.0.1 a b >l; ipconf-check --login l \
-                ip.txt", 65, "l:1", "3 words where two are wanted"),
-            ("echo 10.9.9.9 a >l; ipconf-check --login l \
-                ip.txt", 65, "l:1", "is not a host of ip_config"),
-            ("echo 10.77.0.1 'a;b' >l; ipconf-check --login l \
-                ip.txt", 65, "l:1", "is neither a name nor an address"),
-            ("printf '10.77.0.1 a\\n10.77.0.1 b\\n' >l; ipconf-check --login l \
-                ip.txt", 65, "l:2", "has the login a already"),
+            ("printf 'ip,login\\n10.77.0.1,a,b\\n' | ipconf-check -", 65, "stdin:2", "has 3 \
+                columns, and the header has 2 columns"),
+            ("printf 'name,zone\\n' | ipconf-check -", 65, "stdin:1", "no column gives the address \
+                of a host: name, zone"),
+            ("printf 'ip;login\\n10.77.0.1;\"a b\"\\n' | ipconf-check -", 65, "stdin:2", "login \
+                \"a b\" is neither a name nor an address"),
+            ("printf 'ip,Private IP,internal_ip\\n' | ipconf-check -", 65, "stdin:1", "are both \
+                columns for the address"),
             // the stream
             ("true | part-map --part-config out/g.json --workspace \
                 /w", 65, "stdin", "the stage before this one failed: no record came in"),
@@ -627,7 +627,7 @@ fn of_real_hosts() {
     ip_config(&folder, 2);
     let script = "ipconf-check ip.txt >hosts; printf '10.77.0.1\\n10.77.0.9\\n' | ipconf-check - \
         >half; mkdir code; echo x >code/a
-        echo 10.77.0.2 h1 >l; printf '10.77.0.2\\n' | ipconf-check --login l - >other; ssh-keygen \
+        printf 'ip,login\\n10.77.0.2,h1\\n' | ipconf-check - >other; ssh-keygen \
             -q -t ed25519 -N '' -f wrong
         printf '10.77.0.9\\n' | ipconf-check - | sed \
             's/\"ip\"/\"login\":\"nowhere.invalid\",\"ip\"/' >nowhere

@@ -1,5 +1,5 @@
-//! ipconf-check on real files: every shape that users have, what is refused and how, names, logins,
-//! a clean file for DGL.
+//! ipconf-check on real files: every shape that users have, what is refused and how, names, tables
+//! of hosts, a clean file for DGL.
 
 use support::{scratch, sh};
 
@@ -103,7 +103,7 @@ fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
 }
 
 #[test]
-fn names_and_logins() {
+fn names_are_looked_up() {
     let folder = scratch();
     // what `scontrol show hostnames` prints, for the one name that every machine knows
     let got = sh(&folder, "echo localhost | ipconf-check --resolve -");
@@ -119,26 +119,63 @@ fn names_and_logins() {
     .ends(74)
     .err_has("stdin:1: no-such-host.invalid: ")
     .err_has("fix:");
+}
 
-    std::fs::write(
-        folder.join("logins"),
-        "10.0.0.2 gate-2.example.org # InfiniBand\n10.0.0.1 203.0.113.1\n",
-    )
-    .unwrap();
-    let logins = sh(
-        &folder,
-        "printf '10.0.0.1\\n10.0.0.2\\n' | ipconf-check --login logins | jq -r .login",
+/// What consoles and command lines of clouds write, with the addresses of one host.
+#[test]
+fn tables_of_hosts() {
+    let folder = scratch();
+    let hosts = |file: &str| {
+        let script = format!(
+            "ipconf-check --emit jsonl {file} | jq -r '[.line, .ip, .port, .name, .login] | @csv'"
+        );
+        sh(&folder, &script)
+    };
+    let table = [
+        (
+            "\u{feff}\"Name\",\"Instance ID\",\"Public IPv4 address\",\"Private IP address\"\r\n\
+             \"trainer 0, large\",\"i-1\",\"3.4.5.6\",\"10.0.0.1\"\r\n\r\n\
+             \"trainer-1\",\"i-2\",\"\",\"10.0.0.2\"\r\n",
+            "2,\"10.0.0.1\",30050,,\n4,\"10.0.0.2\",30050,\"trainer-1\",\"10.0.0.2\"\n",
+        ),
+        (
+            "VirtualMachine\tPublicIPAddresses\tPrivateIPAddresses\nvm1\t3.4.5.6\t10.0.0.1\n",
+            "2,\"10.0.0.1\",30050,,\n",
+        ),
+        (
+            "name,network_ip,login\nvm1,10.0.0.1,3.4.5.6\nvm2,10.0.0.2,ann@gate.example.org\n",
+            "2,\"10.0.0.1\",30050,\"vm1\",\"3.4.5.6\"\n\
+             3,\"10.0.0.2\",30050,\"vm2\",\"ann@gate.example.org\"\n",
+        ),
+        (
+            "IP;Port;Bemerkung\n10.0.0.1;4000;\"a;b\"\n;;\n10.0.0.2;;\n",
+            "2,\"10.0.0.1\",4000,,\n4,\"10.0.0.2\",30050,,\n",
+        ),
+        ("address\n10.0.0.1\n", "2,\"10.0.0.1\",30050,,\n"),
+    ];
+    for (text, expected) in table {
+        std::fs::write(folder.join("hosts.csv"), text).unwrap();
+        hosts("hosts.csv").gives(0, expected);
+    }
+    // a name in the place of the address is looked up
+    let named = "printf 'ip,login\\nlocalhost,gate\\n' | ipconf-check --resolve - | \
+        jq -r '.ip + .name + .login'";
+    sh(&folder, named).gives(0, "127.0.0.1localhostgate\n");
+    let clean = "printf 'ip,name\\n10.0.0.1,a\\n' | ipconf-check --emit ip_config -";
+    sh(&folder, clean).gives(0, "10.0.0.1 30050\n");
+    let wrong = "printf '%s\\n' ip,login 10.0.0.1,me@ '10.0.0.2,a b' 10.0.0.3 10.0.0.2, 10.0.0.2,c \
+        >wrong.csv; ipconf-check wrong.csv";
+    sh(&folder, wrong).ends(65).err_has(
+        "wrong.csv:4: has 1 column, and the header has 2 columns\n  fix: add what is missing",
     );
-    assert_eq!(logins.out, "203.0.113.1\ngate-2.example.org\n");
-    // for pipelines that another tool makes
-    let by_variable = sh(
-        &folder,
-        "echo 10.0.0.1 >ip.txt; sed '/10.0.0.1/!d' logins >login; \
-         export DGL_TOOLS_LOGIN=login; ipconf-check ip.txt | jq -r .login",
-    );
-    assert_eq!(by_variable.out, "203.0.113.1\n", "{}", by_variable.err);
-    let wrong = sh(&folder, "echo 10.0.0.1 | ipconf-check --login logins");
-    wrong
+    sh(&folder, "sed -i 4d wrong.csv; ipconf-check wrong.csv")
         .ends(65)
-        .err_has("logins:1: \"10.0.0.2\" is not a host of ip_config");
+        .err_has("wrong.csv:2: login \"me@\" is neither a name nor an address\n")
+        .err_has("wrong.csv:3: login \"a b\" is neither")
+        .err_has("wrong.csv:5: 10.0.0.2 stands in line 4 already");
+    sh(&folder, "printf '10.0.0.1,4000,a\\n' | ipconf-check -")
+        .ends(65)
+        .err_has(
+            "fix: a file with separators needs a header in its first line: ip,port,name,login",
+        );
 }

@@ -171,7 +171,7 @@ fn parts_that_their_hosts_have_already() {
     );
     sh(&folder, &one).gives(
         0,
-        "it should be there already, and is not; there is nothing here to send\n",
+        "it must already be on the host, and is not there; this machine has no copy\n",
     );
     assert_eq!(
         std::fs::read(ws.join("data/part0/graph.dgl")).unwrap(),
@@ -709,8 +709,8 @@ fn parts_of_any_format_that_their_hosts_have() {
     let pushed = sh(&folder, &push);
     assert_eq!(pushed.out, "1\n0\n", "{}", pushed.err);
     for name in [
-        "part/part0: it should be there",
-        "part/0.pt: it should be there",
+        "part/part0: it must already be on the host",
+        "part/0.pt: it must already be on the host",
     ] {
         pushed.err_has(name);
     }

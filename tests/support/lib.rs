@@ -495,3 +495,38 @@ pub fn ip_config(folder: &Path, hosts: u32) {
     let text: String = (1..=hosts).map(|k| format!("10.77.0.{k}\n")).collect();
     std::fs::write(folder.join("ip.txt"), text).unwrap();
 }
+
+/// The recipes of a page, each with what its displays say.
+pub fn recipes_of(page: &str, section: &str) -> Vec<(String, String)> {
+    let manual = std::fs::read_to_string(root().join(format!("man/{page}.7"))).unwrap();
+    let (_, examples) = manual.split_once(&format!("\n.Sh {section}\n")).unwrap();
+    let (examples, _) = examples.split_once("\n.Sh ").unwrap();
+    let recipe = |text: &str| {
+        let (name, rest) = text.split_once('\n').unwrap();
+        let shown: Vec<&str> = rest
+            .split(".Bd -literal -offset indent\n")
+            .skip(1)
+            .filter_map(|shown| shown.split("\n.Ed").next())
+            // what is fetched and built
+            .filter(|shown| !shown.contains("git clone"))
+            .collect();
+        (name.to_owned(), shown.join("\n"))
+    };
+    let texts = examples.split(".Ss ").skip(1);
+    texts.map(recipe).collect()
+}
+
+/// The commands of a display, on paths that are there; the output of one is left out.
+pub fn recipe_commands(shown: &str, folder: &Path) -> String {
+    let text = shown.replace("\\e", "\\").replace("\\(dq", "\"");
+    let is_output = |line: &&str| line.starts_with("10.") || line.starts_with("ip,");
+    let lines = text.lines().filter(|line| !is_output(line));
+    let lines: Vec<&str> = lines
+        .map(|line| line.strip_prefix("$ ").unwrap_or(line))
+        .collect();
+    let here = |path: &str| folder.join(path).display().to_string();
+    lines
+        .join("\n")
+        .replace("/nfs/job", &here("nfs/job"))
+        .replace("/data/job", &here("data/job"))
+}

@@ -35,8 +35,6 @@ pub enum Route {
     Login,
     /// Another host hands it on.
     Chain,
-    /// The host fetches it by commands.
-    Commands,
 }
 
 /// Shows the progress of a copy.
@@ -126,7 +124,6 @@ impl ProgressDisplay {
                 Route::Direct => " direct",
                 Route::Login => "",
                 Route::Chain => " chain",
-                Route::Commands => " commands",
             };
             bar.set_prefix(format!("{}{behind}", host.location()));
         }
@@ -152,9 +149,9 @@ impl ProgressDisplay {
 
     /// This many more bytes were sent to the host, or need not be sent.
     pub fn moved(&self, host: &Host, bytes: u64) {
-        advance(&self.total, bytes);
+        self.total.inc(bytes);
         if let Some((bar, _)) = self.hosts.get(&host.id) {
-            advance(bar, bytes);
+            bar.inc(bytes);
         }
         let mut last = self.last_line.lock();
         if self.lines && last.elapsed() >= LINE_EVERY {
@@ -208,7 +205,6 @@ impl ProgressDisplay {
         } = *count.lock();
         let route = match (route, handed_on) {
             (Some(Route::Chain), _) => ", through a chain".to_owned(),
-            (Some(Route::Commands), _) => ", by commands".to_owned(),
             (Some(Route::Direct), 0) => ", directly".to_owned(),
             (_, 0) => ", through its login".to_owned(),
             (Some(Route::Direct), most) => {
@@ -254,7 +250,6 @@ fn in_words(numbers: &BTreeMap<Route, usize>) -> String {
         Route::Direct => "directly",
         Route::Login => "through logins",
         Route::Chain => "through a chain",
-        Route::Commands => "by commands",
     };
     if let Some((route, _)) = numbers.first_key_value().filter(|_| numbers.len() == 1) {
         return label(route).to_owned();
@@ -266,15 +261,6 @@ fn in_words(numbers: &BTreeMap<Route, usize>) -> String {
     match counts.split_last() {
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
         None => "directly".to_owned(),
-    }
-}
-
-/// Moves a bar on. What hosts fetch may be of sizes that were not known.
-fn advance(bar: &ProgressBar, bytes: u64) {
-    bar.inc(bytes);
-    let done = bar.position();
-    if bar.length().is_some_and(|all| all < done) {
-        bar.set_length(done);
     }
 }
 
@@ -291,11 +277,10 @@ mod tests {
 
     #[test]
     fn routes_in_words() {
-        let table: [(&[(Route, usize)], &str); 6] = [
+        let table: [(&[(Route, usize)], &str); 5] = [
             (&[], "directly"),
             (&[(Route::Direct, 3)], "directly"),
             (&[(Route::Chain, 1)], "through a chain"),
-            (&[(Route::Commands, 2)], "by commands"),
             (
                 &[(Route::Direct, 3), (Route::Login, 1)],
                 "3 directly and 1 through logins",

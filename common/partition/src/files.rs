@@ -45,8 +45,6 @@ pub enum Source {
     Copied(LocalFile),
     /// It is written, with this content.
     Made(String),
-    /// Its host gets it by this command. The size is 0 if it is not known.
-    Fetched { command: String, bytes: u64 },
     /// An empty folder is made.
     Folder,
     /// It must already be on the host.
@@ -86,7 +84,6 @@ impl Item {
         match &self.source {
             Source::Copied(here) => here.path.display().to_string(),
             Source::Made(_) => format!("the {} that is made here", self.kind),
-            Source::Fetched { command, .. } => command.clone(),
             _ => self.dst.display().to_string(),
         }
     }
@@ -109,11 +106,6 @@ impl Item {
             Source::Made(content) => FileCopy {
                 bytes: content.len() as u64,
                 content: Some(content),
-                ..FileCopy::default()
-            },
-            Source::Fetched { command, bytes } => FileCopy {
-                fetch: Some(command),
-                bytes,
                 ..FileCopy::default()
             },
             Source::Folder => {

@@ -41,10 +41,10 @@ pub struct Workspace {
     pub ip_config: String,
 }
 
-/// A file and its destination. It lies on this machine (`src`), is made from the record
-/// (`content`), or the host gets it by a command (`fetch`). With none of these it must already be
-/// on the host, as the parts are that the distributed partitioning pipeline leaves there: part-push
-/// checks that it is and sends nothing. A `dst` that ends in `/` is an empty folder.
+/// A file and its destination. It is on this machine (`src`) or made from the record (`content`).
+/// With neither of these it must already be on the host, as the parts are that a job fetched or the
+/// distributed partitioning pipeline left there: part-push checks that it is and sends nothing. A
+/// `dst` that ends in `/` is an empty folder.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -63,15 +63,12 @@ pub struct FileCopy {
     pub src_b64: Option<String>,
     /// The text of a file that is made, not found, in place of `src`.
     pub content: Option<String>,
-    /// The command by which the host gets the file, in place of `src`; `{dst}` in it is where it
-    /// has to write.
-    pub fetch: Option<String>,
     /// The path of the file on the host, absolute.
     pub dst: Option<String>,
     /// `dst` in base64, where the path is not UTF-8.
     pub dst_b64: Option<String>,
     /// The size in bytes; 0 if it is not known here, as that of a file which must already be on the
-    /// host, or may not be of one that is fetched.
+    /// host.
     pub bytes: u64,
     /// When the file was last changed, in seconds since 1970; absent for a file made from
     /// `content`.

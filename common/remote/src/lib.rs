@@ -242,7 +242,11 @@ impl Remote {
     }
 
     fn connector_for(&self, host: &Host) -> Connector {
-        match self.is_ssh() && host.login.is_none() && self.here.contains(&host.ip.0) {
+        let elsewhere = host
+            .login
+            .as_ref()
+            .is_some_and(|login| *login != host.ip.to_string());
+        match self.is_ssh() && !elsewhere && self.here.contains(&host.ip.0) {
             true => Connector::Local,
             false => self.connector.clone(),
         }

@@ -115,7 +115,7 @@ impl Folder {
     }
 
     /// The path of the folder without links.
-    pub fn real_path(&self) -> io::Result<PathBuf> {
+    fn real_path(&self) -> io::Result<PathBuf> {
         fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
@@ -175,11 +175,6 @@ impl Folder {
     /// Removes an empty folder.
     pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
-    }
-
-    /// Removes a folder with all that is in it.
-    pub fn remove_all(&self, name: &str) -> io::Result<()> {
-        fs::remove_dir_all(self.real_path()?.join(name))
     }
 
     /// Makes a symbolic link.

@@ -459,16 +459,6 @@ pub fn write_small(
     })
 }
 
-/// Gives a file that something else has written its mode, its time and its name.
-pub fn finish_written(
-    (written, name): (&Folder, &OsStr),
-    (folder, dst): (&Folder, &OsStr),
-    finish: Finish,
-) -> Result<(), FileFault> {
-    stamp(&written.file(name)?, finish)?;
-    Ok(written.rename(name, folder, dst)?)
-}
-
 fn stamp(file: &File, finish: Finish) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(finish.mode & 0o7777))?;
     if let Some((seconds, nanos)) = finish.mtime {

@@ -12,7 +12,6 @@
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_with::skip_serializing_none;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -64,9 +63,6 @@ pub enum FileRequest {
         /// The path of the folder on the host.
         dst: Text,
     },
-    /// Gets a file by a command; answered by [`FileEvent::Fetched`] as it grows, and then by
-    /// [`FileEvent::Landed`].
-    Fetch(Fetch),
     /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
     /// Begins a file whose content comes in blocks.
@@ -248,21 +244,6 @@ pub struct Small {
     pub mtime: Option<(i64, u32)>,
 }
 
-/// A file that the host gets by a command of the user's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fetch {
-    /// The attributes of the finished file; its size is 0 if it is not known.
-    #[serde(flatten)]
-    pub file: Small,
-    /// The name of the partial file, as in [`Begin`].
-    pub key: String,
-    /// The command, for sh; `{dst}` stands for the file that it writes.
-    pub command: String,
-    /// Variables for the command.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
-}
-
 /// Small files, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
@@ -401,14 +382,6 @@ pub enum FileEvent {
         /// Whether the parts are those of the file that is in its place now.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         earlier: bool,
-    },
-    /// How much a command has written of a file.
-    Fetched {
-        /// The number of the delivery.
-        id: u32,
-        /// Its size by now, in bytes.
-        #[serde(rename = "size")]
-        bytes: u64,
     },
     /// The parts that have come of a file that hosts hand on; if there are very many, the first of
     /// them.
@@ -601,8 +574,6 @@ pub enum FileFault {
     LeadsOut(Text),
     /// A symbolic link on the way to this folder was made by another user.
     LinkOfOther(Text),
-    /// The command that was to fetch it failed, or wrote something else.
-    Command(String),
     /// Bytes are missing.
     NotWhole,
     /// The checksum of what came differs from that of what was sent.
@@ -641,7 +612,6 @@ impl fmt::Display for FileFault {
                 "{} is reached by a symbolic link that belongs to another user",
                 shown(folder)
             ),
-            FileFault::Command(problem) => f.write_str(&cut(problem, MAX_SHOWN)),
             FileFault::NotWhole => f.write_str("it did not arrive whole"),
             FileFault::OtherSum => {
                 f.write_str("its content arrived with another sum than it was sent with")

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 /// A line of the file is an IPv4 address and, if it is not the default, a port. Blank lines,
 /// comments (#), tabs and Windows line ends are understood here; DGL itself stops reading at a line
 /// that it cannot use, without an error.
+///
+/// A file whose first line is a header is read as CSV, with commas, semicolons or tabs. A column
+/// ip, address, private ip address or internal ip has the addresses. Columns port, name and login
+/// may be beside it; all others are ignored.
 #[derive(Parser)]
 #[command(
     version,
@@ -15,11 +19,11 @@ use std::path::PathBuf;
   ipconf-check ip_config.txt
   ipconf-check --num-servers 4 ip_config.txt | host-probe
   scontrol show hostnames | ipconf-check --resolve -
-  ipconf-check --login logins.txt ip_config.txt      with lines such as: 10.0.0.1 node1.example.org
+  ipconf-check hosts.csv                 with a header, as cloud consoles and spreadsheets write it
   ipconf-check --emit ip_config messy.txt > ip_config.txt"
 )]
 pub struct Args {
-    /// The ip_config file; - or nothing is stdin
+    /// The ip_config or CSV file; - or nothing is stdin
     pub file: Option<PathBuf>,
 
     /// The port of hosts whose line has none
@@ -36,10 +40,6 @@ pub struct Args {
     /// Accept host names too, and look up their IPv4 addresses
     #[arg(long)]
     pub resolve: bool,
-
-    /// Lines `HOST LOGIN`: the address or name to log in by, where it is not the one that DGL uses
-    #[arg(long, env = "DGL_TOOLS_LOGIN", hide_env = true, value_name = "FILE")]
-    pub login: Option<PathBuf>,
 
     /// What to print: records, or an ip_config that DGL can read
     #[arg(long, value_enum, default_value_t = Emit::Jsonl, value_name = "jsonl|ip_config",

@@ -1,9 +1,9 @@
-//! From an ip_config, and what else says where the hosts are, to host records. [`text`], [`plan`]
-//! and [`login`] map values to values; files are read and names looked up here.
+//! From an ip_config, or a table of hosts, to host records. [`text`], [`table`] and [`plan`] map
+//! values to values; files are read and names looked up here.
 
 pub mod args;
-pub mod login;
 pub mod plan;
+pub mod table;
 pub mod text;
 
 pub use args::Args;
@@ -17,22 +17,19 @@ use std::io::{self, IsTerminal, Read};
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::Path;
 use std::slice;
+use text::Line;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let (file, text) = read(args.file.as_deref())?;
-    let lines = text::lines(&file, &text)?;
+    let lines = lines(&file, &text)?;
     let options = plan::Options {
         file: &file,
         default_port: args.default_port,
         num_servers: args.num_servers,
         resolver: args.resolve.then_some(&resolve),
     };
-    let mut hosts = plan::plan(&lines, &options)?;
-    if let Some(file) = &args.login {
-        let (file, text) = read(Some(file))?;
-        login::assign(&mut hosts, &text::lines(&file, &text)?)?;
-    }
+    let hosts = plan::plan(&lines, &options)?;
     jsonl::print(
         None,
         hosts.iter().map(|host| {
@@ -43,6 +40,15 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         }),
     )?;
     Ok(Exit::Done)
+}
+
+/// The lines of a file that name hosts: those of an ip_config, or the rows of a table.
+pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
+    let text = text::decode(file, text)?;
+    match table::separator(&text) {
+        Some(separator) => table::rows(file, &text, separator),
+        None => text::lines(file, &text),
+    }
 }
 
 /// The file's name for messages, and what is in it.

@@ -63,18 +63,16 @@ pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> 
 }
 
 fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
-    let Line {
-        location,
-        number,
-        words,
-    } = line;
+    let location = &line.location;
     let mut report = Report::default();
-    let ip = report.keep(address(location, &words[0], options.resolver));
-    let port = match words.get(1) {
+    let ip = report.keep(address(location, &line.address, options.resolver));
+    let port = match &line.port {
         None => Some(options.default_port),
         Some(word) => report.keep(port(location, word)),
     };
-    if let Some(surplus) = words.get(2) {
+    let login = line.login.as_deref();
+    let login = login.and_then(|word| report.keep(login_of(location, word)));
+    if let Some(surplus) = &line.surplus {
         let fault = Fault::data(location, format!("a third column: {surplus:?}"));
         report.push(fault.fix("a line is an address and a port; put all else behind a #"));
     }
@@ -86,13 +84,36 @@ fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
         report.push(Fault::data(location, problem).fix(fix));
     }
     report.check()?;
+    let ip = ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let resolved = Some(&line.address).filter(|word| is_name(word));
+    // what a console calls a host need not be known to ssh
+    let called = line.name.as_ref().filter(|word| is_name(word));
+    let by_address = called.is_some() && resolved.is_none();
     Ok(Host {
-        ip: IpAddr(ip.unwrap_or(Ipv4Addr::UNSPECIFIED)),
+        ip: IpAddr(ip),
         port: port.unwrap_or_default(),
-        line: Some(*number),
-        name: Some(&words[0]).filter(|word| is_name(word)).cloned(),
+        line: Some(line.number),
+        name: resolved.or(called).cloned(),
+        login: login.or_else(|| by_address.then(|| ip.to_string())),
         ..Host::default()
     })
+}
+
+/// Where to log in: a name or an address, perhaps with the user in front of it.
+fn login_of(location: &str, word: &str) -> Result<String, Fault> {
+    let (user, host) = word.split_once('@').unwrap_or(("u", word));
+    let is_user = is_name(user) && user.len() <= 256;
+    match is_user && (is_name(host) || host.parse::<std::net::IpAddr>().is_ok()) {
+        true => Ok(word.to_owned()),
+        false => Err(Fault::data(
+            location,
+            format!("login {word:?} is neither a name nor an address"),
+        )
+        .fix(
+            "write NAME, ADDRESS or USER@NAME; a port belongs into ssh_config, or into \
+             DGL_TOOLS_SSH_PORT",
+        )),
+    }
 }
 
 fn address(location: &str, word: &str, resolver: Option<Resolver<'_>>) -> Result<Ipv4Addr, Fault> {
@@ -104,10 +125,11 @@ fn address(location: &str, word: &str, resolver: Option<Resolver<'_>>) -> Result
         let problem = format!("{word} is an IPv6 address, which no version of DGL supports");
         return wrong(problem, IPV4);
     } else if !is_name(word) {
-        return wrong(
-            format!("{word:?} is not an IPv4 address"),
-            "write four numbers from 0 to 255 with dots between them",
-        );
+        let fix = match word.contains([',', ';']) {
+            true => "a file with separators needs a header in its first line: ip,port,name,login",
+            false => "write four numbers from 0 to 255 with dots between them",
+        };
+        return wrong(format!("{word:?} is not an IPv4 address"), fix);
     } else if let Some(resolve) = resolver {
         let ips = resolve(word).map_err(|error| {
             let fix = "correct the name, or write the host's IPv4 address";
@@ -152,7 +174,7 @@ fn port(location: &str, word: &str) -> Result<u16, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::lines;
+    use crate::lines;
 
     type Resolved = Result<Vec<Ipv4Addr>, String>;
 

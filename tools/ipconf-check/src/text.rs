@@ -1,5 +1,4 @@
-//! Splits an ip_config, or the file of `--login`, into lines of words; white space separates words,
-//! and # begins a comment.
+//! Splits an ip_config into lines of words: white space separates words, and # begins a comment.
 
 use record::error::{Fault, Report};
 
@@ -10,31 +9,37 @@ pub const MAX_LINES: usize = record::jsonl::MAX_HOSTS as usize;
 pub const MAX_BYTES: u64 = 64 << 20;
 /// The longest line: enough for any comment. A file with a longer one is not an ip_config, and
 /// nobody wants to see the line in a message.
-const MAX_LINE: usize = 4096;
+pub const MAX_LINE: usize = 4096;
 /// Further wrong lines tell nothing new.
 pub const MAX_FAULTS: usize = 1000;
 
-/// A line with words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+const PLAIN_TEXT: &str = "save the file as plain text, a line a host";
+
+/// A line that names a host, as it is in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// Where it is, for messages: `FILE:LINE`.
     pub location: String,
     /// The number of the line, counted from 1.
     pub number: u64,
-    /// The words, at least one.
-    pub words: Vec<String>,
+    /// The host's address or, to be looked up, its name.
+    pub address: String,
+    /// The port of its first graph server.
+    pub port: Option<String>,
+    /// The host's name, beside its address.
+    pub name: Option<String>,
+    /// Where to log in, if not at the address.
+    pub login: Option<String>,
+    /// A word behind the port, which is one too many.
+    pub surplus: Option<String>,
 }
 
-/// The lines that have words. White space is what Python takes for it, because DGL splits with
-/// `str.split`: blanks, tabs, and the no-break space of a web page. Line ends of Unix, Windows and
-/// old Macs, a byte order mark, blank lines and comments are accepted.
-pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
-    let fault = |location: &str, problem: String| {
-        Fault::data(location, problem).fix("save the file as plain text, a line a host")
-    };
+/// The text of a file with line ends of Unix. Line ends of Windows and old Macs and a byte order
+/// mark are accepted. Where the file is not UTF-8, the text has replacement characters.
+pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     if text.len() as u64 > MAX_BYTES {
         let problem = format!("more than {MAX_BYTES} bytes: this is not a list of hosts");
-        return Err(fault(file, problem).report());
+        return Err(Fault::data(file, problem).fix(PLAIN_TEXT).report());
     }
     if text.starts_with(b"\xff\xfe") || text.starts_with(b"\xfe\xff") || text.contains(&0) {
         let shown = record::quote::shown(file);
@@ -47,10 +52,17 @@ pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
         );
     }
     let text = String::from_utf8_lossy(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
-    let text = text.replace("\r\n", "\n");
+    Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
+}
+
+/// The lines that name hosts. White space is what Python takes for it, because DGL splits with
+/// `str.split`: blanks, tabs, and the no-break space of a web page. Blank lines and comments are
+/// accepted.
+pub fn lines(file: &str, text: &str) -> Result<Vec<Line>, Report> {
+    let fault = |location: &str, problem: String| Fault::data(location, problem).fix(PLAIN_TEXT);
     let mut lines = Vec::new();
     let mut report = Report::default();
-    for (number, line) in (1..).zip(text.split(['\n', '\r'])) {
+    for (number, line) in (1..).zip(text.split('\n')) {
         let location = format!("{file}:{number}");
         if line.len() > MAX_LINE {
             report.push(fault(&location, format!("a line of {} bytes", line.len())));
@@ -58,12 +70,15 @@ pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
             report.push(fault(&location, "is not UTF-8 text".to_owned()));
         }
         let words = line.split_whitespace().map(str::to_owned);
-        let words: Vec<String> = words.take_while(|word| !word.starts_with('#')).collect();
-        if !words.is_empty() {
+        let mut words = words.take_while(|word| !word.starts_with('#'));
+        if let Some(address) = words.next() {
             lines.push(Line {
                 location,
                 number,
-                words,
+                address,
+                port: words.next(),
+                surplus: words.next(),
+                ..Line::default()
             });
         }
         if lines.len() > MAX_LINES {

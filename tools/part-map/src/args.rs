@@ -52,15 +52,6 @@ pub struct Args {
         hide_possible_values = true)]
     pub parts: Parts,
 
-    /// How hosts get the parts, such as 'aws s3 cp s3://bucket/{path} {dst}'
-    #[arg(long, value_name = "COMMAND")]
-    pub fetch: Option<String>,
-
-    /// What --fetch can get, where it is not here: lines of PATH, SIZE PATH, or as `aws s3 ls
-    /// --recursive` prints them
-    #[arg(long, hide_short_help = true, requires = "fetch", value_name = "FILE")]
-    pub listing: Option<PathBuf>,
-
     /// Which form of a part's graph to copy; auto is what is there
     #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
         value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]

@@ -1,10 +1,9 @@
 //! From host records and a partition config to the files that go to each host. `versions`,
-//! `layout`, `numbered`, `fetch` and `plan` map values to values; `disk` and `scripts` read files,
-//! and write none.
+//! `layout`, `numbered` and `plan` map values to values; `disk` and `scripts` read files, and write
+//! none.
 
 pub mod args;
 pub mod disk;
-pub mod fetch;
 pub mod layout;
 pub mod numbered;
 pub mod plan;
@@ -14,14 +13,13 @@ pub mod versions;
 pub use args::Args;
 
 use args::Parts;
-use fetch::{Known, Listing};
 use layout::Layout;
 use numbered::{Numbered, PARTS};
 use partition::PartConfig;
 use partition::files::{self, Item, Source, path_on_hosts};
 use plan::Plan;
 use record::Host;
-use record::error::{Fault, Report};
+use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use scripts::Choice;
@@ -49,7 +47,6 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 /// Plans the files that go to the hosts, and the graph as it will be there.
 pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let layout = Layout::new(args, hosts, &data_folder(args))?;
-    let listing = check_fetch(args)?;
     let config = args
         .part_config
         .as_deref()
@@ -62,10 +59,10 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
         dropped,
         mut warnings,
     } = match &config {
-        Some(config) => graph_files(args, hosts, &layout, config, listing.as_ref(), &mut report)?,
+        Some(config) => graph_files(args, hosts, &layout, config, &mut report)?,
         None => GraphFiles::default(),
     };
-    let own = of_own_folder(args, hosts, &layout, config.as_ref(), listing.as_ref());
+    let own = of_own_folder(args, hosts, &layout, config.as_ref());
     items.extend(report.keep(own).unwrap_or_default());
     let workspace = Some(layout.workspace.as_path());
     let resolve = |path: &Path| path_on_hosts("--extra", path, workspace, hosts);
@@ -76,11 +73,6 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let found = found.and_then(|choice| scripts::find(args, &resolve, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
-    let copies = match layout.parts {
-        Parts::Shared => 1,
-        _ => hosts.len(),
-    };
-    items = fetch::for_hosts(items, copies)?;
     if layout.parts == Parts::Shared {
         let real = layout
             .workspace
@@ -91,21 +83,6 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;
     warnings.extend(plan.warnings);
     Ok(Plan { warnings, ..plan })
-}
-
-/// Checks `--fetch`, and reads what it can get.
-fn check_fetch(args: &Args) -> Result<Option<Listing>, Report> {
-    if let Some(command) = &args.fetch {
-        fetch::check(command)?;
-        if args.parts == Parts::Remote {
-            return Err(
-                Fault::usage("--fetch", "has nothing to do with --parts remote")
-                    .fix("leave out one of them")
-                    .report(),
-            );
-        }
-    }
-    disk::listing(args)
 }
 
 /// Where the partitions go below the workspace, unless `--rel-data-path` says it.
@@ -131,16 +108,10 @@ fn of_own_folder(
     hosts: &[Host],
     layout: &Layout,
     config: Option<&PartConfig>,
-    listing: Option<&Listing>,
 ) -> Result<Vec<Item>, Report> {
     let is_remote = layout.parts == Parts::Remote;
-    let unlisted = args.fetch.is_some() && listing.is_none();
-    let mut sets = numbered::from_user(&args.per_host, is_remote || unlisted)?;
+    let mut sets = numbered::from_user(&args.per_host, is_remote)?;
     let choice = Choice::new(args, HashSet::new())?;
-    let command = args.fetch.as_deref();
-    let listed = command
-        .zip(listing)
-        .map(|(command, listing)| disk::listed(command, listing, &choice));
     let items = if let Some(folder) = &args.partitions {
         sets.push(Numbered {
             location: folder.display().to_string(),
@@ -148,13 +119,7 @@ fn of_own_folder(
             per_host: args.parts_per_host,
             may_be_absent: is_remote,
         });
-        match listed {
-            Some(items) => items,
-            None => disk::below_folder(folder, args, &choice)?,
-        }
-    } else if let Some(mut items) = listed {
-        items.retain(|item| sets.iter().any(|set| set.find(&item.dst).is_some()));
-        items
+        disk::below_folder(folder, args, &choice)?
     } else {
         let folder = config.map_or(Path::new("."), |config| &config.folders[0]);
         let mut report = Report::default();
@@ -168,15 +133,9 @@ fn of_own_folder(
     };
     let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {
-        let is_of_host = item.host.is_some();
-        item.source = match (&item.source, command) {
-            (_, _) if is_of_host && is_remote => Source::OnHost,
-            (Source::OnHost, Some(command)) => fetch::source(command, &item.dst, &Known::default()),
-            (Source::Copied(here), Some(command)) if is_of_host => {
-                fetch::source(command, &item.dst, &Known::sized(here.bytes))
-            }
-            (source, _) => source.clone(),
-        };
+        if item.host.is_some() && is_remote {
+            item.source = Source::OnHost;
+        }
         item.dst = layout.data.join(&item.dst);
     }
     Ok(items)
@@ -198,7 +157,6 @@ fn graph_files(
     hosts: &[Host],
     layout: &Layout,
     config: &PartConfig,
-    listing: Option<&Listing>,
     report: &mut Report,
 ) -> Result<GraphFiles, Report> {
     // a wrong number makes everything else pointless
@@ -208,24 +166,16 @@ fn graph_files(
     warnings.extend(plan::both_forms(config, args.graph));
     let dropped = report.keep(plan::dropped(config, args.graph)).flatten();
     let mut wanted = plan::wanted(config, layout, args.parts_per_host);
-    let beside = disk::of_graphstorm(&config.folders[0], listing);
+    let beside = disk::of_graphstorm(&config.folders[0]);
     wanted.extend(plan::beside_config(config, layout, beside));
     let identities = match args.script_folder.is_empty() && args.extra.is_empty() {
         true => HashSet::new(),
         false => disk::identities(&config.file, &wanted),
     };
     wanted.retain(|wanted| plan::is_copied(wanted, layout.parts, dropped));
-    let fetched = args.fetch.as_ref();
-    let fetched =
-        fetched.map(|command| disk::fetched(command, &mut wanted, &config.folders[0], listing));
     let fix = "run partition_graph again, or correct the path; it is relative to the folder of the \
         config";
     let mut items = report.keep(files::find(wanted, fix)).unwrap_or_default();
-    items.extend(
-        fetched
-            .and_then(|items| report.keep(items))
-            .unwrap_or_default(),
-    );
     if layout.parts == Parts::Remote {
         let there = report.keep(plan::on_their_hosts(
             config,

@@ -25,13 +25,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use transfer::fates::{Fate, Fates};
 use transfer::source;
 
-/// How many commands fetch files on a host at once, unless `--streams` says it.
-const FETCHES: u16 = 4;
 /// How much space a file system needs beside the files themselves.
 const ROOM_TO_SPARE: u64 = 1 << 20;
 
@@ -52,7 +50,6 @@ pub fn run(
     let mut report = Report::default();
     let context = PushContext {
         args,
-        env: fetch_env(&args.env)?.into(),
         remote,
         wire: args.copy.options(&args.connect),
         limit: args.copy.limit(),
@@ -91,23 +88,6 @@ pub fn run(
     })
 }
 
-/// The variables for commands that fetch. A name alone takes its value from here.
-fn fetch_env(entries: &[String]) -> Result<BTreeMap<String, String>, Report> {
-    let mut report = Report::default();
-    let read = |entry: &String| match entry.split_once('=') {
-        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => match std::env::var(entry) {
-            Ok(value) => Ok((entry.clone(), value)),
-            Err(error) => Err(Fault::usage("--env", format!("{entry}: {error}"))
-                .fix(format!("set {entry}, or write --env {entry}=VALUE"))
-                .report()),
-        },
-    };
-    let env = entries.iter().filter_map(|entry| report.keep(read(entry)));
-    let env = env.collect();
-    report.check().map(|()| env)
-}
-
 fn interrupted(signal: i32) -> Exit {
     record::tell!(
         "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is skipped",
@@ -140,8 +120,6 @@ fn open<'a>(
         let (target, broken) = match begun {
             Ok(mut target) => {
                 target.client.keep_to(context.limit.clone());
-                let at_once = usize::from(context.args.copy.streams.unwrap_or(FETCHES));
-                target.fetches = (Arc::clone(&context.env), at_once);
                 (Some(target), None)
             }
             Err(broken) => (None, Some(broken)),
@@ -432,7 +410,6 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
             let source = match &delivery.source {
                 Source::File(path) => path.display().to_string(),
                 Source::Content(_) => "(made)".to_owned(),
-                Source::Fetched(command) => command.to_string(),
                 Source::Folder => "(an empty folder)".to_owned(),
                 Source::There => "(not there)".to_owned(),
             };

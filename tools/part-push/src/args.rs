@@ -31,11 +31,6 @@ pub struct Args {
         value_name = "N")]
     pub jobs: u16,
 
-    /// A variable for commands that fetch files; a NAME alone takes its value from here, so that no
-    /// command line shows it
-    #[arg(long, hide_short_help = true, value_name = "NAME[=VALUE]")]
-    pub env: Vec<String>,
-
     /// How files are copied.
     #[command(flatten)]
     pub copy: CopyArgs,

@@ -5,7 +5,6 @@ use record::Host;
 use remote::Remote;
 use remote::direct::WireOptions;
 use remote::limit::Limit;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,8 +18,6 @@ const SIGNAL_CHECKED: Duration = Duration::from_millis(50);
 pub struct PushContext<'a> {
     /// The command line.
     pub args: &'a Args,
-    /// Variables for commands that fetch files.
-    pub env: Arc<BTreeMap<String, String>>,
     /// The way to hosts.
     pub remote: Remote,
     /// How content travels.

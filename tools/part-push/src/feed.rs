@@ -72,7 +72,7 @@ fn read_whole(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
             all.extend_from_slice(text.as_bytes());
             return Ok(());
         }
-        Source::Folder | Source::There | Source::Fetched(_) => return Ok(()),
+        Source::Folder | Source::There => return Ok(()),
         Source::File(path) => path,
     };
     let opened = open(file)?;
@@ -105,7 +105,7 @@ pub fn open(file: &Delivery) -> Result<File, String> {
             let written = made.write_all(text.as_bytes());
             return written.map(|()| made).map_err(|error| error.to_string());
         }
-        Source::Folder | Source::There | Source::Fetched(_) => {
+        Source::Folder | Source::There => {
             return Err("there is nothing here to send".to_owned());
         }
     };
@@ -122,7 +122,7 @@ pub fn open(file: &Delivery) -> Result<File, String> {
 pub fn changed(file: &Delivery) -> Option<String> {
     match &file.source {
         Source::File(path) => compared(path, std::fs::metadata(path), file),
-        Source::Content(_) | Source::Folder | Source::There | Source::Fetched(_) => None,
+        Source::Content(_) | Source::Folder | Source::There => None,
     }
 }
 

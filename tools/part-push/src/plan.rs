@@ -28,8 +28,7 @@ pub struct Delivery {
     /// Its size.
     pub bytes: u64,
     /// When the file was changed, in seconds and nanoseconds since 1970; `None` for a file made
-    /// from a record. That of a file which is fetched is made from its command, so that it is known
-    /// by that again.
+    /// from a record.
     pub mtime: Option<(i64, u32)>,
     /// Permission bits.
     pub mode: u32,
@@ -42,8 +41,6 @@ pub enum Source {
     File(Arc<Path>),
     /// The content of the record itself.
     Content(Arc<str>),
-    /// The host gets it by this command.
-    Fetched(Arc<str>),
     /// None: an empty folder is made.
     Folder,
     /// None: the file must already be there.
@@ -131,12 +128,7 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
         .fix(ANEW));
     }
     let source = source(file)?;
-    let mtime = match &source {
-        Source::Fetched(command) => Some(time_of(command)),
-        _ => file
-            .mtime_s
-            .map(|seconds| (seconds, file.mtime_nsec.unwrap_or(0))),
-    };
+    let mtime = file.mtime_s.zip(file.mtime_nsec.or(Some(0)));
     Ok(Delivery {
         id: 0,
         host: 0,
@@ -153,16 +145,15 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
 fn source(file: &FileCopy) -> Result<Source, Fault> {
     let wrong =
         |problem: &str| Err(Fault::data(format!("file record {}", file.id), problem).fix(ANEW));
-    Ok(match (file.source()?, &file.content, &file.fetch) {
-        (None, None, None) if file.is_folder()? => Source::Folder,
-        (None, None, None) => Source::There,
-        (Some(path), None, None) => Source::File(path.into()),
-        (None, Some(content), None) if content.len() as u64 == file.bytes => {
+    Ok(match (file.source()?, &file.content) {
+        (None, None) if file.is_folder()? => Source::Folder,
+        (None, None) => Source::There,
+        (Some(path), None) => Source::File(path.into()),
+        (None, Some(content)) if content.len() as u64 == file.bytes => {
             Source::Content(content.as_str().into())
         }
-        (None, Some(_), None) => return wrong("bytes is not the length of content"),
-        (None, None, Some(command)) => Source::Fetched(command.as_str().into()),
-        _ => return wrong("has two of src, content and fetch, where one is enough"),
+        (None, Some(_)) => return wrong("bytes is not the length of content"),
+        (Some(_), Some(_)) => return wrong("has both src and content, where one is enough"),
     })
 }
 
@@ -212,17 +203,6 @@ pub fn is_handed_on(delivery: &Delivery) -> bool {
     delivery.bytes >= LARGE && matches!(delivery.source, Source::File(_))
 }
 
-/// The time that a file gets which this command fetches. It lies before 2002, where no other file
-/// of a job has its time.
-fn time_of(command: &str) -> (i64, u32) {
-    let checksum = CRC.checksum(command.as_bytes());
-    let (seconds, nanos) = (
-        checksum % 1_000_000_000,
-        checksum / 1_000_000_000 % 1_000_000_000,
-    );
-    (seconds.cast_signed(), u32::try_from(nanos).unwrap_or(0))
-}
-
 const CRC: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 /// Whether the content of a file comes in parts, which may have come already.
@@ -267,10 +247,6 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
         Source::Folder => there.is_folder(),
         // a part may be a folder, of whose files nothing is known here
         Source::There => there.is_folder() || there.is_file() && there.bytes > 0,
-        Source::Fetched(_) => {
-            let unknown_or = delivery.bytes == 0 || there.bytes == delivery.bytes;
-            there.is_file() && unknown_or && same_time()
-        }
         Source::File(_) | Source::Content(_) => {
             there.is_file()
                 && there.bytes == delivery.bytes

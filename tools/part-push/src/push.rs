@@ -16,7 +16,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 use transfer::content;
 use transfer::source::{self, Pieces};
-use wire::files::{Batch, Begin, Fetch, FileEvent, FileFault, FileRequest};
+use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest};
 
 /// The options of sending.
 #[derive(Clone, Copy)]
@@ -73,17 +73,12 @@ struct UnderWay<'d> {
     delivery: &'d Delivery,
     begun: Instant,
     sent: u64,
-    /// How much of it a command has fetched.
-    fetched: u64,
 }
 
 impl<'d> Push<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
         let (files, others): (Vec<&Delivery>, Vec<&Delivery>) =
             deliveries.iter().partition(|delivery| delivery.has_bytes());
-        let is_fetched = |delivery: &&&Delivery| matches!(delivery.source, Source::Fetched(_));
-        let (fetched, others): (Vec<&Delivery>, Vec<&Delivery>) =
-            others.iter().partition(is_fetched);
         self.without_bytes(&others);
         let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
             files.into_iter().partition(|file| plan::is_small(file));
@@ -91,12 +86,6 @@ impl<'d> Push<'_, 'd> {
         for file in large {
             self.large(file)?;
             self.handle_events()?;
-        }
-        if !fetched.is_empty() {
-            self.reporter.fetches();
-        }
-        for file in fetched {
-            self.fetch(file)?;
         }
         self.wait(|push| push.under_way.is_empty())
     }
@@ -113,28 +102,12 @@ impl<'d> Push<'_, 'd> {
                 _ => self.done(
                     delivery.id,
                     Some(
-                        "it should be there already, and is not; there is nothing here to send"
+                        "it must already be on the host, and is not there; this machine has no copy"
                             .to_owned(),
                     ),
                 ),
             }
         }
-    }
-
-    /// Has the host fetch a file, as soon as few enough others are under way.
-    fn fetch(&mut self, file: &'d Delivery) -> Result<(), HostFault> {
-        let (env, at_once) = self.target.fetches.clone();
-        self.wait(|push| push.under_way.len() < at_once)?;
-        if let Source::Fetched(command) = &file.source {
-            self.begin(file, 0);
-            self.target.client.send(FileRequest::Fetch(Fetch {
-                file: small(file),
-                key: key(file),
-                command: command.to_string(),
-                env: env.as_ref().clone(),
-            }));
-        }
-        Ok(())
     }
 
     fn begin(&mut self, delivery: &'d Delivery, sent: u64) {
@@ -144,7 +117,6 @@ impl<'d> Push<'_, 'd> {
                 delivery,
                 begun: Instant::now(),
                 sent,
-                fetched: 0,
             },
         );
     }
@@ -351,12 +323,6 @@ impl<'d> Push<'_, 'd> {
                         self.done(id, error);
                     }
                 }
-                FileEvent::Fetched { id, bytes } => {
-                    if let Some(file) = self.under_way.get_mut(&id) {
-                        self.reporter.moved(bytes.saturating_sub(file.fetched));
-                        file.fetched = bytes.max(file.fetched);
-                    }
-                }
                 FileEvent::Synced { number } => self.answered = number,
                 other => return Err(HostFault::unexpected(&other)),
             }
@@ -380,16 +346,10 @@ impl<'d> Push<'_, 'd> {
             delivery,
             begun,
             sent,
-            fetched,
         }) = self.under_way.remove(&id)
         {
-            // the size of what was fetched may not have been known
-            let bytes = delivery.bytes.max(fetched);
             self.reporter.done(
-                &Delivery {
-                    bytes,
-                    ..delivery.clone()
-                },
+                delivery,
                 Outcome {
                     error,
                     sent_bytes: sent,

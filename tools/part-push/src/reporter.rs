@@ -2,7 +2,6 @@
 
 use crate::plan::Delivery;
 use cli::copy;
-use cli::progress::Route;
 use parking_lot::Mutex;
 use record::error::Fault;
 use record::term::millis;
@@ -78,11 +77,6 @@ pub struct HostReporter<'a> {
 }
 
 impl HostReporter<'_> {
-    /// From here on, the host fetches files by commands.
-    pub fn fetches(&self) {
-        self.board.copy.show.route(self.host, Route::Commands);
-    }
-
     /// This many more bytes were sent or need not be.
     pub fn moved(&self, bytes: u64) {
         self.board.copy.show.moved(self.host, bytes);

@@ -23,8 +23,6 @@ const NAMES_AT_ONCE: usize = 200;
 pub struct Target {
     /// The connection.
     pub client: HostClient,
-    /// The variables for commands that fetch files, and how many of these may run at once.
-    pub fetches: (Arc<BTreeMap<String, String>>, usize),
     /// What it reported at the beginning.
     pub ready: Ready,
     /// The partial files on the host, by key.
@@ -67,7 +65,6 @@ impl Target {
         let (client, ready) = HostClient::begin(session, stop, FileRequest::Receive(receive))?;
         Ok(Target {
             client,
-            fetches: (Arc::default(), 1),
             ready,
             partials: BTreeMap::new(),
             occupied: BTreeSet::new(),
@@ -309,6 +306,6 @@ fn sum(source: &Source) -> Option<Sum> {
     match source {
         Source::Content(text) => Some(content::sum(text.as_bytes())),
         Source::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
-        Source::Folder | Source::There | Source::Fetched(_) => None,
+        Source::Folder | Source::There => None,
     }
 }

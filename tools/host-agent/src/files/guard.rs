@@ -6,11 +6,9 @@
 //! passed on in the environment: the next request or a sign of life may come right behind the first
 //! request, and to read that byte by byte would take as much code as to pass on the rest.
 
-use super::fetch::GRACE;
 use super::serve::OVER_LOST;
 use super::stage::Stage;
 use crate::output::SharedOutput;
-use crate::processes::{end_processes, find_below};
 use crate::requests::{REST, Requests};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -31,7 +29,6 @@ pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> Exi
     match start(receive, requests) {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => {
-                end_processes(GRACE, || find_below(nix::unistd::getpid().as_raw()));
                 let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
                 stage.iter().for_each(Stage::leave);
                 let name = record::exit::signal_name(signal);
@@ -53,8 +50,6 @@ pub fn run(receive: &Receive, requests: &Requests, output: &SharedOutput) -> Exi
 }
 
 fn start(receive: &Receive, requests: &Requests) -> io::Result<ExitStatus> {
-    // what its commands have started becomes ours if it is killed
-    nix::sys::prctl::set_child_subreaper(true)?;
     let first = codec::encode(&Request::File(FileRequest::Receive(receive.clone())), &[]);
     let mut command = Command::new("/proc/self/exe");
     command

@@ -10,7 +10,6 @@
 
 mod begin;
 mod direct_listener;
-mod fetch;
 mod forward;
 mod guard;
 mod incoming_file;

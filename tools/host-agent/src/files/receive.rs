@@ -1,6 +1,5 @@
 //! Receives files: each arrives whole or not at all.
 
-use super::fetch::{Destination, Fetches};
 use super::incoming_file::{Caller, IncomingFile, IncomingFiles};
 use super::serve::Serve;
 use super::stage::{self, Stage};
@@ -21,7 +20,7 @@ use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{content, room, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, Fetch, FileEvent, FileFault, FileRequest, HandOn, Receive, Small};
+use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest, HandOn, Receive, Small};
 
 /// A push to this host, over one connection.
 pub struct Receiver {
@@ -42,8 +41,6 @@ pub struct Receiver {
     files: BTreeMap<u32, OpenFile>,
     /// The files that come over all connections.
     incoming: Arc<IncomingFiles>,
-    /// The files that commands get.
-    fetches: Fetches,
 }
 
 /// A file that comes in blocks.
@@ -104,7 +101,6 @@ impl Receiver {
             _lane: lane,
             files: BTreeMap::new(),
             incoming: Arc::clone(files),
-            fetches: Fetches::new(Arc::clone(&output)),
             output,
         };
         receiver.enter()?;
@@ -199,22 +195,6 @@ impl Receiver {
         let passing = (stage, OsStr::new("one"));
         partial::write_small(passing, (&folder, name), content, finish)?;
         Ok(folder)
-    }
-
-    /// Starts the command that gets a file.
-    fn fetch(&mut self, fetch: Fetch) -> Result<(), FileFault> {
-        let stage = self.folder.clone().filter(|_| is_key(&fetch.key));
-        let stage = stage.ok_or(FileFault::OutOfOrder)?;
-        self.forget_folders();
-        let (folder, name) = self.make_folder(fetch.file.dst.path())?;
-        let (name, finish) = (name.to_owned(), self.finish_of(&fetch.file));
-        let to = Destination {
-            stage,
-            folder,
-            name,
-            finish,
-        };
-        self.fetches.begin(fetch, to)
     }
 
     fn start(&mut self, begin: Begin) -> Result<OpenFile, FileFault> {
@@ -427,12 +407,6 @@ impl Serve for Receiver {
                 self.claim(key, bytes, dst.as_ref().map(wire::Text::path));
             }
             FileRequest::Folder { id, dst } => self.folder(id, dst.path()),
-            FileRequest::Fetch(fetch) => {
-                let id = fetch.file.id;
-                if let Err(fault) = self.fetch(fetch) {
-                    self.output.send(FileEvent::landed(id, Err(fault)));
-                }
-            }
             FileRequest::Batch(batch) => self.batch(&batch, body),
             FileRequest::Begin(begin) => {
                 let id = begin.file.id;
@@ -485,7 +459,6 @@ impl Serve for Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.fetches.end();
         self.files.values().for_each(OpenFile::leave);
         if let Some(stage) = self.stage.as_ref().filter(|_| !self.is_lane) {
             stage.leave();

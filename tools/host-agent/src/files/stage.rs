@@ -13,7 +13,7 @@
 //! the process. Only on network file systems, whose locks need not reach from host to host, does
 //! the time of the last sign of life decide.
 
-use super::{fetch, workspace};
+use super::workspace;
 use crate::procfs::boot_id;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{self, FsType, fstatfs};
@@ -358,10 +358,6 @@ fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     };
     for name in names.iter().filter(is_of_push) {
         let _ = stage.remove(name);
-    }
-    let of_commands = names.iter().filter_map(|name| name.to_str());
-    for name in of_commands.filter(|name| name.starts_with(fetch::PREFIX)) {
-        let _ = stage.remove_all(name);
     }
     let _ = base.remove_folder(name);
 }

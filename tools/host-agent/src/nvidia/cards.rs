@@ -75,12 +75,13 @@ fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser
     let mut found: Vec<GpuCard> = Vec::new();
     // by the UUIDs of cards and of their parts
     let mut indices: HashMap<&str, usize> = HashMap::new();
-    for row in rows(cards).take(MAX_CARDS) {
+    let cards = rows(cards);
+    for row in cards.iter().take(MAX_CARDS) {
         // a card that has fallen off the bus has words in place of its number
-        let Some(index) = number(row.first()) else {
+        let Some(index) = number(row.get(0)) else {
             continue;
         };
-        indices.extend(row.get(1).map(|uuid| (*uuid, found.len())));
+        indices.extend(row.get(1).map(|uuid| (uuid, found.len())));
         found.push(GpuCard {
             index,
             mem_bytes: bytes(row.get(2)),
@@ -102,10 +103,10 @@ fn described(cards: &str, users: &str, list: &str, user: &dyn Fn(u32) -> GpuUser
         }
     }
     for row in rows(users) {
-        let Some(pid) = number(row.first()) else {
+        let Some(pid) = number(row.get(0)) else {
             continue;
         };
-        let uuid = row.get(1).copied().unwrap_or_default();
+        let uuid = row.get(1).unwrap_or_default();
         // of a single card it need not say which, unless it names another that has failed
         let only = (found.len() == 1 && !uuid.starts_with("GPU-")).then_some(0);
         if let Some(index) = indices.get(uuid).copied().or(only) {

@@ -3,6 +3,7 @@
 
 pub mod cards;
 
+use csv::{ReaderBuilder, StringRecord, Trim};
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -36,20 +37,25 @@ fn find(path: &OsStr) -> Option<PathBuf> {
         .find(is_program)
 }
 
-/// The cells of each line of a table.
-pub fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.lines()
-        .map(|line| line.split(',').map(str::trim).collect())
+/// The rows of a table. Its cells are never quoted.
+pub fn rows(text: &str) -> Vec<StringRecord> {
+    let reader = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .quoting(false)
+        .trim(Trim::All)
+        .from_reader(text.as_bytes());
+    reader.into_records().filter_map(Result::ok).collect()
 }
 
 /// A number; what a card does not tell stands as `[N/A]`, `[Not Supported]` or `[Insufficient
 /// Permissions]`.
-pub fn number<T: FromStr>(cell: Option<&&str>) -> Option<T> {
+pub fn number<T: FromStr>(cell: Option<&str>) -> Option<T> {
     cell?.parse().ok()
 }
 
 /// So many bytes.
-pub fn bytes(cell: Option<&&str>) -> Option<u64> {
+pub fn bytes(cell: Option<&str>) -> Option<u64> {
     number::<u64>(cell)?.checked_mul(MIB)
 }
 
@@ -64,19 +70,17 @@ mod tests {
 
     #[test]
     fn cells() {
-        let cells: Vec<_> = rows("0, GPU-1, 81559\n1,[N/A],\n\n").collect();
-        assert_eq!(
-            cells,
-            [
-                vec!["0", "GPU-1", "81559"],
-                vec!["1", "[N/A]", ""],
-                vec![""]
-            ]
-        );
+        let cells = rows("0, GPU-1, 81559\n1,[N/A],\n\nNo \"such\n");
+        let expected = [
+            vec!["0", "GPU-1", "81559"],
+            vec!["1", "[N/A]", ""],
+            vec!["No \"such"],
+        ];
+        assert_eq!(cells, expected.map(StringRecord::from));
         let of = |row: usize| [0, 1, 2].map(|column| number(cells[row].get(column)));
         assert_eq!(of(0), [Some(0), None, Some(81_559u64)]);
         assert_eq!(of(2), [None; 3]);
-        assert_eq!(bytes(Some(&"3")), Some(3 << 20));
-        assert_eq!(bytes(Some(&"18446744073709551615")), None);
+        assert_eq!(bytes(Some("3")), Some(3 << 20));
+        assert_eq!(bytes(Some("18446744073709551615")), None);
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::nvidia::{self, FORMAT, LIMIT, MAX_CARDS};
 use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
+use csv::StringRecord;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
 use std::io::{self, PipeReader, Read};
@@ -93,15 +94,16 @@ impl Drop for Query {
 /// A card a line: `0, 97, 30123, 81559`. One that does not tell all of it, as one in parts, is left
 /// out.
 fn cards(text: &str) -> Vec<Gpu> {
-    let card = |row: Vec<&str>| {
+    let card = |row: &StringRecord| {
         Some(Gpu {
-            index: nvidia::number(row.first())?,
+            index: nvidia::number(row.get(0))?,
             util_percent: nvidia::number(row.get(1))?,
             mem_used_bytes: nvidia::bytes(row.get(2))?,
             mem_bytes: nvidia::bytes(row.get(3))?,
         })
     };
     nvidia::rows(text)
+        .iter()
         .filter_map(card)
         .take(MAX_CARDS)
         .collect()

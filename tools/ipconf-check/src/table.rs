@@ -1,0 +1,383 @@
+//! A table of hosts (CSV), as cloud consoles and spreadsheets export it: its first line is a header
+//! that names the columns.
+
+use crate::text::{Line, MAX_FAULTS, MAX_LINE, MAX_LINES};
+use csv::{ReaderBuilder, StringRecord};
+use record::error::{Fault, Report};
+use std::net::Ipv4Addr;
+
+/// The columns that have the address at which hosts reach each other, in the form of [`plain`]: of
+/// AWS's console and API (`Private IP address`, `PrivateIpAddress`), of Azure's portal and `az vm
+/// list-ip-addresses` (`PrivateIPAddresses`), of Google's console (`Internal IP`) and of gcloud,
+/// whose CSV printer writes names small (`internal_ip`, `network_ip`).
+const PRIVATE: [&str; 9] = [
+    "privateipaddress",
+    "privateipaddresses",
+    "privateipv4address",
+    "privateipv4addresses",
+    "privateip",
+    "privateips",
+    "internalip",
+    "internalips",
+    "networkip",
+];
+/// The columns that have the address if no private one is there.
+const ADDRESS: [&str; 3] = ["ip", "address", "ipaddress"];
+const PORT: &str = "port";
+const NAME: &str = "name";
+const LOGIN: &str = "login";
+const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
+const HEADER: &str = "name the column of addresses ip in the first line; without a header, write a \
+     line a host: its address, then its port";
+
+/// A name of a column as it is compared.
+fn plain(name: &str) -> String {
+    let is_mark = |c: char| c.is_whitespace() || ['_', '-', '"'].contains(&c);
+    name.chars()
+        .filter(|c| !is_mark(*c))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+fn is_address(name: &str) -> bool {
+    PRIVATE.contains(&name) || ADDRESS.contains(&name)
+}
+
+fn is_known(name: &str) -> bool {
+    is_address(name) || [PORT, NAME, LOGIN].contains(&name)
+}
+
+fn reader(text: &str, separator: u8) -> csv::Reader<&[u8]> {
+    ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .delimiter(separator)
+        .from_reader(text.as_bytes())
+}
+
+/// The separator of a table; `None` if the first line is that of an ip_config.
+pub fn separator(text: &str) -> Option<u8> {
+    let is_text = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let line = text.lines().find(is_text)?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut before_comment = words.iter().take_while(|word| !word.starts_with('#'));
+    let has_marks = before_comment.any(|word| word.contains([',', ';']));
+    let cells = |separator: &u8| {
+        let row = reader(line, *separator).into_records().next()?.ok()?;
+        Some(row.iter().map(plain).collect::<Vec<_>>())
+    };
+    let first = words[0].split([',', ';']).next().unwrap_or_default();
+    let is_host = first.trim_matches('"').parse::<Ipv4Addr>().is_ok();
+    let widest = SEPARATORS
+        .iter()
+        .filter_map(|separator| Some((*separator, cells(separator)?)))
+        .rev()
+        .max_by_key(|(_, cells)| cells.len());
+    let (separator, cells) = widest?;
+    let is_header = match cells.len() {
+        // a single word may be the name of a host
+        1 if words.len() == 1 => ["ip", "address"].contains(&cells[0].as_str()),
+        1 => is_address(&cells[0]),
+        _ if separator == b'\t' && !has_marks => cells.iter().any(|name| is_known(name)),
+        _ => has_marks && !is_host,
+    };
+    is_header.then_some(separator)
+}
+
+/// The columns of a table, by their numbers.
+struct Columns {
+    address: usize,
+    port: Option<usize>,
+    name: Option<usize>,
+    login: Option<usize>,
+}
+
+impl Columns {
+    fn of(location: &str, header: &StringRecord) -> Result<Columns, Report> {
+        let mut report = Report::default();
+        let names: Vec<String> = header.iter().map(plain).collect();
+        let mut one_of = |known: &[&str]| {
+            let all: Vec<usize> = (0..names.len())
+                .filter(|column| known.contains(&names[*column].as_str()))
+                .collect();
+            if let [first, second, ..] = all[..] {
+                let problem = format!(
+                    "{:?} and {:?} are both columns for the {}",
+                    header[first].trim(),
+                    header[second].trim(),
+                    if is_address(&names[first]) {
+                        "address"
+                    } else {
+                        known[0]
+                    }
+                );
+                let fault = Fault::data(location, problem);
+                report.push(fault.fix("leave one of them out, or rename it"));
+            }
+            all.first().copied()
+        };
+        let private = one_of(&PRIVATE);
+        let address = private.or_else(|| one_of(&ADDRESS));
+        let (port, name, login) = (one_of(&[PORT]), one_of(&[NAME]), one_of(&[LOGIN]));
+        let Some(address) = address else {
+            let found: Vec<&str> = header.iter().map(str::trim).collect();
+            let problem = format!(
+                "no column gives the address of a host: {}",
+                found.join(", ")
+            );
+            report.push(Fault::data(location, problem).fix(HEADER));
+            return Err(report);
+        };
+        report.check()?;
+        Ok(Columns {
+            address,
+            port,
+            name,
+            login,
+        })
+    }
+}
+
+/// The hosts of a table. Rows without content are left out.
+pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<Line>, Report> {
+    let mut report = Report::default();
+    let mut columns: Option<(Columns, usize)> = None;
+    let mut lines = Vec::new();
+    let mut reader = reader(text, separator);
+    let mut row = StringRecord::new();
+    let (mut number, mut counted) = (1, 0);
+    loop {
+        let begin = usize::try_from(reader.position().byte()).unwrap_or(text.len());
+        match reader.read_record(&mut row) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                let fault = Fault::data(file, error.to_string());
+                return Err(fault.fix("save the file as CSV, in UTF-8").report());
+            }
+        }
+        // the reader passes over empty lines before a row
+        let blank = text[begin..].len() - text[begin..].trim_start_matches('\n').len();
+        number += text[counted..begin + blank].matches('\n').count() as u64;
+        counted = begin + blank;
+        let location = format!("{file}:{number}");
+        let end = usize::try_from(reader.position().byte()).unwrap_or(text.len());
+        if let Some(fault) = unreadable(&location, &text[counted..end]) {
+            report.push(fault);
+        }
+        let cells: Vec<&str> = row.iter().map(str::trim).collect();
+        let is_comment = columns.is_none() && cells[0].starts_with('#');
+        if is_comment || cells.iter().all(|cell| cell.is_empty()) {
+            continue;
+        }
+        match &columns {
+            None => columns = Some((Columns::of(&location, &row)?, row.len())),
+            Some((columns, width)) => {
+                let line = line(location, number, &cells, columns, *width);
+                lines.extend(report.keep(line));
+            }
+        }
+        if lines.len() > MAX_LINES {
+            report.push(
+                Fault::data(file, format!("more than {MAX_LINES} hosts"))
+                    .fix("leave out what is no host of the job"),
+            );
+            break;
+        }
+        if report.0.len() >= MAX_FAULTS {
+            break;
+        }
+    }
+    report.check()?;
+    Ok(lines)
+}
+
+/// What is wrong with the text of a row.
+fn unreadable(location: &str, text: &str) -> Option<Fault> {
+    let text = text.trim_end_matches('\n');
+    if text.contains('\n') && !text.matches('"').count().is_multiple_of(2) {
+        let fault = Fault::data(location, "a quotation mark is not closed");
+        return Some(fault.fix("write it twice within a cell, and close the cell with one"));
+    }
+    if text.len() > MAX_LINE {
+        let fault = Fault::data(location, format!("a row of {} bytes", text.len()));
+        return Some(fault.fix("leave out columns that have nothing to do with hosts"));
+    }
+    let fault = || Fault::data(location, "is not UTF-8 text").fix("save the file as CSV, in UTF-8");
+    text.contains('\u{fffd}').then(fault)
+}
+
+fn line(
+    location: String,
+    number: u64,
+    cells: &[&str],
+    columns: &Columns,
+    width: usize,
+) -> Result<Line, Fault> {
+    if cells.len() != width {
+        let columns = |count: usize| record::term::count(count as u64, "column");
+        let problem = format!(
+            "has {}, and the header has {}",
+            columns(cells.len()),
+            columns(width)
+        );
+        return Err(Fault::data(location, problem).fix(
+            "add what is missing, or put a cell that has a separator in it between quotation \
+             marks",
+        ));
+    }
+    let cell = |column: Option<usize>| {
+        let cell = cells[column?];
+        (!cell.is_empty()).then(|| cell.to_owned())
+    };
+    let Some(address) = cell(Some(columns.address)) else {
+        return Err(Fault::data(location, "has no address")
+            .fix("write the address of this host, or leave its row out"));
+    };
+    // Google's console adds the interface: 10.128.0.2 (nic0)
+    let address = address.split(" (").next().unwrap_or_default().to_owned();
+    if address.contains([',', ';', ' ', '\n']) {
+        let problem = format!("has several addresses: {address:?}");
+        return Err(Fault::data(location, problem)
+            .fix("leave the one at which the other hosts reach this host"));
+    }
+    Ok(Line {
+        location,
+        number,
+        address,
+        port: cell(columns.port),
+        name: cell(columns.name),
+        login: cell(columns.login),
+        surplus: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lines;
+
+    fn read(text: &str) -> Result<Vec<(u64, String)>, Vec<String>> {
+        let shown = |line: Line| {
+            let words = [line.port, line.name, line.login];
+            let words = words.map(|word| word.unwrap_or_else(|| "-".to_owned()));
+            (line.number, format!("{} {}", line.address, words.join(" ")))
+        };
+        match lines("f", text.as_bytes()) {
+            Ok(lines) => Ok(lines.into_iter().map(shown).collect()),
+            Err(report) => Err(report
+                .0
+                .into_iter()
+                .map(|fault| format!("{}: {}", fault.location, fault.problem))
+                .collect()),
+        }
+    }
+
+    #[test]
+    fn tables_as_they_are_exported() {
+        let table: [(&str, &[(u64, &str)]); 16] = [
+            ("ip\n10.0.0.1\n", &[(2, "10.0.0.1 - - -")]),
+            ("\"Address\"\n\n10.0.0.1\n", &[(3, "10.0.0.1 - - -")]),
+            (
+                "\u{feff}ip,port,login\r\n10.0.0.1,4000,me@gate\r\n\r\n10.0.0.2,,\r\n",
+                &[(2, "10.0.0.1 4000 - me@gate"), (4, "10.0.0.2 - - -")],
+            ),
+            ("login;IP\n a ; 10.0.0.1 \n;\n", &[(2, "10.0.0.1 - - a")]),
+            ("name\tip\nn1\t10.0.0.1\n", &[(2, "10.0.0.1 - n1 -")]),
+            ("name\rip", &[(1, "name - - -"), (2, "ip - - -")]),
+            ("ip,name\r10.0.0.1,n1\r", &[(2, "10.0.0.1 - n1 -")]),
+            // AWS's console
+            (
+                "Name,Instance ID,Public IPv4 address,Private IP address\n\
+                 \"train, 1\",i-1,3.4.5.6,10.0.0.1\n",
+                &[(2, "10.0.0.1 - train, 1 -")],
+            ),
+            // Azure's portal
+            (
+                "\"NAME\",\"IP ADDRESS\",\"PRIVATE IP ADDRESS\"\n\"vm\",\"3.4.5.6\",\"10.0.0.1\"\n",
+                &[(2, "10.0.0.1 - vm -")],
+            ),
+            // Google's console, and gcloud
+            (
+                "Status,Name,Internal IP,External IP\nok,a,10.0.0.1 (nic0),3.4.5.6 (nic0)\n",
+                &[(2, "10.0.0.1 - a -")],
+            ),
+            (
+                "name,network_ip,nat_ip\na,10.0.0.1,3.4.5.6\n",
+                &[(2, "10.0.0.1 - a -")],
+            ),
+            ("NAME\tINTERNAL-IP\na\t10.0.0.1\n", &[(2, "10.0.0.1 - a -")]),
+            (
+                "# of today\n\nip,note\n10.0.0.1,\"two\nlines, \"\"quoted\"\"\"\n10.0.0.2,x\n",
+                &[(4, "10.0.0.1 - - -"), (6, "10.0.0.2 - - -")],
+            ),
+            ("Private IP address\n10.0.0.1\n", &[(2, "10.0.0.1 - - -")]),
+            // an ip_config
+            ("login\n", &[(1, "login - - -")]),
+            (
+                "node1\t30050 # a, b\n10.0.0.2 #;\n",
+                &[(1, "node1 30050 - -"), (2, "10.0.0.2 - - -")],
+            ),
+        ];
+        for (text, expected) in table {
+            let expected = expected
+                .iter()
+                .map(|(line, host)| (*line, (*host).to_owned()));
+            assert_eq!(read(text), Ok(expected.collect()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_table() {
+        let table: [(&str, &[&str]); 9] = [
+            (
+                "\nName,Zone\na,b\n",
+                &["f:2: no column gives the address of a host: Name, Zone"],
+            ),
+            (
+                "ip;Address\n1;2\n",
+                &["f:1: \"ip\" and \"Address\" are both columns for the address"],
+            ),
+            (
+                "private_ip,Internal IP,ip\n",
+                &["f:1: \"private_ip\" and \"Internal IP\" are both columns for the address"],
+            ),
+            (
+                "ip,login,LOGIN\n",
+                &["f:1: \"login\" and \"LOGIN\" are both columns for the login"],
+            ),
+            (
+                "ip,name\n10.0.0.1\n\n10.0.0.2,a,b\n,c\n",
+                &[
+                    "f:2: has 1 column, and the header has 2 columns",
+                    "f:4: has 3 columns, and the header has 2 columns",
+                    "f:5: has no address",
+                ],
+            ),
+            (
+                "ip,name\n\"10.0.0.1,10.1.0.1\",a\n",
+                &["f:2: has several addresses: \"10.0.0.1,10.1.0.1\""],
+            ),
+            (
+                "ip,note\n10.0.0.1,\"a\n10.0.0.2,b\n",
+                &["f:2: a quotation mark is not closed"],
+            ),
+            (
+                &format!("ip,note\n10.0.0.1,{}\n", "x".repeat(5000)),
+                &["f:2: a row of 5009 bytes"],
+            ),
+            ("10.0.0.1,30050\n", &["not a table"]),
+        ];
+        for (text, expected) in table {
+            let got = read(text);
+            if expected == ["not a table"] {
+                assert_eq!(got, Ok(vec![(1, "10.0.0.1,30050 - - -".to_owned())]));
+            } else {
+                let expected: Vec<String> = expected.iter().map(|&text| text.to_owned()).collect();
+                assert_eq!(got, Err(expected), "{text:?}");
+            }
+        }
+        let got = lines("f", b"ip,name\n10.0.0.1,\xff\n").unwrap_err();
+        assert_eq!(got.0[0].problem, "is not UTF-8 text");
+    }
+}
