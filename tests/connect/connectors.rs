@@ -1,7 +1,6 @@
 //! Ways to a host: connectors, what the environment and an ssh_config say of them; and some hosts
 //! only: `--host`, `--partial`.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
 
@@ -195,145 +194,10 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
     }
 }
 
-/// An ssh in the folder's bin that notes its words in $LOG, says what $SSH would use, and goes
-/// nowhere.
-fn put_idle_ssh(folder: &Path) {
-    executable(
-        &folder.join("bin/ssh"),
-        "#!/bin/sh\necho \"$*\" >>\"$LOG\"\n[ \"$1\" != -G ] || exec \"$SSH\" \"$@\"\nexit 255\n",
-    );
-}
-
-/// Where nobody has chosen one and ssh's own is slow, another is asked for.
-#[test]
-fn the_exchange_of_keys_is_the_users_choice() {
-    let folder = scratch();
-    put_idle_ssh(&folder);
-    let own = sh(
-        &folder,
-        "ssh -G -F none -- any | sed -n 's/^kexalgorithms //p'",
-    )
-    .out;
-    let quick = ["mlkem768x25519-sha256", "curve25519-sha256"]
-        .into_iter()
-        .find(|name| own.contains(name));
-    let asked = quick
-        .filter(|_| own.starts_with("sntrup"))
-        .map_or(String::new(), |quick| format!("KexAlgorithms=^{quick}"));
-    for (config, expected) in [
-        ("", asked.as_str()),
-        ("KexAlgorithms ecdh-sha2-nistp256\n", ""),
-    ] {
-        std::fs::write(folder.join("config"), config).unwrap();
-        let _ = std::fs::remove_file(folder.join("log"));
-        let script = "export SSH=$(command -v ssh) LOG=$PWD/log; echo 10.99.0.1 >ip.txt
-            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
-            PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
-        sh(&folder, script).ends(74);
-        let log = std::fs::read_to_string(folder.join("log")).unwrap();
-        let login = log
-            .lines()
-            .find(|line| line.contains("Ciphers=^aes128-gcm@openssh.com"))
-            .expect("no login");
-        let words: Vec<&str> = login
-            .split(' ')
-            .filter(|word| word.starts_with("KexAlgorithms"))
-            .collect();
-        assert_eq!(words.concat(), expected, "{config}: {login}");
-    }
-}
-
-/// ssh is asked only once for all hosts where it reads nothing about exchanges of keys, and for
-/// each of them where it does, be that for another host and in a file of its own.
-#[test]
-fn what_is_configured_for_one_host_alone_holds_for_it_alone() {
-    let folder = scratch();
-    put_idle_ssh(&folder);
-    let included = folder.join("included");
-    std::fs::write(&included, "KexAlgorithms ecdh-sha2-nistp256\n").unwrap();
-    let include = format!("Host 10.99.0.3\n  Include {}\n", included.display());
-    for (config, alone) in [("", false), (include.as_str(), true)] {
-        std::fs::write(folder.join("config"), config).unwrap();
-        let _ = std::fs::remove_file(folder.join("log"));
-        let script = "export SSH=$(command -v ssh) LOG=$PWD/log
-            printf '10.99.0.%s\n' 1 2 3 >ip.txt
-            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
-            PATH=$PWD/bin:$PATH; DGL_TOOLS_SSH_CONFIG=config part-push --dry-run <plan.jsonl";
-        sh(&folder, script).ends(74);
-        let log = std::fs::read_to_string(folder.join("log")).unwrap();
-        let asked = log.lines().filter(|line| line.starts_with("-G")).count();
-        assert!(
-            if alone { asked >= 3 } else { asked == 1 },
-            "{config}: {log}"
-        );
-        let chosen = |host: &str| {
-            let login = log
-                .lines()
-                .find(|line| line.contains("Ciphers=") && line.contains(host))
-                .expect("no login");
-            login.contains("KexAlgorithms=^")
-        };
-        let [first, second, third] = ["10.99.0.1", "10.99.0.2", "10.99.0.3"].map(chosen);
-        assert_eq!(first, second, "{config}: {log}");
-        assert_eq!(third, first && !alone, "{config}: {log}");
-    }
-}
-
-/// Copies log in on a socket of their own: not where anything is configured about connecting, be
-/// that for another host, nor where ssh cannot run it, nor to so many hosts that it does not help.
-#[test]
-fn how_ssh_connects_is_the_users_choice() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    put_idle_ssh(&folder);
-    let many = 4 * std::thread::available_parallelism().unwrap().get();
-    let nowhere = "Host 10.99.9.9\n  ProxyJump 10.99.9.1\n";
-    let conditional = "Match host 10.99.9.1 exec false\n  bindAddress=10.9.9.9\n";
-    for (config, hosts, shell, own) in [
-        ("Host *\n  # ProxyCommand nc\n  User ann\n", 1, "sh", true),
-        (nowhere, 1, "sh", false),
-        (conditional, 1, "sh", false),
-        ("ProxyCommand none\n", 1, "sh", false),
-        ("Include conf.d/%h\n", 1, "sh", false),
-        ("", 1, "nologin", false),
-        ("", many, "sh", true),
-        ("", many + 1, "sh", false),
-    ] {
-        std::fs::write(folder.join("config"), config).unwrap();
-        let _ = std::fs::remove_file(folder.join("log"));
-        let script = format!(
-            "export SSH=$(command -v ssh) LOG=$PWD/log SHELL=/bin/{shell} PATH=$PWD/bin:$PATH
-            for n in $(seq {hosts}); do echo 10.99.$((n / 200)).$((n % 200 + 1)); done >ip.txt
-            ipconf-check ip.txt | part-map --workspace /w --extra ip.txt >plan.jsonl
-            export DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_CONNECT_TIMEOUT=7s
-            part-push --dry-run <plan.jsonl"
-        );
-        sh(&folder, &script).ends(74);
-        let log = std::fs::read_to_string(folder.join("log")).unwrap();
-        let ours = "/part-push --ssh-socket %h %p 7 -o ProxyUseFdpass=yes ";
-        assert_eq!(log.contains(ours), own, "{config} {hosts} {shell}: {log}");
-    }
-}
-
-/// With a socket of ours and with ssh's own, in the same words.
 #[test]
 fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
     let folder = scratch();
     let cluster = Cluster::up(2);
-    let run = |config: &str, host: &str, port: u16| {
-        std::fs::write(folder.join("config"), config).unwrap();
-        let script = format!(
-            "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
-            ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
-                'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
-            DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_SSH_PORT={port} \
-            DGL_TOOLS_CONNECT_TIMEOUT=6s part-push \
-                <plan.jsonl >pushed.jsonl"
-        );
-        cluster.sh(&folder, &script)
-    };
     std::fs::write(folder.join("ip.txt"), "10.77.0.2\n").unwrap();
     for (host, port, why) in [
         ("10.77.0.2", 22, ""),
@@ -353,15 +217,16 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
             "ssh: Could not resolve hostname no.such.invalid: ",
         ),
     ] {
-        let [ours, sshs] = ["", "TCPKeepAlive yes\n"].map(|config| run(config, host, port));
-        let words = |err: &str| -> Vec<String> {
-            let lines = err.lines().filter(|line| line.contains("ssh: "));
-            lines.map(str::to_owned).collect()
-        };
-        assert_eq!(ours.status, sshs.status, "{}{}", ours.err, sshs.err);
-        assert_eq!(ours.status == 0, why.is_empty(), "{}", ours.err);
-        assert_eq!(words(&ours.err), words(&sshs.err));
-        ours.err_has(why);
+        let script = format!(
+            "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
+            ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
+                'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
+            DGL_TOOLS_SSH_PORT={port} DGL_TOOLS_CONNECT_TIMEOUT=6s part-push \
+                <plan.jsonl >pushed.jsonl"
+        );
+        let ran = cluster.sh(&folder, &script);
+        assert_eq!(ran.status == 0, why.is_empty(), "{}", ran.err);
+        ran.err_has(why);
     }
 }
 

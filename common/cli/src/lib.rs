@@ -56,9 +56,6 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     main: impl FnOnce(A) -> Result<Exit, Report>,
 ) -> ExitCode {
     let _ = TOOL.set(tool.to_owned());
-    if let Some(exit) = remote::ssh_socket::begin() {
-        return exit;
-    }
     let is_closed = STDOUT_IS_CLOSED.load(Ordering::Relaxed);
     if is_closed {
         let fault = Fault::unreachable("stdout", "it is closed; the work goes on without it");

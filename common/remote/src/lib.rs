@@ -32,8 +32,6 @@ mod reasons;
 mod session;
 mod ssh2;
 mod ssh_config;
-pub mod ssh_socket;
-mod ssh_tuning;
 mod token;
 mod transport;
 

@@ -101,15 +101,6 @@ pub(crate) fn ssh(
             "-o",
             "Compression=no",
         ]);
-        if let Some(first) = super::ssh_tuning::quick_exchange(options, host) {
-            ssh.args(["-o", &format!("KexAlgorithms=^{first}")]);
-        }
-        if super::ssh_tuning::may_connect(options, host)
-            && let Some(command) = super::ssh_socket::command(host, options.connect_timeout)
-        {
-            ssh.args(["-o", &format!("ProxyCommand={command}")]);
-            ssh.args(["-o", "ProxyUseFdpass=yes"]);
-        }
     }
     for option in super::ssh_config::ssh_options(options) {
         ssh.arg(option);

@@ -48,22 +48,15 @@ pub fn ssh_options(options: &Options) -> Vec<OsString> {
     words
 }
 
-/// The command `ssh -G` for one host, with more options of ssh.
-pub(crate) fn asked(more: &[&str], options: &Options, host: &Host) -> Command {
+/// Asks `ssh -G`. Without that program there is no configuration to follow, and ssh's defaults are
+/// used.
+pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
-        .args(more)
         .args(ssh_options(options))
         .arg("--")
         .arg(host.target())
         .stdin(Stdio::null());
-    ssh
-}
-
-/// Asks `ssh -G`. Without that program there is no configuration to follow, and ssh's defaults are
-/// used.
-pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
-    let mut ssh = asked(&[], options, host);
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();

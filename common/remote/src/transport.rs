@@ -2,7 +2,6 @@
 
 use super::channel::{Channel, Stream, Unsent};
 use super::reasons;
-use super::ssh_socket;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -310,7 +309,7 @@ pub(crate) fn last_words(stderr: &[u8]) -> String {
     let mut lines: Vec<&str> = text
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty() && !ssh_socket::is_echo(line))
+        .filter(|line| !line.is_empty())
         .map(reasons::of_shell)
         .collect();
     lines.dedup();
@@ -360,11 +359,7 @@ mod tests {
             ("", ""),
             ("a\n\n b \nb\nb\n", "a; b"),
             ("a\nb\nc\nd\n", "b; c; d"),
-            (
-                "ssh: a\r\nmm_receive_fd: recvmsg: expected received 1 got 0\r\n\
-                 proxy dialer did not pass back a connection\r\n",
-                "ssh: a",
-            ),
+            ("ssh: a\r\nb\r\n", "ssh: a; b"),
             (
                 "Killed\nKilled\nKilled\n",
                 "a program there was killed: by somebody, or because memory ran out (see dmesg \

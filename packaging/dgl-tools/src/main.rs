@@ -40,10 +40,6 @@ fn main() -> ExitCode {
     {
         return run();
     }
-    // ssh runs this file under its own name
-    if let Some(exit) = remote::ssh_socket::begin() {
-        return exit;
-    }
     let first = words.next().unwrap_or_default();
     let Some((tool, _)) = TOOLS.iter().find(|(tool, _)| OsStr::new(tool) == first) else {
         let names = TOOLS.map(|(tool, _)| tool).join(" ");
