@@ -1,7 +1,7 @@
 # make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe host-swap link-probe part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
+TOOLS = ipconf-check host-probe host-swap part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is not a command of users, but they may read what it does on their hosts.
@@ -121,7 +121,6 @@ bench: build
 	cargo build --release -p remote --example dialers
 	tests/bench/dial.sh
 	tests/bench/against.sh
-	tests/bench/links.sh
 	tests/bench/stacks.sh
 
 # Real jobs of DGL that go wrong on real hosts, as records: what dgl-why is tested with. Ten minutes; FAULTS= chooses some.

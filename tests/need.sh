@@ -57,6 +57,8 @@ if [ "${1:-}" = test ]; then
   need tmux tmux
   need zstd zstd
   need curl curl
+  need iperf3 iperf3
+  need nft nftables
   need rclone rclone
   need chromium chromium
   need promtool prometheus

@@ -10,5 +10,4 @@ mod connectors;
 mod containers;
 mod dial;
 mod hostile;
-mod links;
 mod slurm;

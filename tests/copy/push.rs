@@ -641,7 +641,6 @@ fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
         "part-pull --dry-run --workspace \"$PWD/ws\" --to other b <hosts.jsonl",
         "host-probe <hosts.jsonl",
         "dgl-reap --list <hosts.jsonl",
-        "link-probe <hosts.jsonl",
     ];
     for tool in tools {
         let run = |to: &str| {

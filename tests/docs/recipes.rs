@@ -24,6 +24,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Partitions on a web server", "fetch.rs"),
     ("A trainer that fails and does not end", "is Python"),
     ("A job that hangs", "stall.rs, why.rs"),
+    ("A path that loses large packets", "preflight.rs"),
 ];
 
 const FACTS: &str = r#"{cpus: 8, gpus: 2, master_port: 29500, python: "3.8.1", dgl: "1.0.4",
@@ -48,7 +49,7 @@ pub fn prepared() -> PathBuf {
     let facts = format!("exec jq -c 'if .type == \"host\" then . + {FACTS} else . end'");
     stand_in("host-probe", &facts);
     stand_in("part-push", &format!("exec jq -sc '{PUSHED}'"));
-    for tool in ["part-pull", "link-probe", "dgl-reap", "dgl-stacks"] {
+    for tool in ["part-pull", "dgl-reap", "dgl-stacks"] {
         stand_in(tool, "grep -c '\"type\":\"host\"' >/dev/null");
     }
     let real = support::tools().join("dgl-spawn");

@@ -20,6 +20,7 @@ const REMOVED: &[(&str, &str)] = &[
     ("file.fetch", "0.3.0: hosts download their parts by a job"),
     ("fit.halo_edges", "0.3.0: part-fit reads the sizes of files"),
     ("fit.halo_nodes", "0.3.0: part-fit reads the sizes of files"),
+    ("link", "0.3.0: iperf3, run as a job, measures bandwidth"),
     (
         "process.nproc",
         "0.3.0: torchrun is the command of one process",
@@ -259,16 +260,13 @@ fn check(folder: &Path, files: &str) -> Option<String> {
     Some(checked.out)
 }
 
-/// Every tool that writes records, on this machine; $JOB is the job's name. link-probe wants two
-/// hosts.
+/// Every tool that writes records, on this machine; $JOB is the job's name.
 const RUN: &str = r#"
     export DGL_TOOLS_CONNECT=local
     printf '%s\n' 'import time' 'print("begins", flush=True)' 'time.sleep(60)' >w.py
     set -e
     echo 127.0.0.1 >ip.txt
     ipconf-check ip.txt | host-probe >hosts.jsonl
-    sed 's/"of":1/"of":2/; p; s/"id":0/"id":1/; s/127.0.0.1/127.0.0.2/' hosts.jsonl |
-      link-probe >links.jsonl
     part-map --part-config "$FIXTURE/g.json" --parts-per-host 2 --workspace "$PWD/ws" <hosts.jsonl |
       part-fit --mem process=1M | part-push >graph.jsonl
     part-pull --workspace "$PWD/ws" --to . '*/g.json' <hosts.jsonl >pulled.jsonl

@@ -217,6 +217,54 @@ fn faults_of_real_hosts_come_in_one_report() {
     cluster.assert_clean();
 }
 
+/// What a tunnel with a smaller MTU does where ICMP is blocked: small packets pass, large ones are
+/// dropped, and the sender does not learn it.
+#[test]
+fn real_hosts_between_which_large_packets_are_lost_are_named() {
+    let folder = scratch();
+    let cluster = Cluster::up(3);
+    copied(&cluster, &folder, 3);
+    let spawn = || cluster.sh(&folder, "dgl-spawn --format jsonl <job.jsonl");
+    let rules = |host: u32, rules: &str| {
+        let script = format!("ssh h{host} 'export PATH=$PATH:/usr/sbin:/sbin; {rules}'");
+        cluster.on(host, &script).ends(0);
+    };
+    let lose = |host: u32, from: &str| {
+        let drop = format!(
+            "nft add table ip lossy && nft \"add chain ip lossy in {{ type filter hook input priority 0; \
+             }}\" && nft add rule ip lossy in ip saddr {from} tcp sport != 22 tcp dport != 22 meta \
+             length \">\" 1400 drop"
+        );
+        rules(host, &drop);
+    };
+    let mend = |host: u32| rules(host, "nft delete table ip lossy");
+    went_well(&spawn());
+
+    let words = |from: &str, to: &str| {
+        format!("{from}: cannot send 64 KiB to {to}: small packets pass and large ones do not")
+    };
+    let hosts = [
+        "host 0 (10.77.0.1)",
+        "host 1 (10.77.0.2)",
+        "host 2 (10.77.0.3)",
+    ];
+    // from a host to one that it connects to and that connects to it, either way
+    for (from, to) in [(1, 2), (2, 1)] {
+        lose(to + 1, &format!("10.77.0.{}", from + 1));
+        let got = spawn();
+        let [from, sink] = [from, to].map(|index| hosts[index as usize]);
+        refused(
+            &got,
+            &[&words(from, sink), "ip link set dev INTERFACE mtu 1400"],
+        );
+        let count = got.err.matches("dgl-spawn: host").count();
+        assert_eq!(count, 1, "nothing else is wrong: {}", got.err);
+        mend(to + 1);
+    }
+    went_well(&spawn());
+    cluster.assert_clean();
+}
+
 #[test]
 fn jobs_share_real_hosts_with_a_shm_of_their_own() {
     let folder = scratch();

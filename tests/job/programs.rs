@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, records, scratch, sh, takes_seconds};
+use support::{Cluster, Ran, ip_config, records, root, scratch, sh, takes_seconds};
 
 const STORE: &str = r#"
 import socket, sys
@@ -182,6 +182,50 @@ fn real_hosts_run_the_programs_that_are_theirs() {
     ran.out_has(
         "status 0\n0\tstore\t0\t\n1\tstore\t1\t\n2\ttrain\t0\t0\n2\ttrain\t1\t0\n\
          3\ttrain\t2\t0\n3\ttrain\t3\t0\n",
+    );
+    cluster.assert_clean();
+}
+
+/// As the manual has it, with the real iperf3.
+#[test]
+fn real_hosts_measure_their_bandwidth_by_a_job() {
+    let manual = std::fs::read_to_string(root().join("man/dgl-tools-jobs.7")).unwrap();
+    let (_, recipe) = manual
+        .split_once("\n.Ss Bandwidth between hosts\n")
+        .unwrap();
+    let (_, recipe) = recipe
+        .split_once(".Bd -literal -offset indent\n$ ")
+        .unwrap();
+    let (recipe, _) = recipe.split_once("\n.Ed").unwrap();
+    let recipe = recipe
+        .replace("\\e", "\\")
+        .replace("ip_config.txt", "ip.txt")
+        .replace("--on 1 ", "--on 1-3 ");
+    let cluster = Cluster::up_shaped(4, "200mbit");
+    let folder = scratch();
+    ip_config(&folder, 4);
+    let ran = cluster.sh(&folder, &format!("{recipe} --format jsonl"));
+    ran.ends(0);
+    let output = records(&ran.out, "output");
+    // of each client, which are processes 1 to 3, a line for each direction: "[  5][TX-C]   0.00-2.00   sec  … Mbits/sec … receiver"
+    let rates: Vec<f64> = output
+        .iter()
+        .filter(|line| line["id"] != 0)
+        .map(|line| line["line"].as_str().unwrap())
+        .filter(|line| line.contains("receiver"))
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let unit = words
+                .iter()
+                .position(|word| *word == "Mbits/sec")
+                .unwrap_or_else(|| panic!("{line}"));
+            words[unit - 1].parse().unwrap()
+        })
+        .collect();
+    assert_eq!(rates.len(), 6, "{}", ran.out);
+    assert!(
+        rates.iter().all(|rate| *rate > 10.0 && *rate < 220.0),
+        "{rates:?}"
     );
     cluster.assert_clean();
 }

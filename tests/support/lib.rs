@@ -59,11 +59,10 @@ pub fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub const TOOLS: [&str; 14] = [
+pub const TOOLS: [&str; 13] = [
     "ipconf-check",
     "host-probe",
     "host-swap",
-    "link-probe",
     "part-map",
     "part-fit",
     "part-push",

@@ -15,7 +15,6 @@ mod fit;
 pub mod hex;
 mod host;
 pub mod jsonl;
-mod link;
 pub mod majority;
 mod process;
 pub mod profile;
@@ -41,7 +40,6 @@ pub use host::{
     DEFAULT_PORT, Facts, GpuCard, GpuUser, Host, IpAddr, at_home, host_of, ip_config, location_of,
     unequal_parts,
 };
-pub use link::Link;
 pub use process::{
     ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name, log_name,
 };
@@ -74,7 +72,7 @@ macro_rules! records {
     };
 }
 records! {
-    "host" Host, "link" Link, "graph" Graph, "workspace" Workspace, "file" FileCopy,
+    "host" Host, "graph" Graph, "workspace" Workspace, "file" FileCopy,
     "fit" Fit, "pushed" Pushed, "pulled" Pulled, "process" Process, "started" Started,
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,

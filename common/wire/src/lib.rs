@@ -14,7 +14,6 @@ pub mod ending;
 pub mod files;
 pub mod job;
 pub mod keep;
-pub mod link;
 pub mod preflight;
 pub mod probe;
 pub mod reap;
@@ -94,12 +93,6 @@ pub enum Request {
     Release,
     /// Examines one thing before the job starts.
     Preflight(preflight::Check),
-    /// Announces that another host will send, to measure its rate: [`Event::LinkExpected`].
-    ExpectLink(link::Expect),
-    /// Sends to another host: [`Event::LinkSent`].
-    SendLink(link::Send),
-    /// Asks what has come from another host: [`Event::LinkReceived`].
-    TellLink,
     /// A request about files. From here on the conversation is only about them.
     File(files::FileRequest),
 }
@@ -176,12 +169,6 @@ pub enum Event {
     Taken(preflight::Taken),
     /// A finding of a [`Request::Preflight`].
     Preflight(preflight::Finding),
-    /// Another host may send now.
-    LinkExpected(link::Expected),
-    /// What was sent to another host.
-    LinkSent(link::Sent),
-    /// What another host has sent.
-    LinkReceived(link::Received),
     /// An event about files.
     File(files::FileEvent),
     /// The request was carried out; no more events of it follow.

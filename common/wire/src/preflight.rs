@@ -144,7 +144,8 @@ pub enum Check {
         /// A port of the job, which it has claimed.
         port: Option<u16>,
     },
-    /// Connects to other hosts that listen.
+    /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to each
+    /// address.
     Connect {
         /// The addresses to connect to.
         targets: Vec<SocketAddrV4>,
@@ -262,6 +263,13 @@ pub enum Finding {
         target: SocketAddrV4,
         /// The reason.
         why: Unreachable,
+    },
+    /// Small packets pass between this host and another, and large ones are lost.
+    LosesLargePackets {
+        /// The address that was tried.
+        target: SocketAddrV4,
+        /// Whether those from this host are lost; otherwise those to it.
+        outward: bool,
     },
 }
 

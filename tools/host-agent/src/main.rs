@@ -16,7 +16,6 @@ mod install;
 mod job;
 mod job_processes;
 mod keep;
-mod link;
 mod netlink;
 mod nvidia;
 mod open_files;
@@ -131,7 +130,6 @@ struct State {
     job: JobAssembly,
     picked: reap::Picked,
     preflight: Preflight,
-    link: link::Receiver,
 }
 
 impl State {
@@ -243,11 +241,6 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         | Request::File(_) => {
             return Err(Failure::new("no job runs here"));
         }
-        Request::ExpectLink(wanted) => {
-            output.event(&Event::LinkExpected(state.link.expect(wanted)?));
-        }
-        Request::SendLink(wanted) => output.event(&Event::LinkSent(link::send(&wanted)?)),
-        Request::TellLink => output.event(&Event::LinkReceived(state.link.received()?)),
         Request::ListJobs => reap::list(output),
         Request::TakeStacks(wanted) => stacks::take(&wanted, output),
         Request::RecordStacks(wanted) => stacks::record(&wanted, output)?,

@@ -63,22 +63,6 @@ pub fn memory_bytes() -> Option<u64> {
     kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// How many TCP segments were sent again in this network namespace since it was made.
-pub fn retransmitted_segments() -> u64 {
-    let text = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
-    retransmits_of(&text).unwrap_or(0)
-}
-
-/// Two lines that begin with `Tcp:` hold names and, below them, numbers.
-fn retransmits_of(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
-    let at = lines
-        .next()?
-        .split_ascii_whitespace()
-        .position(|name| name == "RetransSegs")?;
-    lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
-}
-
 /// The type of the file system on which a folder lies. Of several mounts on one folder the last one
 /// counts.
 pub fn file_system(folder: &str) -> Option<String> {
@@ -118,14 +102,6 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn retransmits() {
-        let text = "Ip: A B\nIp: 1 2\nTcp: InSegs RetransSegs OutRsts\nTcp: 7 21 3\nUdp: X\n";
-        assert_eq!(retransmits_of(text), Some(21));
-        assert_eq!(retransmits_of("Tcp: InSegs\nTcp: 7\n"), None);
-        assert_eq!(retransmits_of(""), None);
-    }
 
     #[test]
     fn the_last_and_longest_mount_counts() {

@@ -9,6 +9,9 @@ pub const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-
 pub const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
     all of net.ipv4.ip_local_port_range: DGL's servers connect back to such ports of their \
     clients, and torch's processes to those of one another; without them the job hangs";
+pub const ONE_MTU: &str = "give all interfaces between them the same MTU: compare ip link on both \
+    hosts, and look at tunnels between them and at jumbo frames in the switch; to try it, ip link \
+    set dev INTERFACE mtu 1400 on both; otherwise the job hangs";
 const OTHER_PORT: &str = "choose another port in ip_config.txt, or --master-port in dgl-env";
 const OVERWRITE: &str = "jobs of DGL on one host overwrite each other's features without a word";
 /// How many characters are shown of a text that a host has sent.
@@ -85,6 +88,15 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
         }
     };
     Problem::new(plain(problem), fix)
+}
+
+/// Large packets that are lost between a host and others, on their way to it or from it.
+pub fn large_packets(others: &str, inward: bool) -> String {
+    let transfer = match inward {
+        true => format!("cannot receive 64 KiB from {others}"),
+        false => format!("cannot send 64 KiB to {others}"),
+    };
+    format!("{transfer}: small packets pass and large ones do not")
 }
 
 /// A module that the job's Python lacks. `environment` is whether host-probe was given one: then

@@ -1,7 +1,7 @@
 //! Turns the findings of all hosts into faults with their places. describe.rs words them.
 
-use super::describe::{self, COPY_ANEW, OPEN_PORTS, Problem, plain};
-use super::reachability::{self, UnreachablePair};
+use super::describe::{self, COPY_ANEW, ONE_MTU, OPEN_PORTS, Problem, plain};
+use super::reachability::{self, PairFailure, UnreachablePair};
 use record::error::Report;
 use record::majority::most_frequent;
 use record::python;
@@ -152,6 +152,9 @@ impl<'a> Diagnosis<'a> {
                 return;
             }
             Finding::Unreached { target, why } => return self.note_unreached(index, target, why),
+            Finding::LosesLargePackets { target, outward } => {
+                return self.note_large_packets(index, target, outward);
+            }
             Finding::NameInUse => describe::name_in_use(self.job, None),
             Finding::Problem { about, problem } => describe::problem(about, &problem),
             Finding::Abandoned { job, pids } => describe::abandoned(&job, &pids),
@@ -241,27 +244,59 @@ impl<'a> Diagnosis<'a> {
     }
 
     fn note_unreached(&mut self, index: usize, target: SocketAddrV4, why: Unreachable) {
-        // hosts may share an address when several are rehearsed on one machine
-        let found = (0..self.busy.len()).find_map(|to| {
-            let (port, ephemeral) = self.findings[to].listens?;
-            let is_ephemeral = ephemeral == target.port();
-            let is_it =
-                self.busy[to].ip.0 == *target.ip() && (is_ephemeral || port == Some(target.port()));
-            is_it.then_some((to, is_ephemeral))
-        });
+        let Some((to, is_ephemeral)) = self.listener_at(target) else {
+            return;
+        };
         let why = match why {
             Unreachable::TimedOut => "Connection timed out".to_owned(),
             Unreachable::Refused => "Connection refused".to_owned(),
             Unreachable::Other(error) => plain(&error),
         };
-        self.unreached
-            .extend(found.map(|(to, ephemeral)| UnreachablePair {
-                from: index,
+        self.unreached.push(UnreachablePair {
+            from: index,
+            to,
+            port: target.port(),
+            failure: match is_ephemeral {
+                true => PairFailure::EphemeralPort(why),
+                false => PairFailure::Port(why),
+            },
+        });
+    }
+
+    /// Two hosts that each connect to the other both find the same.
+    fn note_large_packets(&mut self, index: usize, target: SocketAddrV4, outward: bool) {
+        let Some((other, _)) = self.listener_at(target) else {
+            return;
+        };
+        let (from, to) = if outward {
+            (index, other)
+        } else {
+            (other, index)
+        };
+        let failure = PairFailure::LargePackets;
+        let is_same =
+            |pair: &UnreachablePair| (pair.from, pair.to, &pair.failure) == (from, to, &failure);
+        if !self.unreached.iter().any(is_same) {
+            let port = target.port();
+            self.unreached.push(UnreachablePair {
+                from,
                 to,
-                port: target.port(),
-                ephemeral,
-                why,
-            }));
+                port,
+                failure,
+            });
+        }
+    }
+
+    /// The position of the host that listens at this address, and whether the port is an ephemeral
+    /// one. Hosts may share an address when several are rehearsed on one machine.
+    fn listener_at(&self, target: SocketAddrV4) -> Option<(usize, bool)> {
+        (0..self.busy.len()).find_map(|index| {
+            let (port, ephemeral) = self.findings[index].listens?;
+            let is_ephemeral = ephemeral == target.port();
+            let is_it = self.busy[index].ip.0 == *target.ip()
+                && (is_ephemeral || port == Some(target.port()));
+            is_it.then_some((index, is_ephemeral))
+        })
     }
 
     /// Takes out the ports that connections of an ended job still hold, on the hosts where that is
@@ -380,28 +415,21 @@ impl<'a> Diagnosis<'a> {
 
     fn note_blocked_hosts(&mut self) {
         for blocked in reachability::blocked_hosts(std::mem::take(&mut self.unreached)) {
-            let UnreachablePair {
-                port,
-                ephemeral,
-                why,
-                ..
-            } = &blocked.pairs[0];
-            let ports = match ephemeral {
-                true => "an ephemeral port".to_owned(),
-                false => format!("port {port}"),
-            };
-            let others = |other: fn(&UnreachablePair) -> usize| {
-                self.location(&blocked.pairs.iter().map(other).collect::<Vec<_>>())
+            let UnreachablePair { port, failure, .. } = &blocked.pairs[0];
+            let other = |pair: &UnreachablePair| if blocked.inward { pair.from } else { pair.to };
+            let others = self.location(&blocked.pairs.iter().map(other).collect::<Vec<_>>());
+            let (ports, why) = match failure {
+                PairFailure::Port(why) => (format!("port {port}"), why),
+                PairFailure::EphemeralPort(why) => ("an ephemeral port".to_owned(), why),
+                PairFailure::LargePackets => {
+                    let problem = describe::large_packets(&others, blocked.inward);
+                    self.push(blocked.index, Problem::new(problem, ONE_MTU));
+                    continue;
+                }
             };
             let problem = match blocked.inward {
-                true => {
-                    let others = others(|pair| pair.from);
-                    format!("cannot be reached on {ports} from {others}: {why}")
-                }
-                false => {
-                    let others = others(|pair| pair.to);
-                    format!("cannot reach {others} on {ports}: {why}")
-                }
+                true => format!("cannot be reached on {ports} from {others}: {why}"),
+                false => format!("cannot reach {others} on {ports}: {why}"),
             };
             self.push(blocked.index, Problem::new(problem, OPEN_PORTS));
         }
@@ -670,11 +698,18 @@ mod tests {
             b"",
         );
         diagnosis.note_event(1, SessionEvent::Lost("gone".to_owned()));
+        // both ends find the same
+        for (at, target, outward) in [(0, "10.0.0.3:41000", true), (2, "10.0.0.1:40000", false)] {
+            let found = json!({"target": target, "outward": outward});
+            find(&mut diagnosis, at, "loses_large_packets", found, b"");
+        }
+        let large = "host 0 (10.0.0.1): cannot send 64 KiB to host 2 (10.0.0.3): small packets \
+            pass and large ones do not";
         let blocked = "host 0 (10.0.0.1): cannot be reached on an ephemeral port from host 2 \
             (10.0.0.3): Connection timed out";
         assert_eq!(
             report_lines(diagnosis),
-            [blocked, "host 1 (10.0.0.2): gone"]
+            [large, blocked, "host 1 (10.0.0.2): gone"]
         );
     }
 

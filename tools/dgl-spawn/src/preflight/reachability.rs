@@ -17,19 +17,28 @@ pub fn peers(count: usize, index: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A connection that could not be made.
+/// One host that does not reach another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachablePair {
-    /// The position of the host that tried to connect.
+    /// The position of the host that tried to connect, or that sent.
     pub from: usize,
     /// The position of the host that it tried to reach.
     pub to: usize,
     /// The port to which it tried to connect.
     pub port: u16,
-    /// Whether the port is one of those that clients listen on, not a server's.
-    pub ephemeral: bool,
-    /// The error, in the words of the operating system.
-    pub why: String,
+    /// What failed.
+    pub failure: PairFailure,
+}
+
+/// What failed between two hosts; an error is in the words of the operating system.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PairFailure {
+    /// The connection to a server's port.
+    Port(String),
+    /// The connection to a port that clients listen on.
+    EphemeralPort(String),
+    /// Large packets: small ones arrive.
+    LargePackets,
 }
 
 /// A host that others cannot reach or that cannot reach others.
@@ -38,7 +47,7 @@ pub struct BlockedHost {
     pub index: usize,
     /// Whether others do not reach it; otherwise it does not reach them.
     pub inward: bool,
-    /// What could not be reached because of it: the same kind of port, with the same error.
+    /// What could not be reached because of it, with the same failure.
     pub pairs: Vec<UnreachablePair>,
 }
 
@@ -48,7 +57,7 @@ pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
     let mut blocked_hosts = Vec::new();
     let key = |pair: &UnreachablePair, inward: bool| {
         let index = if inward { pair.to } else { pair.from };
-        (index, inward, pair.ephemeral, pair.why.clone())
+        (index, inward, pair.failure.clone())
     };
     loop {
         let mut counts = BTreeMap::new();
@@ -57,9 +66,10 @@ pub fn blocked_hosts(mut pairs: Vec<UnreachablePair>) -> Vec<BlockedHost> {
                 *counts.entry(key(pair, inward)).or_insert(0) += 1;
             }
         }
-        // of equals the first host, and preferably one that is not reached
-        let rank = |((index, inward, ..), count): &((usize, bool, bool, String), usize)| {
-            (*count, *inward, Reverse(*index))
+        // of equals the first host, and preferably one that is not reached, or that cannot send
+        let rank = |((index, inward, failure), count): &((usize, bool, PairFailure), usize)| {
+            let is_preferred = *inward != (*failure == PairFailure::LargePackets);
+            (*count, is_preferred, Reverse(*index))
         };
         let Some((most, _)) = counts.into_iter().rev().max_by_key(rank) else {
             return blocked_hosts;
@@ -101,8 +111,10 @@ mod tests {
             from,
             to,
             port: 30050,
-            ephemeral,
-            why: "timed out".into(),
+            failure: match ephemeral {
+                true => PairFailure::EphemeralPort("timed out".into()),
+                false => PairFailure::Port("timed out".into()),
+            },
         };
         let shown = |pairs: Vec<UnreachablePair>| -> Vec<(usize, bool, Vec<usize>, bool)> {
             blocked_hosts(pairs)
@@ -113,7 +125,8 @@ mod tests {
                         false => pair.to,
                     };
                     let others = blocked.pairs.iter().map(other).collect();
-                    let ephemeral = blocked.pairs[0].ephemeral;
+                    let failure = &blocked.pairs[0].failure;
+                    let ephemeral = matches!(failure, PairFailure::EphemeralPort(_));
                     (blocked.index, blocked.inward, others, ephemeral)
                 })
                 .collect()
@@ -138,5 +151,15 @@ mod tests {
             [(0, true, vec![1], false), (1, true, vec![0], false)]
         );
         assert_eq!(shown(Vec::new()), []);
+        // large packets: one pair is worded from the side that sends, several by the host they share
+        let lost = |from, to| UnreachablePair {
+            failure: PairFailure::LargePackets,
+            ..pair(from, to, false)
+        };
+        assert_eq!(shown(vec![lost(1, 2)]), [(1, false, vec![2], false)]);
+        assert_eq!(
+            shown(vec![lost(0, 2), lost(1, 2)]),
+            [(2, true, vec![0, 1], false)]
+        );
     }
 }

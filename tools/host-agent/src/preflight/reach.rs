@@ -1,14 +1,21 @@
-//! Checks whether hosts reach one another: each listens for a moment, and others connect. It is
-//! enough that the kernel accepts; a thread makes room for the next ones.
+//! Checks whether hosts reach one another: each listens for a moment, and others connect. On a port
+//! it is enough that the kernel accepts.
+//!
+//! On one connection to each address they also send each other large packets, because where a path
+//! loses those without a word, hosts connect well and the job hangs. The host that connects sends
+//! [`GREETING`]; the other answers with it. The host that connects sends a block; the other says by
+//! another byte that some of it has come, and sends a block too. A block lost as a whole, after a
+//! greeting that was answered, means that large packets are lost. A byte of it that arrives was in
+//! the first packet, which is as large as any.
 
 use crate::side_thread::SideThread;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
-use std::io::{self, ErrorKind, PipeReader};
+use std::io::{self, ErrorKind, PipeReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::preflight::{Finding, Unreachable};
 
@@ -17,6 +24,15 @@ use wire::preflight::{Finding, Unreachable};
 const PATIENCE: Duration = Duration::from_millis(3500);
 /// Every other host may connect at once. The kernel may reduce it to far less than there are hosts.
 const BACKLOG: i32 = 4096;
+
+/// A small packet.
+const GREETING: [u8; 1] = *b"g";
+/// How much each host sends to the other: many packets of any size, so that one lost by chance is
+/// sent again within milliseconds.
+const BLOCK_BYTES: usize = 64 << 10;
+/// From the answer to the greeting, a block has this long at least: TCP sends a lost packet again
+/// after 0.2 s, 0.6 s and 1.4 s. If less is left, nothing is concluded.
+const BLOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long to wait where no descriptor is left for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -66,14 +82,14 @@ impl Listeners {
     }
 }
 
-/// Accepts connections, and closes each when the other side has, so that nothing of it stays on the
-/// port.
+/// Accepts connections, answers what comes, and closes each when the other side has, so that nothing
+/// of it stays on the port.
 fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
-    let mut open: Vec<TcpStream> = Vec::new();
+    let mut open: Vec<Accepted> = Vec::new();
     loop {
         let of = |descriptor| PollFd::new(descriptor, PollFlags::POLLIN);
         let mut fds = vec![of(stopped.as_fd())];
-        fds.extend(open.iter().map(|stream| of(stream.as_fd())));
+        fds.extend(open.iter().map(|accepted| of(accepted.stream.as_fd())));
         fds.extend(sockets.iter().map(|socket| of(socket.as_fd())));
         if poll(&mut fds, PollTimeout::NONE).is_err() {
             continue;
@@ -86,18 +102,59 @@ fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
         if ready.next() != Some(false) {
             return;
         }
-        open.retain(|_| !ready.next().unwrap_or(false));
+        open.retain_mut(|accepted| !ready.next().unwrap_or(false) || accepted.answer().is_ok());
         for (socket, _) in sockets.iter().zip(ready).filter(|(_, ready)| *ready) {
             match socket.accept() {
-                Ok((stream, _)) => {
-                    let _ = setsockopt(&stream, sockopt::Linger, &RESET);
-                    open.push(stream);
-                }
+                Ok((stream, _)) => open.extend(Accepted::new(stream)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
+}
+
+/// A connection that was accepted.
+struct Accepted {
+    stream: TcpStream,
+    /// How many bytes have come.
+    received: usize,
+}
+
+impl Accepted {
+    fn new(stream: TcpStream) -> io::Result<Accepted> {
+        prepare(&stream)?;
+        stream.set_nonblocking(true)?;
+        Ok(Accepted {
+            stream,
+            received: 0,
+        })
+    }
+
+    /// Reads what has come and answers it; fails when the connection is over.
+    fn answer(&mut self) -> io::Result<()> {
+        let before = self.received;
+        match self.stream.read(&mut [0; BLOCK_BYTES]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.received += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        if before == 0 {
+            self.stream.write_all(&GREETING)?;
+        }
+        if before <= GREETING.len() && self.received > GREETING.len() {
+            self.stream.write_all(&GREETING)?;
+            self.stream.write_all(&[0; BLOCK_BYTES])?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets small packets go at once, and makes room for a block, so that one write takes all of it.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    setsockopt(stream, sockopt::Linger, &RESET)?;
+    setsockopt(stream, sockopt::SndBuf, &(2 * BLOCK_BYTES))?;
+    stream.set_nodelay(true)
 }
 
 fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> io::Result<(TcpListener, u16)> {
@@ -111,19 +168,27 @@ fn listener(address: Ipv4Addr, port: u16, backlog: i32) -> io::Result<(TcpListen
 }
 
 /// Connects to all targets at once, each in a thread of its own; returns those that cannot be
-/// reached. A host has some sixty targets at most.
+/// reached, and those between which and this host large packets are lost. A host has some sixty
+/// targets at most.
 pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
     std::thread::scope(|scope| {
-        let try_each = |target: &SocketAddrV4| {
+        let try_each = |(index, target): (usize, &SocketAddrV4)| {
             let target = *target;
-            let thread = std::thread::Builder::new().spawn_scoped(scope, move || try_one(target));
-            (target, thread)
+            // one path leads to all ports of an address
+            let is_first = !targets[..index]
+                .iter()
+                .any(|other| other.ip() == target.ip());
+            let attempt = move || try_one(target, is_first);
+            (
+                target,
+                std::thread::Builder::new().spawn_scoped(scope, attempt),
+            )
         };
-        let threads: Vec<_> = targets.iter().map(try_each).collect();
-        let unreached = threads.into_iter().filter_map(|(target, thread)| {
+        let threads: Vec<_> = targets.iter().enumerate().map(try_each).collect();
+        let found = threads.into_iter().filter_map(|(target, thread)| {
             let tried = thread.map(std::thread::ScopedJoinHandle::join);
             let error = match tried {
-                Ok(Ok(Ok(()))) => return None,
+                Ok(Ok(Ok(finding))) => return finding,
                 Ok(Ok(Err(error))) | Err(error) => error,
                 Ok(Err(_)) => io::Error::other("the attempt ended with a panic"),
             };
@@ -134,13 +199,49 @@ pub fn connect(targets: &[SocketAddrV4]) -> Vec<Finding> {
             };
             Some(Finding::Unreached { target, why })
         });
-        unreached.collect()
+        found.collect()
     })
 }
 
-fn try_one(target: SocketAddrV4) -> io::Result<()> {
-    let stream = TcpStream::connect_timeout(&target.into(), PATIENCE)?;
-    Ok(setsockopt(&stream, sockopt::Linger, &RESET)?)
+fn try_one(target: SocketAddrV4, with_blocks: bool) -> io::Result<Option<Finding>> {
+    let until = Instant::now() + PATIENCE;
+    let mut stream = TcpStream::connect_timeout(&target.into(), PATIENCE)?;
+    prepare(&stream)?;
+    if !with_blocks {
+        return Ok(None);
+    }
+    // the host is reached: what ends in between says nothing of the path
+    let lost = exchange_blocks(&mut stream, until).unwrap_or(None);
+    Ok(lost.map(|outward| Finding::LosesLargePackets { target, outward }))
+}
+
+/// Sends a block each way. Returns whether this host's or the other's was lost as a whole; `None` if
+/// neither was, or if that did not become clear in time.
+fn exchange_blocks(stream: &mut TcpStream, until: Instant) -> io::Result<Option<bool>> {
+    let left = || until.saturating_duration_since(Instant::now());
+    stream.write_all(&GREETING)?;
+    if !arrives(stream, left())? || left() < BLOCK_PATIENCE {
+        return Ok(None);
+    }
+    stream.set_write_timeout(Some(left()))?;
+    stream.write_all(&[0; BLOCK_BYTES])?;
+    if !arrives(stream, left())? {
+        return Ok(Some(true));
+    }
+    if left() < BLOCK_PATIENCE || arrives(stream, left())? {
+        return Ok(None);
+    }
+    Ok(Some(false))
+}
+
+/// Waits for one byte; whether it arrives within this time.
+fn arrives(stream: &mut TcpStream, limit: Duration) -> io::Result<bool> {
+    stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
+    match stream.read_exact(&mut [0]) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -190,5 +291,30 @@ mod tests {
         for _ in 0..6 {
             assert_eq!(connect(&[target]), []);
         }
+    }
+
+    #[test]
+    fn a_host_that_answers_and_takes_no_block_is_one_to_which_large_packets_are_lost() {
+        let address = Ipv4Addr::new(127, 88, 0, 3);
+        // how often it answers; without an answer to the greeting nothing is known
+        let table = [(0, None), (1, Some(true)), (2, Some(false)), (3, None)];
+        std::thread::scope(|scope| {
+            for (answers, expected) in table {
+                scope.spawn(move || {
+                    let listener = TcpListener::bind((address, 0)).unwrap();
+                    let port = listener.local_addr().unwrap().port();
+                    let target = SocketAddrV4::new(address, port);
+                    let connecting = std::thread::spawn(move || connect(&[target]));
+                    let (mut stream, _) = listener.accept().unwrap();
+                    for _ in 0..answers {
+                        stream.read_exact(&mut [0]).unwrap();
+                        stream.write_all(&GREETING).unwrap();
+                    }
+                    let lost = |outward| Finding::LosesLargePackets { target, outward };
+                    let expected: Vec<Finding> = expected.map(lost).into_iter().collect();
+                    assert_eq!(connecting.join().unwrap(), expected, "{answers}");
+                });
+            }
+        });
     }
 }
