@@ -288,17 +288,11 @@ far() {
     for ((i = 0; i < rounds; i++)); do
         shell cat-far "ssh -p 2200 -o HostKeyAlias=h2 -c $gcm h2 'cat >/srv/ws/f' <src/f"
         # the way of the logins alone is long here
-        shell push-far-1 "DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --streams 1 --progress never <plan.jsonl"
-        shell push-far-4 "DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --streams 4 --progress never <plan.jsonl"
-        for streams in 1 4; do
-            again "pull-far-$streams" "rm -rf back; ipconf-check ip.txt | DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-pull --wire ssh --streams $streams \
-                --workspace /srv/ws --to back src"
-        done
+        shell push-far "DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-push --wire ssh --progress never <plan.jsonl"
+        again pull-far "rm -rf back; ipconf-check ip.txt | DGL_TOOLS_HOST_KEY=accept-new DGL_TOOLS_SSH_PORT=2200 part-pull --wire ssh --workspace /srv/ws --to back src"
     done
-    goal "1 host 40 ms there and back: ssh cat / part-push --streams 1" cat-far push-far-1
-    goal "1 host 40 ms there and back: ssh cat / part-push --streams 4" cat-far push-far-4
-    goal "1 host 40 ms there and back: ssh cat / part-pull --streams 1" cat-far pull-far-1
-    goal "1 host 40 ms there and back: ssh cat / part-pull --streams 4" cat-far pull-far-4
+    goal "1 host 40 ms there and back: ssh cat / part-push" cat-far push-far
+    goal "1 host 40 ms there and back: ssh cat / part-pull" cat-far pull-far
     rm -r src
 }
 

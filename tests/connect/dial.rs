@@ -123,7 +123,7 @@ fn one_command_carries_the_whole_path() {
     let script = "export DGL_TOOLS_CONNECT='dial ./engine {agent} any' \
         DGL_TOOLS_DIAL_ADDRESS=127.0.0.1
         ipconf-check ip.txt | host-probe --workspace \"$PWD/ws\" | part-map --part-config \
-            out/g.json --workspace \"$PWD/ws\" | part-push --verify --streams 2 >pushed.jsonl &&
+            out/g.json --workspace \"$PWD/ws\" | part-push --verify >pushed.jsonl &&
         part-pull --workspace \"$PWD/ws\" --to got data/part0/graph.dgl <pushed.jsonl >/dev/null &&
         cmp got/data/part0/graph.dgl out/part0/graph.dgl &&
         dgl-env --role worker -- sh -c 'tail -n 1 data/part0/graph.dgl; echo' <pushed.jsonl |

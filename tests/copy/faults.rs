@@ -493,7 +493,7 @@ fn real_hosts_whose_disk_becomes_full_while_bytes_come_in() {
             return println!("skipped: no right to mount");
         }
         let ran = std::thread::scope(|scope| {
-            let copy = scope.spawn(|| push.push(wire, "--limit 4MB/s --streams 1"));
+            let copy = scope.spawn(|| push.push(wire, "--limit 4MB/s"));
             let parts = format!("cat {ws}/.part-push.*/part.* | head -c 1000000 | wc -c");
             soon("the first one is under way", || {
                 copy.is_finished() || on_victim(&parts).out == "1000000\n"

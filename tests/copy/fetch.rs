@@ -17,8 +17,8 @@ mapfile -t env <login.env
 exec ssh -T "$host" "$(printf '%q ' prlimit --fsize="$(cat limit)" env "${env[@]}" "$@")"
 "#;
 
-/// The script of a recipe, whose workspace is on the disk of each host. It trains without DGL, which
-/// these hosts do not have.
+/// The script of a recipe, whose workspace is on the disk of each host. It trains without DGL,
+/// which these hosts do not have.
 fn recipe(name: &str, folder: &Path) -> String {
     let recipes = recipes_of("dgl-tools-partition", "EXAMPLES");
     let (_, shown) = recipes.iter().find(|(other, _)| other == name).expect(name);

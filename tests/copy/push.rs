@@ -1,6 +1,6 @@
 //! part-push: what it puts where, and what happens when it is disturbed.
 
-use crate::lab::{Lab, copied, disturb, of_size, tree};
+use crate::lab::{Lab, copied, of_size, tree};
 use std::ffi::OsString;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -398,7 +398,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
             "{shell}"
         );
         let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
-        for options in ["", "--compress always --verify", "--streams 3"] {
+        for options in ["", "--compress always --verify"] {
             let _ = fs::remove_dir_all(folder.join("ws"));
             for sent in [4, 0] {
                 let ran = push(&folder, &format!("{connect} {options}"));
@@ -434,9 +434,8 @@ fn offsets_beyond_32_bits() {
         format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0}}"#),
         format!(
             "{{\"do\":\"file\",\"step\":\"begin\",\"id\":3,\"dst\":\"{ws}/far\",\
-             \"size\":5242880005,\"mode\":420,\"key\":\"{key}\"}}"
+             \"size\":5242880005,\"mode\":420,\"key\":\"{key}\",\"chained\":\"\"}}"
         ),
-        r#"{"do":"file","step":"scatter","id":3}"#.to_owned(),
         // the sum of `hello`
         concat!(
             r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"#,
@@ -541,7 +540,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
     fs::write(&there, &second).unwrap();
     sh(&folder, "touch -d 2001-02-03 ws/src/b");
     let disturbed = std::thread::scope(|scope| {
-        let ran = scope.spawn(|| push(&folder, "--limit 2MB/s --streams 1"));
+        let ran = scope.spawn(|| push(&folder, "--limit 2MB/s"));
         sh(
             &folder,
             "for try in $(seq 1000); do ls ws/.part-push.*/part.* 2>/dev/null && break; \
@@ -948,7 +947,7 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
     for options in [
         "",
         "--compress always",
-        "--compress never --streams 3 --connect 'env A=b'",
+        "--compress never --connect 'env A=b'",
     ] {
         let _ = fs::remove_dir_all(folder.join("ws"));
         let ran = push(&folder, options);
@@ -959,12 +958,8 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
         );
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert!(sent < 5 << 20, "{options}: {sent}");
-        // of several connections each takes room ahead, where another one may have left a hole
         let there = room(&folder.join("ws/src/large"));
-        assert!(
-            there < 8 << 20 || options.contains("--streams"),
-            "{options}: {there}"
-        );
+        assert!(there < 8 << 20, "{options}: {there}");
     }
     let pull = "ipconf-check ip.txt | DGL_TOOLS_CONNECT=local part-pull --workspace $PWD/ws --to \
                 back src";
@@ -1001,60 +996,6 @@ fn a_sparse_file_larger_than_the_room_on_disk_arrives_and_comes_back() {
         let at = length - end.len() as u64;
         std::os::unix::fs::FileExt::read_exact_at(&arrived, &mut tail, at).unwrap();
         assert!(tail == end, "{location}: other bytes arrived");
-    }
-}
-
-#[test]
-fn a_large_file_goes_over_several_connections() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = plan(&[
-        ("large", noise(1, (40 << 20) + 12345)),
-        ("small", noise(2, 5000)),
-    ]);
-    executable(
-        &folder.join("way"),
-        "#!/bin/sh\necho x >>way.log\nexec \"$@\"\n",
-    );
-    // the first connection is the slowest: what is called first for each line takes a while
-    let slow = "#!/bin/bash\n[ ! -e way.log ] || exec ./way \"$@\"\ntrue() { sleep 0.3; }\nexport \
-        -f true\necho x >>way.log\nexec bash \"${@:3}\"\n";
-    executable(&folder.join("slow"), slow);
-    let without_gnu = busybox(&folder, &[]).replace("--connect 'env", "--connect './way env");
-    let routes = [
-        ("--connect './way env'", "", 1),
-        (
-            "--connect './slow env'",
-            "--streams 3 --compress never --verify",
-            3,
-        ),
-        (&without_gnu, "--streams 8", 8),
-    ];
-    for (connect, options, connections) in routes {
-        let _ = (
-            fs::remove_dir_all(folder.join("ws")),
-            fs::remove_file(folder.join("way.log")),
-        );
-        let ran = push(&folder, &format!("{connect} {options}"));
-        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
-        assert!(
-            tree(&folder.join("ws/src")) == tree(&folder.join("src")),
-            "{options}: other bytes arrived"
-        );
-        assert_eq!(ours(&folder.join("ws")), [""; 0], "{options}");
-        assert_eq!(
-            fs::read_to_string(folder.join("way.log"))
-                .unwrap()
-                .lines()
-                .count(),
-            connections,
-            "{options}"
-        );
-        assert_eq!(
-            pushed(&ran.out).iter().map(|(_, sent, _)| sent).max(),
-            Some(&((40 << 20) + 12345))
-        );
     }
 }
 
@@ -1228,10 +1169,10 @@ fn a_host_that_claims_the_workspaces_of_others_harms_nobody_else() {
 }
 
 /// A way to this machine that hands on so many bytes of what it is sent, and the rest when there is
-/// a file `on`; the connection of that number alone.
-fn slow_way(folder: &Path, number: u32, bytes: u32) {
+/// a file `on`; the first connection alone.
+fn slow_way(folder: &Path, bytes: u32) {
     let route = format!(
-        "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = {number} ] || exec \"$@\"\n\
+        "#!/bin/sh\necho x >>way.log\n[ $(wc -l <way.log) = 1 ] || exec \"$@\"\n\
          {{ dd bs=1000 count={} 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; }} | \
          \"$@\"\n",
         bytes / 1000
@@ -1250,7 +1191,7 @@ fn what_is_secret_is_secret_on_its_way() {
     let folder = plan(&[("secret", noise(1, 20 << 20))]);
     sh(&folder, "chmod 600 src/secret");
     map(&folder);
-    slow_way(&folder, 1, 9 << 20);
+    slow_way(&folder, 9 << 20);
     let mut one = begin(&folder, "--connect './way env'");
     soon("half of it is there", || folder.join("half").exists());
     let modes = || {
@@ -1566,7 +1507,7 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
     let push = begin_with(
         &folder,
         "DGL_TOOLS_TEST_SILENCE=12",
-        "--wire ssh --streams 1 --limit 4M --connect './way env'",
+        "--wire ssh --limit 4M --connect './way env'",
     );
     soon("some of it is there", || {
         !ours(&folder.join("ws")).is_empty() && folder.join("group").exists()
@@ -1610,7 +1551,7 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
         return;
     }
     let folder = plan(&[("large", noise(1, 40 << 20))]);
-    slow_way(&folder, 1, 20_000_000);
+    slow_way(&folder, 20_000_000);
     let mut one = begin(&folder, "--connect './way env'");
     soon("half of it is there", || folder.join("half").exists());
     let ws = folder.join("ws");
@@ -1649,38 +1590,6 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
     let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
     assert!(sent < 30 << 20, "{sent} were sent again");
     assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
-}
-
-/// What several connections had brought when one of them broke is not sent again.
-#[test]
-fn an_interrupted_round_counts() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = plan(&[("large", noise(1, 40 << 20))]);
-    slow_way(&folder, 3, 6 << 20);
-    let mut one = begin(&folder, "--streams 3 --connect './way env'");
-    soon("the third connection stands still", || {
-        folder.join("half").exists()
-    });
-    std::thread::sleep(Duration::from_secs(2));
-    one.kill().unwrap();
-    one.wait().unwrap();
-    fs::write(folder.join("on"), "").unwrap();
-    soon("it has gone", || {
-        ours(&folder.join("ws")) == [".part-push.kept"]
-    });
-    let again = push(&folder, "--streams 3");
-    let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
-    assert!(
-        again.status == 0 && sent < 16 << 20,
-        "{sent} were sent again: {}",
-        again.err
-    );
-    assert!(
-        tree(&folder.join("ws/src")) == tree(&folder.join("src"))
-            && ours(&folder.join("ws")).is_empty()
-    );
 }
 
 #[test]
@@ -1727,117 +1636,9 @@ fn where_nothing_may_be_written() {
 
 const LARGE: usize = 40 << 20;
 
-impl Lab {
-    fn signal(&self, signal: &str) {
-        let pid = fs::read_to_string(self.folder.join("pid")).unwrap();
-        let kill = ["exec", "1", "kill", signal, pid.trim()];
-        self.cluster.call(&kill).ends(0);
-    }
-
-    /// Several connections send the large file to it.
-    fn has_ranges(&self, host: u32) -> bool {
-        self.staged(host, "good.").next().is_some()
-    }
-
-    /// Begins anew and disturbs when host 3 has a tenth of the large file; how that ended, and what
-    /// host 3 has of ours a little later.
-    fn disturb(&self, options: &str, disturbance: impl FnOnce()) -> (Ran, Vec<String>) {
-        for host in [2, 3] {
-            let _ = fs::remove_dir_all(self.ws(host));
-        }
-        let has_begun = || self.arrived(3) > LARGE as u64 / 10;
-        let ran = disturb(|| self.push(options), has_begun, disturbance);
-        let end = Instant::now() + Duration::from_secs(5);
-        let is_tidy = || {
-            ours(&self.ws(3))
-                .iter()
-                .all(|name| name == ".part-push.kept")
-        };
-        while !is_tidy() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        (ran, ours(&self.ws(3)))
-    }
-
-    /// A second run completes; what it sent of the large file.
-    fn complete(&self) -> u64 {
-        let again = self.push("");
-        again.ends(0);
-        for host in [2, 3] {
-            assert!(self.has(host), "host {host}");
-            assert!(
-                ours(&self.ws(host)).is_empty(),
-                "host {host}: {:?}",
-                ours(&self.ws(host))
-            );
-        }
-        self.cluster.assert_clean();
-        large_sent(&again.out)
-    }
-}
-
 /// What left this machine of the large file, for all hosts.
 fn large_sent(out: &str) -> u64 {
     of_size(out, LARGE).iter().map(|(.., sent)| sent).sum()
-}
-
-/// What has arrived over any of them is not sent again.
-#[test]
-fn real_hosts_when_one_of_several_connections_breaks() {
-    // to each host from here
-    const SEVERAL: &str = "--streams 3 --wire ssh --compress never --limit 16MB/s";
-    let lab = Lab::up(3, "200mbit", &noise(1, LARGE));
-    let rest = LARGE as u64 - (4 << 20);
-    let large = |out: &str| {
-        pushed(out)
-            .into_iter()
-            .map(|(_, sent, _)| sent)
-            .filter(|sent| *sent > 5000)
-            .collect::<Vec<_>>()
-    };
-
-    // until then a connection may be one that is still being made, which is done without
-    let all_send = || {
-        soon("ranges are on their way to both hosts", || {
-            [2, 3].into_iter().all(|host| lab.has_ranges(host))
-        });
-        // a direct connection holds less than ssh: let the hosts have more than is asked for below
-        std::thread::sleep(Duration::from_secs(1));
-    };
-    // the youngest of those that have carried something
-    let kill_one = "for p in $(pgrep -x ssh); do \
-        awk -v p=\"$p\" '/^wchar/ && $2 > 1000000 { print p }' \"/proc/$p/io\"; \
-        done | tail -n 1 | xargs kill -9";
-    let kill = || {
-        all_send();
-        lab.cluster.on(1, kill_one).ends(0);
-    };
-    let (got, _) = lab.disturb(SEVERAL, kill);
-    let there = pushed(&got.out).iter().filter(|(ok, ..)| *ok).count();
-    assert_eq!((got.status, there), (74, 5), "{}{}", got.out, got.err);
-    let again = lab.push(SEVERAL);
-    let sent = large(&again.out);
-    assert!(
-        again.status == 0 && sent.len() == 1 && sent[0] < rest,
-        "{}{}",
-        again.out,
-        again.err
-    );
-
-    let (got, left) = lab.disturb(SEVERAL, || {
-        all_send();
-        lab.signal("-KILL");
-    });
-    assert_eq!((got.status, left), (-1, vec![".part-push.kept".to_owned()]));
-    let again = lab.push(SEVERAL);
-    let sent = large(&again.out);
-    assert!(
-        again.status == 0 && sent.len() == 2 && sent.iter().all(|sent| *sent < rest),
-        "{}{}",
-        again.out,
-        again.err
-    );
-    lab.complete();
 }
 
 #[test]

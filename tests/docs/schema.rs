@@ -151,7 +151,7 @@ fn a_change_that_readers_would_notice_is_found() {
     );
     let (integer, text) = (json!({ "type": "integer" }), json!({ "type": "string" }));
     let table = [
-        ("/$defs/link", None, "link: is gone"),
+        ("/$defs/fit", None, "fit: is gone"),
         (
             "/$defs/exited/properties/code",
             None,

@@ -207,7 +207,8 @@ fn real_hosts_measure_their_bandwidth_by_a_job() {
     let ran = cluster.sh(&folder, &format!("{recipe} --format jsonl"));
     ran.ends(0);
     let output = records(&ran.out, "output");
-    // of each client, which are processes 1 to 3, a line for each direction: "[  5][TX-C]   0.00-2.00   sec  … Mbits/sec … receiver"
+    // of each client, which are processes 1 to 3, a line for each direction: "[  5][TX-C]
+    // 0.00-2.00   sec  … Mbits/sec … receiver"
     let rates: Vec<f64> = output
         .iter()
         .filter(|line| line["id"] != 0)

@@ -274,11 +274,6 @@ pub struct Connect {
 /// Options of tools that copy files.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct CopyArgs {
-    /// Connections to each host for large files, 1 to 8 [default: directly one, by logins
-    /// as many as this machine has processors for, 4 at most]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8), value_name = "N")]
-    pub streams: Option<u16>,
-
     /// How content travels: directly, or through logins [auto: directly where possible]
     #[arg(long, value_enum, default_value_t = WireChoice::Auto, value_name = "auto|ssh|direct",
         hide_possible_values = true, hide_short_help = true)]

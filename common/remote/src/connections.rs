@@ -1,5 +1,5 @@
-//! The connections to one host, its login and the lane beside it, and the thread that keeps both
-//! alive.
+//! The connections to one host, its login and the direct connection beside it, and the thread that
+//! keeps both alive.
 //!
 //! A host that hears nothing takes us for gone and puts away what is half done. The threads that
 //! send files wait for disks: for minutes, where memory is short or a file server does not answer.

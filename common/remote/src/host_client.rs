@@ -1,12 +1,12 @@
 //! The tools' side of a conversation about files with one host: requests, events, and when the host
 //! is given up.
 //!
-//! No conversation moves. That of the login stays to the end, and lanes are opened beside it, with
-//! the same first request: to the port of the host's agent where that can be reached, otherwise by
-//! another login. Whether it can is found out once, when it is known how much is to be carried.
-//! While there is a direct lane, the login carries only signs of life and why the agent ends; all
-//! else goes over that lane. When the lane breaks, the agent notes what came over it, and the rest
-//! is requested over the login.
+//! No conversation moves. That of the login stays to the end. Where the port of the host's agent
+//! can be reached, a direct connection is opened beside it, with the same first request. Whether it
+//! can is found out once, when it is known how much is to be carried. While there is a direct
+//! connection, the login carries only signs of life and why the agent ends; all else goes over that
+//! connection. When it breaks, the agent notes what came over it, and the rest is requested over
+//! the login.
 
 use crate::connections::{Connections, SharedConnections};
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
@@ -33,8 +33,8 @@ const LEAVE: Duration = Duration::from_secs(5);
 /// How often the login is looked at while files go over a direct connection. It tells when the
 /// agent ends, and breaks when the network does.
 const LOGIN_CHECK: Duration = Duration::from_millis(200);
-/// How long the host has to end its lanes. It may have a block to write.
-const LANES_END: Duration = Duration::from_secs(20);
+/// How long the host has to end its direct connections. It may have a block to write.
+const DIRECT_END: Duration = Duration::from_secs(20);
 /// While bytes wait for their turn under a rate limit, what was let through is sent at this
 /// interval.
 const PACE: Duration = Duration::from_millis(20);
@@ -42,7 +42,12 @@ const PACE: Duration = Duration::from_millis(20);
 /// A host to which files go or from which they come.
 pub struct HostClient {
     connections: SharedConnections,
-    lanes: LaneOpener,
+    /// The first request over a direct connection.
+    first: FileRequest,
+    /// The number of a signal that ends everything.
+    stop: Arc<AtomicUsize>,
+    /// The rate limit that all hosts share.
+    limit: Option<Arc<Limit>>,
     /// Why the login carries nothing any more.
     login_over: Option<HostFault>,
     looked_at_login: Instant,
@@ -62,40 +67,6 @@ pub struct HostClient {
     /// Whether the caller handles events about files that hosts hand on; otherwise they come too
     /// late.
     pub hears_of_chains: bool,
-    /// Whether this is a lane, over which come only parts of files that others have begun.
-    pub is_lane: bool,
-}
-
-/// Opens lanes: further connections to a host, each with a conversation of its own.
-#[derive(Clone)]
-pub struct LaneOpener {
-    /// The port of the agent; `None` if the lanes are logins.
-    endpoint: Option<DirectEndpoint>,
-    /// The first request over each.
-    first: FileRequest,
-    /// The number of a signal that ends everything.
-    stop: Arc<AtomicUsize>,
-    /// The rate limit that all hosts share.
-    limit: Option<Arc<Limit>>,
-}
-
-impl LaneOpener {
-    /// Opens a lane; by `log_in` if the port cannot be reached.
-    pub fn open(
-        &self,
-        log_in: impl FnOnce() -> Result<Session, HostFault>,
-    ) -> Result<HostClient, HostFault> {
-        let session = match &self.endpoint {
-            Some(endpoint) => endpoint
-                .connect(Instant::now() + silence() / 4)
-                .map_err(|none| HostFault::unreachable(none.to_string()))?,
-            None => log_in()?,
-        };
-        let (mut client, _) =
-            HostClient::begin(session, Arc::clone(&self.stop), self.first.clone())?;
-        client.keep_to(self.limit.clone());
-        Ok(client)
-    }
 }
 
 /// What a host reports at the beginning.
@@ -150,18 +121,14 @@ impl HostClient {
     fn new(login: Session, stop: Arc<AtomicUsize>, first: &FileRequest) -> HostClient {
         let now = Instant::now();
         let mut first = first.clone();
-        let lane = match &mut first {
-            FileRequest::Receive(receive) => std::mem::replace(&mut receive.lane, true),
-            _ => false,
-        };
+        if let FileRequest::Receive(receive) = &mut first {
+            receive.direct = true;
+        }
         HostClient {
             connections: SharedConnections::new(login),
-            lanes: LaneOpener {
-                endpoint: None,
-                first,
-                stop,
-                limit: None,
-            },
+            first,
+            stop,
+            limit: None,
             login_over: None,
             looked_at_login: now,
             events: VecDeque::new(),
@@ -172,18 +139,17 @@ impl HostClient {
             forgotten: 0,
             listens: None,
             hears_of_chains: false,
-            is_lane: lane,
         }
     }
 
     /// From here on, bytes wait for their turn under this limit, in both directions.
     pub fn keep_to(&mut self, limit: Option<Arc<Limit>>) {
-        self.lanes.limit = limit;
+        self.limit = limit;
     }
 
     /// Waits until this many bytes may go.
     fn pace(&mut self, bytes: usize) {
-        let Some(limit) = self.lanes.limit.as_ref().filter(|_| bytes > 0) else {
+        let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
             return;
         };
         let now = Instant::now();
@@ -245,9 +211,8 @@ impl HostClient {
             Err(none) => return Ok(Err(none)),
         };
         self.connections().direct = Some(session);
-        self.lanes.endpoint = Some(endpoint);
         self.begin_conversation();
-        self.send(self.lanes.first.clone());
+        self.send(self.first.clone());
         Ok(Ok(()))
     }
 
@@ -306,14 +271,9 @@ impl HostClient {
         self.connections().carrier().received()
     }
 
-    /// What opens lanes to this host.
-    pub fn lane_opener(&self) -> LaneOpener {
-        self.lanes.clone()
-    }
-
     /// The number of a signal that ends everything; 0 if none came.
     fn signal(&self) -> usize {
-        self.lanes.stop.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// After a direct connection broke, files go over the login if it is still there. What was
@@ -324,11 +284,11 @@ impl HostClient {
             return Err(self.login_over.clone().unwrap_or(broken));
         }
         self.connections().direct = None;
-        (self.lanes.endpoint, self.over) = (None, None);
+        self.over = None;
         self.begin_conversation();
-        self.send(FileRequest::EndLanes);
+        self.send(FileRequest::EndDirect);
         let number = self.sync();
-        let until = Instant::now() + LANES_END;
+        let until = Instant::now() + DIRECT_END;
         while Instant::now() < until {
             match self.take_event() {
                 Some((FileEvent::Synced { number: event }, _)) if event == number => return Ok(()),

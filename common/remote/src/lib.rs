@@ -22,7 +22,6 @@ pub mod direct;
 mod fault;
 pub mod host_client;
 mod known_hosts;
-pub mod lanes;
 pub mod limit;
 mod options;
 mod owner;
@@ -126,12 +125,6 @@ impl Remote {
             here,
             dial,
         })
-    }
-
-    /// Starts host-agent on a host and waits until it runs.
-    pub fn open_agent(&self, host: &Host) -> Result<Session, HostFault> {
-        let opened = self.open_agents(std::slice::from_ref(host)).pop();
-        opened.unwrap_or_else(|| Err(HostFault::unreachable("it was not asked for")))
     }
 
     /// Starts host-agent on each host, with several logins at once. The results are in the order of

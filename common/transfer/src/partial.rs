@@ -1,8 +1,8 @@
 //! A partial file: it has a name of its own and is readable by nobody else until it is whole.
 //!
 //! While its parts come in order, its length tells what is present. If they come in any order, a
-//! second file beside it does, with a line for each part (see [`Parts::line`]) to which every
-//! connection adds its own. Several threads may write one [`Partial`].
+//! second file beside it does, with a line for each part (see [`Parts::line`]). Several threads may
+//! write one [`Partial`].
 
 use crate::GRAIN;
 use crate::folder::Folder;
@@ -178,14 +178,6 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Joins the writers of a file that another process has begun; its parts come in any order.
-    pub fn join(names: Names, bytes: u64) -> io::Result<Partial> {
-        let file = names.folder.open_file(&names.file, OFlag::O_RDWR)?;
-        let partial = Partial::new(file, names, bytes, Parts::default());
-        partial.scatter()?;
-        Ok(partial)
-    }
-
     fn new(file: File, names: Names, bytes: u64, parts: Parts) -> Partial {
         let noted = None;
         Partial {
@@ -198,7 +190,7 @@ impl Partial {
         }
     }
 
-    /// From here on parts come in any order, from other writers too.
+    /// From here on parts come in any order.
     pub fn scatter(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.noted.is_none() {

@@ -67,11 +67,6 @@ pub enum FileRequest {
     Batch(Batch),
     /// Begins a file whose content comes in blocks.
     Begin(Begin),
-    /// From here on the blocks of a file come in any order, over several connections.
-    Scatter {
-        /// The number of the delivery.
-        id: u32,
-    },
     /// A part of a file.
     Block(Block),
     /// A part of a file that is all zeros.
@@ -129,7 +124,7 @@ pub enum FileRequest {
     Listen(Listen),
     /// Ends all connections to that port. What came over them is noted before anything that
     /// follows is answered, and may be requested again.
-    EndLanes,
+    EndDirect,
     /// Asks which files and empty folders exist; answered by [`FileEvent::Found`], the last of them
     /// with `last`.
     Find {
@@ -180,9 +175,9 @@ pub struct Receive {
     /// after that.
     #[serde(default)]
     pub fsync: bool,
-    /// Whether this is a further connection of a push that has the folder already.
+    /// Whether this is a direct connection of a push that has the folder already.
     #[serde(default)]
-    pub lane: bool,
+    pub direct: bool,
 }
 
 /// A port for connections beside the login.
@@ -282,10 +277,6 @@ pub struct Begin {
     /// Whether the kept parts are copied from the file that is in its place now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
-    /// Whether another connection has begun the file, and parts of it come over this one in any
-    /// order.
-    #[serde(default)]
-    pub scattered: bool,
     /// The public key with which the tool signs the pieces of this file, if hosts hand it on: it
     /// comes in any order, and [`FileEvent::Arrived`] reports what has come.
     pub chained: Option<String>,
@@ -743,7 +734,6 @@ mod tests {
             key: String::new(),
             keep: Vec::new(),
             earlier: false,
-            scattered: false,
             chained: None,
             sparse: false,
         };

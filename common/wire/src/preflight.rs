@@ -144,8 +144,8 @@ pub enum Check {
         /// A port of the job, which it has claimed.
         port: Option<u16>,
     },
-    /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to each
-    /// address.
+    /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to
+    /// each address.
     Connect {
         /// The addresses to connect to.
         targets: Vec<SocketAddrV4>,

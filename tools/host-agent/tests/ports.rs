@@ -106,13 +106,13 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
     let tool = Identity::new().unwrap();
     let (address, key) = agent.listen(&tool);
     let _strangers = strangers(address, 300);
-    let mut lanes = Vec::new();
+    let mut links = Vec::new();
     for _ in 0..100 {
         let opened = Link::open(address, &tool, key, LIMIT, true);
         let (mut link, received) = opened.expect("the tool is admitted");
         assert_eq!(received, codec::encode(&Event::Alive, &[]));
         link.send(&codec::encode(&give, &[])).unwrap();
-        lanes.push(link);
+        links.push(link);
     }
     // all are answered or closed
     let is_served = |link: &mut Link| {
@@ -127,7 +127,7 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
         }
         !received.is_empty()
     };
-    let served = lanes.iter_mut().map(is_served).filter(|is| *is).count();
+    let served = links.iter_mut().map(is_served).filter(|is| *is).count();
     assert_eq!(served, 64);
 }
 
@@ -144,7 +144,6 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
         key: key.to_owned(),
         keep: Vec::new(),
         earlier: false,
-        scattered: false,
         chained: None,
         sparse: false,
     });
@@ -162,33 +161,33 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_came_beside_the_login_is_there_for_the_login_when_lanes_have_ended() {
+fn what_came_beside_the_login_is_there_for_the_login_when_that_has_ended() {
     let mut agent = Agent::begin();
-    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lanes");
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("direct");
     let _ = std::fs::remove_dir_all(&base);
-    let receive = |lane| {
+    let receive = |direct| {
         Request::File(FileRequest::Receive(Receive {
             base: (&*base).into(),
             run: "run".to_owned(),
             host: 0,
             dry: false,
             fsync: false,
-            lane,
+            direct,
         }))
     };
     agent.send(&receive(false));
     let tool = Identity::new().unwrap();
     let (address, agent_key) = agent.listen(&tool);
-    let (mut lane, _) = Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
+    let (mut link, _) = Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
     let key = format!("{:016x}.{:016x}", 1, 2);
     let mut requests = codec::encode(&receive(true), &[]);
     requests.extend(half_a_file(&base.join("file"), &key));
-    lane.send(&requests).unwrap();
+    link.send(&requests).unwrap();
     let until = Instant::now() + LIMIT;
     let mut received = Vec::new();
     while !String::from_utf8_lossy(&received).contains("synced") && Instant::now() < until {
-        lane.flush().unwrap();
-        lane.receive(&mut received).unwrap();
+        link.flush().unwrap();
+        link.receive(&mut received).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
     let bytes = 2 << 20;
@@ -197,16 +196,16 @@ fn what_came_beside_the_login_is_there_for_the_login_when_lanes_have_ended() {
         bytes,
         dst: None,
     };
-    agent.send(&Request::File(FileRequest::EndLanes));
+    agent.send(&Request::File(FileRequest::EndDirect));
     agent.send(&Request::File(claim));
     let parts = agent.until(|event| match event {
         Event::File(FileEvent::Partial { parts, .. }) => Some(parts.clone()),
         _ => None,
     });
     assert_eq!(parts, [(0, 1 << 20)]);
-    // the lane has ended, and the port is still open
-    while lane.receive(&mut received).unwrap_or(false) {
-        assert!(Instant::now() < until, "the lane is still open");
+    // the connection has ended, and the port is still open
+    while link.receive(&mut received).unwrap_or(false) {
+        assert!(Instant::now() < until, "it is still open");
     }
     Link::open(address, &tool, agent_key, LIMIT, true).unwrap();
 }

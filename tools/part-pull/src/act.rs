@@ -13,7 +13,6 @@ use record::jsonl::{Out, Stream};
 use record::{Host, Pulled, path_fields};
 use remote::HostFault;
 use remote::direct::WireOptions;
-use remote::lanes::{Lanes, Streams};
 use remote::{self, Connector, Remote, Session};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -85,12 +84,7 @@ pub fn run(
             .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
         report.0.extend(faults);
     } else {
-        let puller = Puller {
-            args,
-            remote: &remote,
-            stop: &stop,
-            at_once,
-        };
+        let puller = Puller { args, stop: &stop };
         report
             .0
             .extend(puller.bring(stream, &pool, &mut tasks, of)?);
@@ -123,10 +117,7 @@ fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
 /// The settings of a run.
 struct Puller<'a> {
     args: &'a Args,
-    remote: &'a Remote,
     stop: &'a Arc<AtomicUsize>,
-    /// How many hosts are served at the same time.
-    at_once: usize,
 }
 
 impl Puller<'_> {
@@ -156,7 +147,6 @@ impl Puller<'_> {
             progress(args, tasks),
             (stream, ""),
         );
-        let streams = Streams::wanted(args.copy.streams, self.at_once, self.remote.is_ssh());
         let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
         for task in tasks.iter_mut() {
             if let Ok(giver) = &mut task.giver {
@@ -166,7 +156,7 @@ impl Puller<'_> {
         pool.install(|| {
             tasks
                 .par_iter_mut()
-                .for_each(|task| task.pull(&board, streams, &wire, self.remote));
+                .for_each(|task| task.pull(&board, &wire));
         });
         Ok(board.end())
     }
@@ -331,7 +321,7 @@ impl<'a> Task<'a> {
         here.for_each(|item| self.fates.set(item, Fate::There));
     }
 
-    fn pull(&mut self, board: &Reporter, streams: Streams, wire: &WireOptions, remote: &Remote) {
+    fn pull(&mut self, board: &Reporter, wire: &WireOptions) {
         let begun = Instant::now();
         if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
             board.record(&Pulled {
@@ -354,21 +344,10 @@ impl<'a> Task<'a> {
         for (item, why) in self.unreadable() {
             reporter.done(item, Err(why.to_owned()));
         }
-        let bring = |giver: &mut SourceHost, missing: &[&Item]| {
-            let opener = giver.client().lane_opener();
-            let open = || {
-                let lane = opener.open(|| remote.open_agent(self.host)).ok()?;
-                Some(SourceHost::over(lane))
-            };
-            let mut lanes = Lanes::new(streams, giver.client().is_direct(), &open);
-            let brought = bring(giver, &mut lanes, missing, &reporter);
-            lanes.into_connections().for_each(SourceHost::end);
-            brought
-        };
         let lacking = self.fates.with(&Fate::Lacks, &all);
         local::release_left(&lacking);
         if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring_by_wire(giver, &all, wire, &reporter, bring)
+            && let Err(broken) = bring_by_wire(giver, &all, wire, &reporter)
         {
             self.giver = Err(broken);
         }
@@ -395,25 +374,23 @@ fn bring_by_wire(
     all: &[&Item],
     wire: &WireOptions,
     reporter: &HostReporter<'_>,
-    bring: impl Fn(&mut SourceHost, &[&Item]) -> Result<(), HostFault>,
 ) -> Result<(), HostFault> {
     let (host, board) = (reporter.host, reporter.board);
     let missing = reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
     board.choose_route(host, giver.client(), bytes, (wire, &[]))?;
     board.show_route(host, giver.client());
-    let Err(broken) = bring(giver, &missing) else {
+    let Err(broken) = bring(giver, &missing, reporter) else {
         return Ok(());
     };
     board.fall_back(host, giver.client(), broken, wire.wire)?;
-    bring(giver, &reporter.fates.with(&Fate::Lacks, all))
+    bring(giver, &reporter.fates.with(&Fate::Lacks, all), reporter)
 }
 
 /// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
 /// the host is lost.
 fn bring(
     giver: &mut SourceHost,
-    lanes: &mut Lanes<'_, SourceHost>,
     items: &[&Item],
     reporter: &HostReporter<'_>,
 ) -> Result<(), HostFault> {
@@ -438,7 +415,7 @@ fn bring(
         moved,
     )?;
     for item in large {
-        let result = giver.large(item, lanes, moved)?;
+        let result = giver.large(item, moved)?;
         reporter.done(item, result);
     }
     Ok(())

@@ -5,7 +5,6 @@ use crate::plan::{Item, WantedFile};
 use remote::HostFault;
 use remote::Session;
 use remote::host_client::HostClient;
-use remote::lanes::Lanes;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -68,11 +67,6 @@ impl SourceHost {
             }),
         )?;
         Ok(SourceHost { client })
-    }
-
-    /// A further connection to a host that already gives files.
-    pub fn over(lane: HostClient) -> SourceHost {
-        SourceHost { client: lane }
     }
 
     /// The client that carries the conversation.
@@ -220,13 +214,8 @@ impl SourceHost {
         Ok(())
     }
 
-    /// Fetches a large file, or its missing parts, over as many connections as are worthwhile.
-    pub fn large(
-        &mut self,
-        item: &Item,
-        lanes: &mut Lanes<'_, SourceHost>,
-        moved: Moved<'_>,
-    ) -> Result<Received, HostFault> {
+    /// Fetches a large file, or its missing parts.
+    pub fn large(&mut self, item: &Item, moved: Moved<'_>) -> Result<Received, HostFault> {
         let (kept, earlier) = self.resume(item)?;
         let missing = kept.missing(item.there.bytes);
         let received = item.there.bytes - kept.bytes();
@@ -235,7 +224,7 @@ impl SourceHost {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
         };
-        match self.spans(item, &partial, &missing, lanes, moved) {
+        match self.spans(item, &partial, &missing, moved) {
             Ok(Ok(())) => Ok(local::finish(item, &partial).map(|()| received)),
             Ok(Err(why)) if why == CHANGED || partial.parts().list().is_empty() => {
                 local::discard(item);
@@ -255,25 +244,13 @@ impl SourceHost {
         item: &Item,
         partial: &Partial,
         missing: &[(u64, u64)],
-        lanes: &mut Lanes<'_, SourceHost>,
         moved: Moved<'_>,
     ) -> Result<Result<(), String>, HostFault> {
         for &(begin, end) in missing {
             let mut at = begin;
             while at < end {
-                let (length, results) = if lanes.pays(end - at) {
-                    if let Err(error) = partial.scatter() {
-                        return Ok(Err(error.to_string()));
-                    }
-                    let bring =
-                        |giver: &mut SourceHost, range| giver.part(item, range, partial, moved);
-                    lanes.round(self, (at, end), &bring)
-                } else {
-                    let length = AT_ONCE.min(end - at);
-                    (length, vec![self.part(item, (at, length), partial, moved)])
-                };
-                let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-                if let Some(why) = results.into_iter().find_map(Result::err) {
+                let length = AT_ONCE.min(end - at);
+                if let Err(why) = self.part(item, (at, length), partial, moved)? {
                     return Ok(Err(why));
                 }
                 at += length;
@@ -392,11 +369,6 @@ impl SourceHost {
                 (other, _) => return Err(HostFault::unexpected(&other)),
             }
         }
-    }
-
-    /// Ends the conversation.
-    pub fn end(self) {
-        self.client.end();
     }
 }
 

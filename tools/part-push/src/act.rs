@@ -19,7 +19,6 @@ use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Pushed, Record};
 use remote::HostFault;
-use remote::lanes::Streams;
 use remote::{self, Connector, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -70,7 +69,6 @@ pub fn run(
     let options = Options {
         verify: args.verify,
         compress: args.compress.wish(),
-        streams: Streams::wanted(args.copy.streams, at_once, context.remote.is_ssh()),
     };
     report.extend(pool.install(|| carry_out(&context, stream, &tasks, options, deliveries)));
     pool.install(|| {

@@ -60,7 +60,7 @@ impl PushContext<'_> {
             host: host.id,
             dry,
             fsync,
-            lane: false,
+            direct: false,
         }
     }
 }

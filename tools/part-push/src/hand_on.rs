@@ -283,7 +283,6 @@ impl Relay<'_, '_, '_> {
             key: key(delivery),
             keep: kept.list().to_vec(),
             earlier,
-            scattered: false,
             chained: Some(self.signer.public_key().to_string()),
             sparse: feed::is_sparse(&self.file),
         }));

@@ -9,8 +9,6 @@ use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
 use remote::Body;
 use remote::HostFault;
-use remote::host_client::HostClient;
-use remote::lanes::{Lanes, Streams};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -25,8 +23,6 @@ pub struct Options {
     pub verify: bool,
     /// Whether to compress; `None` if that is to be decided by measuring.
     pub compress: Option<bool>,
-    /// How many connections each host gets.
-    pub streams: Streams,
 }
 
 /// Sends files to a host, and reports each delivery as soon as the host has confirmed it.
@@ -34,10 +30,8 @@ pub fn push(
     target: &mut Target,
     deliveries: &[&Delivery],
     options: Options,
-    more: &dyn Fn() -> Option<HostClient>,
     reporter: &HostReporter<'_>,
 ) -> Result<(), HostFault> {
-    let is_direct = target.client.is_direct();
     let mut push = Push {
         target,
         reporter,
@@ -45,14 +39,12 @@ pub fn push(
         compression: Compression::new(options.compress),
         sent: 0,
         answered: 0,
-        lanes: Lanes::new(options.streams, is_direct, more),
     };
     let sent = push.all(deliveries);
     if sent.is_err() {
         // what the host reported before it was lost holds
         let _ = push.handle_events();
     }
-    push.lanes.into_connections().for_each(HostClient::end);
     sent
 }
 
@@ -66,7 +58,6 @@ struct Push<'a, 'd> {
     sent: u64,
     /// The last of our questions that the host has answered.
     answered: u64,
-    lanes: Lanes<'a, HostClient>,
 }
 
 struct UnderWay<'d> {
@@ -167,7 +158,6 @@ impl<'d> Push<'_, 'd> {
             key: key(file),
             keep: kept.parts.list().to_vec(),
             earlier: kept.earlier,
-            scattered: false,
             chained: None,
             sparse: feed::is_sparse(&source),
         }));
@@ -208,15 +198,6 @@ impl<'d> Push<'_, 'd> {
                 Err(error) => return Ok(Some(source::why(&error))),
             };
             let packed = !piece.is_zeros && self.pays(&buffer);
-            if !packed && !self.compression.is_unmeasured() && self.lanes.pays(end - piece.at) {
-                let (length, wrong) = self.parallel(file, source, piece.at, end)?;
-                if wrong.is_some() {
-                    return Ok(wrong);
-                }
-                let at = piece.at + length;
-                pieces = Pieces::new(source, at, end - at);
-                continue;
-            }
             let client = &mut self.target.client;
             let to = (file.id, &piece);
             let bytes = blocks::send(client, source, to, &mut buffer, (packed, None))?;
@@ -234,42 +215,6 @@ impl<'d> Push<'_, 'd> {
         if let Some(file) = self.under_way.get_mut(&id) {
             file.sent += bytes;
         }
-    }
-
-    /// Sends the next part of a large file over all connections. Returns its length and what was
-    /// wrong with the file.
-    fn parallel(
-        &mut self,
-        file: &'d Delivery,
-        source: &File,
-        at: u64,
-        end: u64,
-    ) -> Result<(u64, Option<String>), HostFault> {
-        // no other event comes meanwhile, and the other connections may be quicker than this one,
-        // on which the host may still have to begin the file
-        self.target
-            .client
-            .send(FileRequest::Scatter { id: file.id });
-        self.wait_until_arrived()?;
-        self.wait(|push| push.under_way.keys().all(|id| *id == file.id))?;
-        if !self.under_way.contains_key(&file.id) {
-            return Ok((end - at, None));
-        }
-        let reporter = self.reporter;
-        self.compression.begin(self.sent);
-        let send = |client: &mut HostClient, range| {
-            send_range(client, source, file, range, &|bytes| reporter.moved(bytes))
-        };
-        let (length, results) = self.lanes.round(&mut self.target.client, (at, end), &send);
-        let mut wrong = None;
-        for result in results {
-            let (bytes, fault) = result?;
-            self.sent += bytes;
-            self.add_sent(file.id, bytes);
-            wrong = wrong.or(fault);
-        }
-        self.compression.measure(self.sent);
-        Ok((length, wrong))
     }
 
     fn pays(&mut self, block: &[u8]) -> bool {
@@ -367,62 +312,4 @@ pub fn why(delivery: &Delivery, fault: &FileFault) -> String {
         _ => None,
     };
     changed.unwrap_or_else(|| fault.to_string())
-}
-
-/// Sends one range, and waits until the host has it. Returns how many bytes went over the wire, and
-/// what was wrong with the file.
-fn send_range(
-    client: &mut HostClient,
-    source: &File,
-    file: &Delivery,
-    (offset, length): (u64, u64),
-    moved: &dyn Fn(u64),
-) -> Result<(u64, Option<String>), HostFault> {
-    if client.is_lane {
-        client.send(FileRequest::Begin(Begin {
-            file: small(file),
-            key: key(file),
-            keep: Vec::new(),
-            earlier: false,
-            scattered: true,
-            chained: None,
-            sparse: false,
-        }));
-    }
-    let mut pieces = Pieces::new(source, offset, length);
-    let (mut buffer, mut sent) = (Vec::new(), 0);
-    let mut wrong = loop {
-        let piece = match pieces.read_next(&mut buffer) {
-            Ok(Some(piece)) => piece,
-            Ok(None) => break None,
-            Err(error) => break Some(source::why(&error)),
-        };
-        sent += blocks::send(
-            client,
-            source,
-            (file.id, &piece),
-            &mut buffer,
-            (false, None),
-        )?;
-        moved(piece.length);
-        client.drain(AHEAD, &|_| ())?;
-    };
-    client.drain(0, &|_| ())?;
-    wrong = wrong.or(client.source_fault());
-    if client.is_lane {
-        client.send(FileRequest::Close { id: file.id });
-    }
-    let number = client.sync();
-    loop {
-        match client.next_event()?.0 {
-            FileEvent::Synced { number: answered } if answered == number => {
-                return Ok((sent, wrong));
-            }
-            FileEvent::Landed { failed, .. } => {
-                let failed = failed.first().map(|(_, fault)| why(file, fault));
-                wrong = wrong.or(failed);
-            }
-            other => return Err(HostFault::unexpected(&other)),
-        }
-    }
 }

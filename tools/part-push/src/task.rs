@@ -209,9 +209,7 @@ impl<'a> Task<'a> {
             board,
         };
         let send = |target: &mut Target, deliveries: &[&'a Delivery]| {
-            let lanes = target.client.lane_opener();
-            let more = || lanes.open(|| context.remote.open_agent(self.host)).ok();
-            push::push(target, deliveries, options, &more, &reporter)
+            push::push(target, deliveries, options, &reporter)
         };
         board.copy.show_route(self.host, &target.client);
         let Err(broken) = send(target, lacking) else {

@@ -151,7 +151,8 @@ mod tests {
             [(0, true, vec![1], false), (1, true, vec![0], false)]
         );
         assert_eq!(shown(Vec::new()), []);
-        // large packets: one pair is worded from the side that sends, several by the host they share
+        // large packets: one pair is worded from the side that sends, several by the host they
+        // share
         let lost = |from, to| UnreachablePair {
             failure: PairFailure::LargePackets,
             ..pair(from, to, false)

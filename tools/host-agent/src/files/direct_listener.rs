@@ -32,21 +32,21 @@ const LIMITS: Limits = Limits {
 /// The longest first request: it holds a path of at most 4 KiB (PATH_MAX), in JSON up to six times
 /// as long.
 const MAX_FIRST: usize = 64 << 10;
-/// How many connections the tool or a host may have at once: the tool has at most eight
-/// (`--streams`), and a host one for each large file that it hands on at the time.
-const MOST_LANES: usize = 64;
+/// How many connections the tool or a host may have at once: the tool has one, and a host one for
+/// each large file that it hands on at the time.
+const MOST_CONNECTIONS: usize = 64;
 
 /// The port, open as long as the conversation of the login.
 pub struct DirectListener {
     port: Option<Port>,
-    lanes: Arc<Lanes>,
+    connections: Arc<Connections>,
 }
 
 /// The connections that were admitted.
 #[derive(Default)]
-struct Lanes(Mutex<Vec<Lane>>);
+struct Connections(Mutex<Vec<Connection>>);
 
-struct Lane {
+struct Connection {
     key: PublicKey,
     stream: TcpStream,
     thread: JoinHandle<()>,
@@ -95,8 +95,8 @@ impl DirectListener {
         let listener = TcpListener::bind((listen.address, listen.port))?;
         let port = listener.local_addr()?.port();
         let (files, welcome) = (Arc::clone(files), codec::encode(&Event::Alive, &[]));
-        let lanes: Arc<Lanes> = Arc::default();
-        let all = Arc::clone(&lanes);
+        let connections: Arc<Connections> = Arc::default();
+        let all = Arc::clone(&connections);
         let served = Port::serve(
             Admission::new(vec![listener], LIMITS)?,
             move |stream| Greeting::with_line(stream, &guests, &welcome, MAX_FIRST),
@@ -109,19 +109,19 @@ impl DirectListener {
         )?;
         let listener = DirectListener {
             port: Some(served),
-            lanes,
+            connections,
         };
         Ok((listener, port, identity.public_key().to_string()))
     }
 
     /// Ends all connections, and waits until what came over them is noted.
-    pub fn end_lanes(&self) {
-        let lanes = std::mem::take(&mut *self.lanes.0.lock());
-        for lane in &lanes {
-            let _ = lane.stream.shutdown(Shutdown::Both);
+    pub fn end_connections(&self) {
+        let connections = std::mem::take(&mut *self.connections.0.lock());
+        for connection in &connections {
+            let _ = connection.stream.shutdown(Shutdown::Both);
         }
-        for lane in lanes {
-            let _ = lane.thread.join();
+        for connection in connections {
+            let _ = connection.thread.join();
         }
     }
 }
@@ -130,11 +130,11 @@ impl Drop for DirectListener {
     fn drop(&mut self) {
         // nobody is admitted any longer
         self.port = None;
-        self.end_lanes();
+        self.end_connections();
     }
 }
 
-impl Lanes {
+impl Connections {
     /// Serves a peer in a thread of its own.
     fn begin(
         &self,
@@ -142,12 +142,17 @@ impl Lanes {
         tool: PublicKey,
         files: &Arc<IncomingFiles>,
     ) -> io::Result<()> {
-        let mut lanes = self.0.lock();
-        lanes.retain(|lane| !lane.thread.is_finished());
+        let mut connections = self.0.lock();
+        connections.retain(|connection| !connection.thread.is_finished());
         let Some(key) = greeting.link.peer() else {
             return Ok(());
         };
-        if lanes.iter().filter(|lane| lane.key == key).count() >= MOST_LANES {
+        if connections
+            .iter()
+            .filter(|connection| connection.key == key)
+            .count()
+            >= MOST_CONNECTIONS
+        {
             return Ok(());
         }
         let caller = match key == tool {
@@ -157,7 +162,7 @@ impl Lanes {
         let stream = TcpStream::from(greeting.link.as_fd().try_clone_to_owned()?);
         let files = Arc::clone(files);
         let thread = std::thread::Builder::new().spawn(move || serve(greeting, caller, &files))?;
-        lanes.push(Lane {
+        connections.push(Connection {
             key,
             stream,
             thread,
@@ -187,7 +192,7 @@ fn converse_over(link: &SharedLink, received: &[u8], caller: Caller, files: &Arc
     let Request::File(first) = first.head else {
         return;
     };
-    if matches!(&first, FileRequest::Receive(receive) if !receive.lane) {
+    if matches!(&first, FileRequest::Receive(receive) if !receive.direct) {
         return;
     }
     match begin(first, caller, Arc::clone(&output), files) {

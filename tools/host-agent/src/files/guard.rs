@@ -21,7 +21,7 @@ const MARK: &str = "PART_PUSH";
 
 /// Whether this request needs a process of its own.
 pub fn is_needed(receive: &Receive) -> bool {
-    !receive.dry && !receive.lane && std::env::var_os(MARK).is_none()
+    !receive.dry && !receive.direct && std::env::var_os(MARK).is_none()
 }
 
 /// Runs the process, and puts away what it leaves.

@@ -372,7 +372,6 @@ mod tests {
             key: String::new(),
             keep: Vec::new(),
             earlier: false,
-            scattered: false,
             chained: Some(tool.public_key().to_string()),
             sparse: true,
         };

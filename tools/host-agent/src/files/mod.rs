@@ -84,8 +84,10 @@ impl Serve for Login {
                 self.listener = DirectListener::open(&listen, &self.output, &self.files);
                 Ok(())
             }
-            FileRequest::EndLanes => {
-                self.listener.iter().for_each(DirectListener::end_lanes);
+            FileRequest::EndDirect => {
+                self.listener
+                    .iter()
+                    .for_each(DirectListener::end_connections);
                 Ok(())
             }
             step => self.serving.step(step, body),

@@ -6,7 +6,6 @@ use super::stage::{self, Stage};
 use super::workspace::{Workspace, split};
 use super::{forward, inspect};
 use crate::output::SharedOutput;
-use nix::fcntl::Flock;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -29,25 +28,15 @@ pub struct Receiver {
     base: PathBuf,
     /// The folder below which all files go; `None` if it does not exist.
     workspace: Option<Workspace>,
-    /// The stage; `None` if nothing is written, and if another process has it.
+    /// The stage; `None` if nothing is written.
     stage: Option<Arc<Stage>>,
-    /// Whether this is a connection beside the login's, which owns the stage.
-    is_lane: bool,
-    /// The folder of partial files; `None` if nothing is written.
-    folder: Option<Folder>,
-    _lane: Option<Flock<File>>,
+    /// Whether this is a direct connection beside the login's, which owns the stage.
+    is_direct: bool,
     /// The files that come in blocks, by the numbers of their deliveries. Those that hosts hand on
     /// stay when they have their names.
-    files: BTreeMap<u32, OpenFile>,
+    files: BTreeMap<u32, Arc<IncomingFile>>,
     /// The files that come over all connections.
     incoming: Arc<IncomingFiles>,
-}
-
-/// A file that comes in blocks.
-struct OpenFile {
-    file: Arc<IncomingFile>,
-    /// Whether another connection has begun it, and ends it.
-    is_joined: bool,
 }
 
 impl Receiver {
@@ -59,33 +48,24 @@ impl Receiver {
     ) -> Result<Receiver, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
-        let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", base.display()));
         if !base.is_absolute() || !stage::is_word(&receive.run) {
             return Err(Failure::new(
                 "base is an absolute path, and run a word of letters and digits",
             ));
         }
-        let stage = match (receive.dry, receive.lane) {
+        let stage = match (receive.dry, receive.direct) {
             (true, _) => None,
             (false, false) => {
                 let stage = Arc::new(Stage::open(base, &receive.run, receive.host)?);
                 let _ = files.stage.set(Arc::downgrade(&stage));
                 Some(stage)
             }
-            (false, true) => files.stage.get().and_then(Weak::upgrade),
-        };
-        let folder = match &stage {
-            Some(stage) => Some(stage.folder.clone()),
-            None if receive.dry => None,
-            None => {
-                let base = Folder::open(base).map_err(failed)?;
-                let folder = stage::folder(&base, &receive.run, receive.host);
+            (false, true) => {
+                let stage = files.stage.get().and_then(Weak::upgrade);
                 let missing = "the push that this connection belongs to is not at work there";
-                Some(folder.ok_or_else(|| Failure::new(missing))?)
+                Some(stage.ok_or_else(|| Failure::new(missing))?)
             }
         };
-        let lane = folder.as_ref().filter(|_| stage.is_none());
-        let lane = lane.and_then(stage::lane);
         let opened = match &stage {
             Some(stage) => Some(stage.base().clone()),
             None => Folder::open(base).ok(),
@@ -96,9 +76,7 @@ impl Receiver {
             base: base.to_owned(),
             workspace,
             stage,
-            is_lane: receive.lane,
-            folder,
-            _lane: lane,
+            is_direct: receive.direct,
             files: BTreeMap::new(),
             incoming: Arc::clone(files),
             output,
@@ -190,34 +168,21 @@ impl Receiver {
     /// Writes a small file; returns its folder.
     fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, FileFault> {
         let (folder, name) = self.make_folder(file.dst.path())?;
-        let stage = self.folder.as_ref().ok_or(FileFault::OutOfOrder)?;
+        let stage = self.stage.as_ref().ok_or(FileFault::OutOfOrder)?;
         let finish = self.finish_of(file);
-        let passing = (stage, OsStr::new("one"));
+        let passing = (&stage.folder, OsStr::new("one"));
         partial::write_small(passing, (&folder, name), content, finish)?;
         Ok(folder)
     }
 
-    fn start(&mut self, begin: Begin) -> Result<OpenFile, FileFault> {
-        let writes = self.stage.is_some() || self._lane.is_some();
-        let folder = self.folder.clone().filter(|_| writes && is_key(&begin.key));
-        let names = stage::part(&folder.ok_or(FileFault::OutOfOrder)?, &begin.key);
-        if begin.scattered
-            && let Some(file) = self.incoming.find(&begin.key)
-        {
-            file.partial.scatter()?;
-            return Ok(OpenFile {
-                file,
-                is_joined: true,
-            });
-        }
+    fn stage_for(&self, key: &str) -> Result<&Stage, FileFault> {
+        let stage = self.stage.as_deref().filter(|_| is_key(key));
+        stage.ok_or(FileFault::OutOfOrder)
+    }
+
+    fn start(&mut self, begin: Begin) -> Result<Arc<IncomingFile>, FileFault> {
+        let names = stage::part(&self.stage_for(&begin.key)?.folder, &begin.key);
         let (bytes, output) = (begin.file.bytes, Arc::clone(&self.output));
-        if begin.scattered {
-            let partial = Partial::join(names, bytes)?;
-            return Ok(OpenFile {
-                file: Arc::new(IncomingFile::new(begin, partial, output)),
-                is_joined: true,
-            });
-        }
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
             true => {
@@ -240,18 +205,15 @@ impl Receiver {
         }
         let file = Arc::new(IncomingFile::new(begin, partial, output));
         self.incoming.add(&file);
-        Ok(OpenFile {
-            file,
-            is_joined: false,
-        })
+        Ok(file)
     }
 
     /// Does something with a file that comes; a failure is reported once.
     fn on(&mut self, id: u32, act: impl FnOnce(&IncomingFile) -> Result<(), FileFault>) {
-        let Some(open) = self.files.get(&id).filter(|open| !open.file.is_over()) else {
+        let Some(file) = self.files.get(&id).filter(|file| !file.is_over()) else {
             return;
         };
-        if let Err(fault) = act(&open.file) {
+        if let Err(fault) = act(file) {
             self.fail(id, fault);
         }
     }
@@ -264,17 +226,16 @@ impl Receiver {
 
     /// Nothing more of a file comes over this connection.
     fn close(&mut self, id: u32) {
-        if let Some(open) = self.files.remove(&id) {
-            open.leave();
+        if let Some(file) = self.files.remove(&id) {
+            leave(&file);
         }
     }
 
     /// Renames a file that has come completely.
     fn end(&mut self, id: u32) {
-        let Some(open) = self.files.remove(&id) else {
+        let Some(file) = self.files.remove(&id) else {
             return;
         };
-        let file = &open.file;
         let attributes = &file.begin.file;
         self.forget_folders();
         let landed = self
@@ -291,7 +252,7 @@ impl Receiver {
                     stage.forget_kept(&file.begin.key);
                 }
                 if file.begin.chained.is_some() {
-                    self.files.insert(id, open);
+                    self.files.insert(id, file);
                 }
             }
             Err(_) => file.partial.discard(),
@@ -302,10 +263,10 @@ impl Receiver {
     /// Starts to hand a file on to another host.
     fn hand_on(&self, to: HandOn) {
         match self.files.get(&to.id) {
-            Some(open) if !open.is_joined => {
-                forward::begin(Arc::clone(&open.file), to, Arc::clone(&self.incoming));
+            Some(file) => {
+                forward::begin(Arc::clone(file), to, Arc::clone(&self.incoming));
             }
-            _ => self.output.send(FileEvent::HandedOn {
+            None => self.output.send(FileEvent::HandedOn {
                 id: to.id,
                 host: to.host,
                 problem: Some("it is not there".to_owned()),
@@ -333,12 +294,12 @@ impl Receiver {
             .filter(|_| is_key(&key))
             .map_or_else(Parts::default, |stage| stage.claim(&key, bytes));
         let earlier = dst.filter(|_| kept.list().is_empty());
-        let summed = match (earlier, &self.folder) {
-            (None, Some(folder)) if is_key(&key) => {
+        let summed = match (earlier, self.stage_for(&key)) {
+            (None, Ok(Stage { folder, .. })) => {
                 let file = folder.file(stage::part(folder, &key).file);
                 file.ok().map(|file| (kept, file))
             }
-            (None, _) => None,
+            (None, Err(_)) => None,
             (Some(dst), _) => self.earlier(dst).and_then(|file| {
                 let version = Version::of(&file).ok()?;
                 self.incoming.compared.lock().insert(key.clone(), version);
@@ -370,20 +331,13 @@ fn is_key(key: &str) -> bool {
         .is_some_and(|(location, version)| is_number(location) && is_number(version))
 }
 
-impl OpenFile {
-    /// Notes what has come. Unless another connection brings more, the file may be begun again.
-    fn leave(&self) {
-        if self.is_joined {
-            let _ = self.file.partial.flush();
-        } else {
-            self.file.end(false);
-            let _ = self.file.partial.close();
-        }
-    }
+/// Notes what has come; the file may be begun again.
+fn leave(file: &IncomingFile) {
+    file.end(false);
+    let _ = file.partial.close();
 }
 
 impl Serve for Receiver {
-    #[expect(clippy::too_many_lines, reason = "it has one arm for each request")]
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
         if let (
             Some(stage),
@@ -415,9 +369,6 @@ impl Serve for Receiver {
                     Err(fault) => self.fail(id, fault),
                 }
             }
-            FileRequest::Scatter { id } => {
-                self.on(id, |file| Ok(file.partial.scatter()?));
-            }
             FileRequest::Block(block) => {
                 self.on(block.id, |file| file.block(&block, body, Caller::Tool));
             }
@@ -432,14 +383,14 @@ impl Serve for Receiver {
                 });
             }
             FileRequest::KeepBack { id, host } => {
-                if let Some(open) = self.files.get(&id) {
-                    open.file.stop_forward(host);
+                if let Some(file) = self.files.get(&id) {
+                    file.stop_forward(host);
                 }
             }
             FileRequest::End { id } => self.end(id),
             FileRequest::Close { id } => self.close(id),
             FileRequest::Discard { id } => {
-                if let Some(OpenFile { file, .. }) = self.files.remove(&id) {
+                if let Some(file) = self.files.remove(&id) {
                     file.end(false);
                     file.partial.discard();
                 }
@@ -451,7 +402,7 @@ impl Serve for Receiver {
     }
 
     fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
-        let stage = self.stage.as_ref().filter(|_| !self.is_lane)?;
+        let stage = self.stage.as_ref().filter(|_| !self.is_direct)?;
         let folder = stage.folder.clone();
         Some(Box::new(move || folder.touch()))
     }
@@ -459,8 +410,8 @@ impl Serve for Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.files.values().for_each(OpenFile::leave);
-        if let Some(stage) = self.stage.as_ref().filter(|_| !self.is_lane) {
+        self.files.values().for_each(|file| leave(file));
+        if let Some(stage) = self.stage.as_ref().filter(|_| !self.is_direct) {
             stage.leave();
         }
     }

@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use transfer::folder::Folder;
 use transfer::partial::Names;
 use transfer::parts::Parts;
@@ -38,8 +38,6 @@ const WORTH_KEEPING: u64 = 1 << 20;
 /// What nobody came back for is removed at the end of a push that has begun its files: whoever
 /// comes back to it, after however long and whatever the clock did meanwhile, finds it.
 const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Other connections note what they have when this one ends, which takes them at most this long.
-const LANES_END: Duration = Duration::from_secs(3);
 /// The names of a machine and a boot are shorter.
 const MOST_OF_OWNER: u64 = 4096;
 
@@ -65,7 +63,7 @@ fn name(run: &str, host: u32) -> String {
 }
 
 /// The folder of a stage that this user's push has made.
-pub fn folder(base: &Folder, run: &str, host: u32) -> Option<Folder> {
+fn folder(base: &Folder, run: &str, host: u32) -> Option<Folder> {
     let folder = base.folder(name(run, host)).ok();
     folder.filter(Folder::is_ours)
 }
@@ -158,7 +156,6 @@ impl Stage {
         }
         let text = format!("{}\n{}\n", this_machine(), boot_id());
         folder.create("owner", text.as_bytes())?;
-        folder.create("lanes", &[])?;
         let owner = Flock::lock(folder.file("owner")?, FlockArg::LockExclusiveNonblock).ok();
         base.rename(&new, &base, name(run, host))?;
         Ok(Stage::of(base, run, host, (folder, owner)))
@@ -310,11 +307,6 @@ pub fn part(stage: &Folder, key: &str) -> Names {
     }
 }
 
-/// A lock that a further connection of a push holds as long as it may write.
-pub fn lane(stage: &Folder) -> Option<Flock<File>> {
-    Flock::lock(stage.file("lanes").ok()?, FlockArg::LockSharedNonblock).ok()
-}
-
 /// What was kept of files; `None` if others could have put something there.
 fn kept(base: &Folder) -> Option<Folder> {
     base.folder(KEPT).ok().filter(Folder::is_private)
@@ -337,14 +329,6 @@ fn belongs(stage: &OsStr, run: &str) -> bool {
 
 /// Removes a stage and what pushes put there; partial files that are worth it are kept.
 fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
-    let until = Instant::now() + LANES_END;
-    while let Ok(lanes) = stage.file("lanes")
-        && let Err((_, nix::errno::Errno::EWOULDBLOCK)) =
-            Flock::lock(lanes, FlockArg::LockExclusiveNonblock)
-        && Instant::now() < until
-    {
-        std::thread::sleep(Duration::from_millis(20));
-    }
     let names = stage.names().unwrap_or_default();
     let keys = names
         .iter()
@@ -353,7 +337,7 @@ fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     let is_of_push = |name: &&OsString| {
         let kinds = ["part.", "good."];
         let name = name.to_string_lossy();
-        ["owner", "lanes", "one", "lock"].contains(&&*name)
+        ["owner", "one", "lock"].contains(&&*name)
             || kinds.iter().any(|kind| name.starts_with(kind))
     };
     for name in names.iter().filter(is_of_push) {

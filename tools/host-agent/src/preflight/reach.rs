@@ -82,8 +82,8 @@ impl Listeners {
     }
 }
 
-/// Accepts connections, answers what comes, and closes each when the other side has, so that nothing
-/// of it stays on the port.
+/// Accepts connections, answers what comes, and closes each when the other side has, so that
+/// nothing of it stays on the port.
 fn accept(sockets: &[TcpListener], stopped: &PipeReader) {
     let mut open: Vec<Accepted> = Vec::new();
     loop {
@@ -215,8 +215,8 @@ fn try_one(target: SocketAddrV4, with_blocks: bool) -> io::Result<Option<Finding
     Ok(lost.map(|outward| Finding::LosesLargePackets { target, outward }))
 }
 
-/// Sends a block each way. Returns whether this host's or the other's was lost as a whole; `None` if
-/// neither was, or if that did not become clear in time.
+/// Sends a block each way. Returns whether this host's or the other's was lost as a whole; `None`
+/// if neither was, or if that did not become clear in time.
 fn exchange_blocks(stream: &mut TcpStream, until: Instant) -> io::Result<Option<bool>> {
     let left = || until.saturating_duration_since(Instant::now());
     stream.write_all(&GREETING)?;
