@@ -231,9 +231,10 @@ fn real_hosts_between_which_large_packets_are_lost_are_named() {
     };
     let lose = |host: u32, from: &str| {
         let drop = format!(
-            "nft add table ip lossy && nft \"add chain ip lossy in {{ type filter hook input \
-             priority 0; }}\" && nft add rule ip lossy in ip saddr {from} tcp sport != 22 tcp dport != 22 meta \
-             length \">\" 1400 drop"
+            "nft add table ip lossy && \
+             nft \"add chain ip lossy in {{ type filter hook input priority 0; }}\" && \
+             nft add rule ip lossy in ip saddr {from} tcp sport != 22 tcp dport != 22 \
+             meta length \">\" 1400 drop"
         );
         rules(host, &drop);
     };

@@ -25,6 +25,10 @@ const REMOVED: &[(&str, &str)] = &[
         "set DGL_TOOLS_SSH_USERNAME, or User in ssh_config(5)",
     ),
     (
+        "--streams",
+        "leave it out: each host has one login and one direct connection",
+    ),
+    (
         "dgl-env --group-id",
         "leave it out: dgl-spawn numbers the groups of persistent servers",
     ),
