@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use support::{Ran, executable, scratch, sh, shells, soon, takes_seconds, tools};
+use support::{Ran, executable, scratch, sh, shells, soon, takes_seconds, tools, write};
 
 /// A host with a home and a folder for temporary files.
 struct Host {
@@ -155,8 +155,10 @@ fn below_any_login_shell_and_its_noise() {
         host.only_agent_in(&host.cache());
     }
     let host = Host::new();
-    let loud = host.log_in("exec yes");
-    loud.ends(74).err_has("says more than").err_has("~/.bashrc");
+    host.log_in("exec yes")
+        .ends(74)
+        .err_has("says more than")
+        .err_has("~/.bashrc");
 }
 
 #[test]
@@ -282,7 +284,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
         "/var/tmp/dgl-tools-",
         "DGL_TOOLS_AGENT_DIR",
     ] {
-        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+        refused.err_has(words);
     }
     // the fix
     let cured = host.log_in(&format!(
@@ -391,7 +393,7 @@ fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
     let rate = packed / (limit * 5 / 2);
     for (last, is_whole) in [(packed * 2, true), (packed / 4, false)] {
         let host = Host::new();
-        std::fs::write(host.folder.join("link"), LINK).unwrap();
+        write(&host.folder, "link", LINK);
         let login = format!("#!/bin/sh\npython3 $PWD/link {rate} {last} | setsid --wait \"$@\"\n");
         executable(&host.folder.join("login"), &login);
         let begun = Instant::now();
@@ -495,8 +497,10 @@ fn another_machine_type_is_refused_with_the_cure() {
         let uname =
             format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
         executable(&host.folder.join("bin/uname"), &uname);
-        let refused = host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"");
-        refused.ends(74).err_has(problem).err_has(fix);
+        host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"")
+            .ends(74)
+            .err_has(problem)
+            .err_has(fix);
         assert!(!host.cache().exists());
     }
     // with its agent in a folder that is named, it is that which is sent
@@ -515,12 +519,12 @@ fn another_machine_type_is_refused_with_the_cure() {
     let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me \
         DGL_TOOLS_AGENT_DIR=$PWD/own";
     let reap = format!("dgl-reap --list --connect \"{own} $PWD/login\"");
-    let sent = sh(
+    sh(
         &host.folder,
         &format!("echo 10.99.0.1 | ipconf-check | DGL_TOOLS_AGENTS=$PWD/agents {reap}"),
-    );
-    sent.ends(74)
-        .err_has("/own (it did not arrive whole, or does not run)");
+    )
+    .ends(74)
+    .err_has("/own (it did not arrive whole, or does not run)");
 }
 
 /// A busybox, a libc where the agent needs one, /proc, and nothing else: neither gzip nor base64,

@@ -2,7 +2,9 @@
 //! only: `--host`, `--partial`.
 
 use std::time::{Duration, Instant};
-use support::{Cluster, executable, ip_config, partition, scratch, sh, soon, takes_seconds};
+use support::{
+    Cluster, executable, ip_config, partition, read, scratch, sh, soon, takes_seconds, write,
+};
 
 /// The whole path with a template of ours, whose program talks before and after the command.
 #[test]
@@ -10,7 +12,7 @@ fn a_command_template_carries_the_whole_path() {
     let folder = scratch();
     partition(&folder, 1);
     let hosts = "ip,port,login\n127.0.0.1,31000,ann@pod-0\n";
-    std::fs::write(folder.join("hosts.csv"), hosts).unwrap();
+    write(&folder, "hosts.csv", hosts);
     let route = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
                echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; \
                printf 'Goodbye\\n0 ends'; exit $s\n";
@@ -34,7 +36,7 @@ fn a_command_template_carries_the_whole_path() {
         "{}",
         ran.err
     );
-    let log = std::fs::read_to_string(folder.join("way.log")).unwrap();
+    let log = read(&folder, "way.log");
     assert!(
         log.lines().count() >= 4
             && log
@@ -51,7 +53,7 @@ fn a_template_that_fails_says_why() {
     }
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     executable(
         &folder.join("refuses"),
         "#!/bin/sh\necho 'error: no such pod' >&2; exit 9\n",
@@ -107,16 +109,16 @@ fn a_template_that_fails_says_why() {
     ];
     for (template, message, status) in table {
         for tool in tools {
-            let got = sh(
+            sh(
                 &folder,
                 &format!("DGL_TOOLS_CONNECT_TIMEOUT=1s {tool} --connect '{template}'"),
-            );
-            assert_eq!(got.status, status, "{template}: {tool}: {}", got.err);
-            assert!(got.err.contains(message), "{template}: {tool}: {}", got.err);
+            )
+            .ends(status)
+            .err_has(message);
             assert!(!folder.join("ws").exists(), "{template}: {tool}");
         }
     }
-    let left = std::fs::read_to_string(folder.join("queue.log")).unwrap();
+    let left = read(&folder, "queue.log");
     assert_eq!(
         left.lines().count(),
         tools.len(),
@@ -131,7 +133,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let forward = "import os, sys, time\n\
         while not os.path.exists('frozen'):\n\
         \x20   sys.stdout.buffer.write(os.read(0, 65536)); sys.stdout.flush()\n\
@@ -139,7 +141,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         while time.time() < until:\n\
         \x20   os.write(2, b'warning\\n' * (1 if sys.argv[1] == 'slow' else 8192))\n\
         \x20   if sys.argv[1] == 'slow': time.sleep(1)\n";
-    std::fs::write(folder.join("forward.py"), forward).unwrap();
+    write(&folder, "forward.py", forward);
     let route = "#!/bin/sh\npace=$1; shift 2\n\"$@\" | exec python3 forward.py $pace\n";
     executable(&folder.join("way"), route);
     for pace in ["slow", "fast"] {
@@ -160,12 +162,13 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         );
     }
     executable(&folder.join("floods"), "#!/bin/sh\nexec yes warning >&2\n");
-    let ran = sh(
+    sh(
         &folder,
         "export DGL_TOOLS_CONNECT_TIMEOUT=1s; ipconf-check ip.txt | timeout -s KILL 20 dgl-reap \
          --list --connect './floods {name}'",
-    );
-    ran.ends(74).err_has("no answer within 1 s");
+    )
+    .ends(74)
+    .err_has("no answer within 1 s");
 }
 
 /// One that does not end with its stdin, nor when it is told to.
@@ -175,7 +178,7 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n10.0.0.3\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n10.0.0.2\n10.0.0.3\n");
     let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
     executable(&folder.join("stays"), stays);
     for trap in ["-", "\"\""] {
@@ -189,7 +192,7 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
             ),
         )
         .gives(0, "");
-        let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+        let pids = read(&folder, "pids");
         assert_eq!(pids.lines().count(), 3);
     }
 }
@@ -198,7 +201,7 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
 fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
     let folder = scratch();
     let cluster = Cluster::up(2);
-    std::fs::write(folder.join("ip.txt"), "10.77.0.2\n").unwrap();
+    write(&folder, "ip.txt", "10.77.0.2\n");
     for (host, port, why) in [
         ("10.77.0.2", 22, ""),
         (
@@ -250,7 +253,7 @@ fn a_host_needs_neither_dd_nor_base64() {
 #[test]
 fn local_and_underscores() {
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let script = "ipconf-check --default_port 31000 --num_servers 2 ip.txt | host-probe --connect \
         local --num_servers 2 --mixed_versions |
         dgl-env --role worker --workspace \"$PWD\" --master_port 31100 -- sh -c 'echo \
@@ -354,20 +357,10 @@ fn some_hosts_only_on_real_hosts() {
         let holes = format!(
             "jq -c 'select(.type!=\"host\" or .id!=0) | select(.host!=0)' {stream} | {tool}"
         );
-        let refused = cluster.sh(&folder, &holes);
-        assert_eq!(
-            (refused.status, refused.out.as_str()),
-            (65, ""),
-            "{tool}: {}",
-            refused.err
-        );
-        assert!(
-            refused
-                .err
-                .contains("1 of 3 host records are missing, the first is 0"),
-            "{tool}: {}",
-            refused.err
-        );
+        cluster
+            .sh(&folder, &holes)
+            .gives(65, "")
+            .err_has("1 of 3 host records are missing, the first is 0");
         let taken = cluster.sh(&folder, &format!("{holes} --partial"));
         assert_eq!(
             (taken.status, taken.err.matches("--partial:").count()),
@@ -377,20 +370,11 @@ fn some_hosts_only_on_real_hosts() {
         );
         let name = tool.split(' ').next().unwrap();
         let unknown = cluster.sh(&folder, &format!("{tool} --host 1,7,9 <{stream}"));
-        assert_eq!(
-            (unknown.status, unknown.out.as_str()),
-            (2, ""),
-            "{tool}: {}",
-            unknown.err
-        );
+        unknown.gives(2, "");
         for id in [7, 9] {
-            assert!(
-                unknown.err.contains(&format!(
-                    "{name}: --host: there is no host {id} in the stream"
-                )),
-                "{tool}: {}",
-                unknown.err
-            );
+            unknown.err_has(&format!(
+                "{name}: --host: there is no host {id} in the stream"
+            ));
         }
     }
     for planner in [
@@ -461,11 +445,12 @@ fn what_ssh_is_told_on_real_hosts() {
             wrong.err
         );
         for connect in ["ssh", "ssh2"] {
-            let right = cluster.sh(
-                &folder,
-                &format!("export {variable}={right} DGL_TOOLS_CONNECT={connect}; {probe}"),
-            );
-            assert_eq!(right.status, 0, "{variable}, {connect}: {}", right.err);
+            cluster
+                .sh(
+                    &folder,
+                    &format!("export {variable}={right} DGL_TOOLS_CONNECT={connect}; {probe}"),
+                )
+                .ends(0);
         }
     }
 
@@ -488,8 +473,9 @@ fn what_ssh_is_told_on_real_hosts() {
                 .replace("5s", "60s")
                 .replace("--host", &format!("--connect {connect} --host"));
             let identity_set = format!("export DGL_TOOLS_IDENTITY={identity}");
-            let ran = cluster.sh(&folder, &format!("{agent}\n{identity_set}\n{probe}"));
-            assert_eq!(ran.status, status, "{connect} {identity}: {}", ran.err);
+            cluster
+                .sh(&folder, &format!("{agent}\n{identity_set}\n{probe}"))
+                .ends(status);
         }
     }
 
@@ -519,7 +505,7 @@ fn what_ssh_is_told_on_real_hosts() {
         "Host 10.77.0.2\n  Port 2222\n  User {user}\n  HostKeyAlias h2\nHost 10.77.0.3\n  \
          ProxyJump 10.77.0.2\n"
     );
-    std::fs::write(folder.join("config"), config).unwrap();
+    write(&folder, "config", config);
     let report = "ipconf-check ip.txt | dgl-env --role worker --workspace /srv -- sh -c 'echo \
         $SSH_CONNECTION | cut -d\" \" -f1,4' |
                 DGL_TOOLS_SSH_CONFIG=config dgl-spawn --format human";
@@ -531,12 +517,12 @@ fn what_ssh_is_told_on_real_hosts() {
     ssh.gives(0, both);
     let ssh2 = cluster.sh(&folder, &format!("{report} --host 1 --connect ssh2"));
     ssh2.gives(0, "[10.77.0.2 worker 1] 10.77.0.1 2222\n");
-    let beyond = cluster.sh(&folder, &format!("{report} --host 1,2 --connect ssh2"));
-    beyond.gives(74, "");
-    beyond
+    cluster
+        .sh(&folder, &format!("{report} --host 1,2 --connect ssh2"))
+        .gives(74, "")
         .err_has("host 2 (10.77.0.3): ssh_config has proxyjump")
-        .err_has("use --connect ssh");
-    beyond.err_has("nothing was started");
+        .err_has("use --connect ssh")
+        .err_has("nothing was started");
 }
 
 /// What an ssh_config has for a person is not for a tool: nothing is lent to a host, and a second
@@ -550,7 +536,7 @@ fn nothing_is_lent_to_real_hosts() {
         ExitOnForwardFailure yes\n  LocalForward 3456 127.0.0.1:22\n  \
                   RemoteForward 3457 127.0.0.1:22\n  DynamicForward 3458\n  PermitLocalCommand \
                   yes\n  LocalCommand touch /tmp/local-command\n";
-    std::fs::write(folder.join("config"), config).unwrap();
+    write(&folder, "config", config);
     let agent =
         "eval \"$(ssh-agent)\" >/dev/null; trap 'ssh-agent -k >/dev/null' EXIT; ssh-add -q \
          ~/.ssh/id_ed25519; rm -f /tmp/local-command;
@@ -570,8 +556,9 @@ fn nothing_is_lent_to_real_hosts() {
          {job} && DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >/dev/null
          s=$?; kill $own; [ ! -e /tmp/local-command ] || exit 8; exit $s"
     );
-    let got = cluster.sh(&folder, &script);
-    got.ends(0)
+    cluster
+        .sh(&folder, &script)
+        .ends(0)
         .out_has("[10.77.0.2 worker 1] no agent, no display, ");
     // alone: no port of ours is forwarded there
     cluster
@@ -630,7 +617,7 @@ fn known_hosts_of_real_hosts() {
         "host 2 (10.77.0.3): ssh_config has ",
         "fix: use --connect ssh",
     ] {
-        assert!(ssh2.err.contains(report), "{report}: {}", ssh2.err);
+        ssh2.err_has(report);
     }
     let ssh = cluster.sh(
         &folder,
@@ -640,16 +627,17 @@ fn known_hosts_of_real_hosts() {
     );
     ssh.ends(74)
         .err_has("host-probe: host 1 (10.77.0.2): ")
-        .err_has("revoked");
-    ssh.err_has("fix: do not connect; ask who runs the host");
+        .err_has("revoked")
+        .err_has("fix: do not connect; ask who runs the host");
     assert_eq!(ssh.out, "true\nfalse\ntrue\n", "{}", ssh.err);
     let command =
         "grep 10.77.0.2 all >known; : >~/.ssh/known_hosts; printf '#!/bin/sh\\ncat %s/known\\n' \
          \"$PWD\" >/tmp/knows; chmod 755 /tmp/knows;
         echo 'KnownHostsCommand /tmp/knows' >config
         DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
-    let ssh2 = cluster.sh(&folder, command);
-    ssh2.ends(74)
+    cluster
+        .sh(&folder, command)
+        .ends(74)
         .err_has("ssh_config has knownhostscommand /tmp/knows");
     cluster
         .sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"))
@@ -715,7 +703,7 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
              dgl-spawn --no-preflight --host 1 --format human --connect {connect}"
         );
         let got = cluster.sh(&folder, &script);
-        assert_eq!(got.status, 74, "{connect}: {}{}", got.out, got.err);
+        got.ends(74);
         let report = got
             .err
             .lines()
@@ -736,8 +724,8 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
 fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
     let folder = scratch();
     let hosts: String = (1..=40).map(|host| format!("10.66.0.{host}\n")).collect();
-    std::fs::write(folder.join("ip.txt"), hosts).unwrap();
-    std::fs::write(folder.join("file"), "content").unwrap();
+    write(&folder, "ip.txt", hosts);
+    write(&folder, "file", "content");
     executable(
         &folder.join("silent"),
         "#!/bin/sh\necho >>tried\nexec sleep 300\n",
@@ -762,12 +750,12 @@ fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
             );
             let begun = Instant::now();
             let got = sh(&folder, &script);
-            assert_eq!(got.status, 130, "{tool} {connect}: {}", got.err);
+            got.ends(130);
             // each of the hosts would be waited for longer
             let limit = Duration::from_secs(100);
             assert!(begun.elapsed() < limit, "{tool} {connect}");
             assert!(!got.err.contains("10.66.0.40"), "{}", got.err);
-            let tried = std::fs::read_to_string(folder.join("tried")).unwrap();
+            let tried = read(&folder, "tried");
             assert!(tried.lines().count() <= 16, "{tool} {connect}");
         }
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::{Cluster, Ran, partition, path, root, scratch, sh, shells, soon};
+use support::{Cluster, Ran, partition, path, root, scratch, sh, shells, soon, write};
 
 const KUBECTL: &str = "kubectl exec -i {name} --";
 
@@ -28,7 +28,7 @@ impl Engine {
             .unwrap();
         }
         let pods = "ip,name\n10.77.0.1,h1\n10.77.0.2,h2\n";
-        std::fs::write(folder.join("pods.csv"), pods).unwrap();
+        write(&folder, "pods.csv", pods);
         sh(&folder, "ipconf-check pods.csv >hosts.jsonl").ends(0);
         Engine { cluster, folder }
     }
@@ -154,8 +154,8 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     );
     failed
         .ends(3)
-        .out_has("[10.77.0.2 worker 1] error: unable to upgrade connection\n");
-    failed.err_has("host 1 (10.77.0.2): worker 1 exited with status 3; its last lines:\n");
+        .out_has("[10.77.0.2 worker 1] error: unable to upgrade connection\n")
+        .err_has("host 1 (10.77.0.2): worker 1 exited with status 3; its last lines:\n");
     assert!(
         !failed.err.contains("kubectl") && !failed.out.contains("Defaulted"),
         "{}{}",
@@ -186,13 +186,10 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
             "dgl-reap --list",
             "part-pull --workspace /srv --to got x",
         ] {
-            let got = engine.sh(template, &format!("{tool} <hosts.jsonl"));
-            assert!(
-                got.status == 74 && got.err.contains(words),
-                "{template}: {tool}: {} {}",
-                got.status,
-                got.err
-            );
+            engine
+                .sh(template, &format!("{tool} <hosts.jsonl"))
+                .ends(74)
+                .err_has(words);
         }
     }
 
@@ -235,11 +232,11 @@ fn real_hosts_nothing_is_left_behind_an_engine() {
 #[test]
 fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
     let engine = Engine::up();
-    std::fs::write(
-        engine.folder.join("save.sh"),
+    write(
+        &engine.folder,
+        "save.sh",
         "trap 'echo saved; exit 5' TERM; while :; do sleep 0.1; done\n",
-    )
-    .unwrap();
+    );
     for shell in shells() {
         let template = format!("{KUBECTL} sh -c \"shift; exec {shell} \\\"\\$@\\\"\" x");
         let name = shell.replace(' ', "-");

@@ -6,7 +6,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use support::{
-    Cluster, Ran, command, executable, ip_config, partition, path, scratch, sh, soon, takes_seconds,
+    Cluster, Ran, command, executable, ip_config, partition, path, read, scratch, sh, soon,
+    takes_seconds, write,
 };
 
 /// `engine AGENT NAME...`: starts the agent under each name, and waits for all of them.
@@ -31,7 +32,7 @@ impl Lab {
             )
         };
         let records: String = (0..hosts).map(record).collect();
-        fs::write(folder.join("hosts.jsonl"), records).unwrap();
+        write(&folder, "hosts.jsonl", records);
         Lab { folder }
     }
 
@@ -71,7 +72,7 @@ impl Lab {
             format!("{record}\n")
         };
         let processes: String = (0..of).map(process).collect();
-        fs::write(self.folder.join("job.jsonl"), hosts + &processes).unwrap();
+        write(&self.folder, "job.jsonl", hosts + &processes);
     }
 
     fn read(&self, name: &str) -> String {
@@ -119,7 +120,7 @@ fn one_command_carries_the_whole_path() {
     }
     let lab = Lab::new(1);
     partition(&lab.folder, 1);
-    fs::write(lab.folder.join("ip.txt"), "127.0.0.1 31000\n").unwrap();
+    write(&lab.folder, "ip.txt", "127.0.0.1 31000\n");
     let script = "export DGL_TOOLS_CONNECT='dial ./engine {agent} any' \
         DGL_TOOLS_DIAL_ADDRESS=127.0.0.1
         ipconf-check ip.txt | host-probe --workspace \"$PWD/ws\" | part-map --part-config \
@@ -191,11 +192,12 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
 fn agents_dial_the_address_that_was_said() {
     let lab = Lab::new(1);
     executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
-    let ran = lab.sh(
+    lab.sh(
         "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 DGL_TOOLS_CONNECT_TIMEOUT=1s \
          dgl-reap --list --connect 'dial ./shows {ticket}' <hosts.jsonl",
-    );
-    ran.ends(74).err_has("dials 192.0.2.1:31997 (");
+    )
+    .ends(74)
+    .err_has("dials 192.0.2.1:31997 (");
     assert!(
         lab.read("ticket").contains("[\"192.0.2.1:31997\"]"),
         "{}",
@@ -259,7 +261,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
         "SLURM_NODEID 4)",
         "SLURM_NODEID 5)",
     ] {
-        assert!(ran.err.contains(message), "{message}: {}", ran.err);
+        ran.err_has(message);
     }
     assert!(!ran.err.contains("host 1"), "{}", ran.err);
     lab.assert_clean();
@@ -274,7 +276,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
     let lab = Lab::new(1);
     // documentation addresses, of no machine
     let hosts = lab.read("hosts.jsonl").replace("127.0.1.1", "192.0.2.1");
-    fs::write(lab.folder.join("hosts.jsonl"), hosts).unwrap();
+    write(&lab.folder, "hosts.jsonl", hosts);
     let list = |how: &str| {
         lab.sh(&format!(
             "DGL_TOOLS_DIAL_ADDRESS=127.0.0.1 DGL_TOOLS_CONNECT_TIMEOUT=3s dgl-reap --list \
@@ -288,7 +290,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
          another one",
         "let agents in by what they tell with --connect 'dial-by-name ...'",
     ] {
-        assert!(refused.err.contains(message), "{message}: {}", refused.err);
+        refused.err_has(message);
     }
     list("dial-by-name").ends(0);
     lab.assert_clean();
@@ -383,7 +385,7 @@ fn a_command_that_fails_says_why() {
         let ran = lab.sh(&format!(
             "DGL_TOOLS_CONNECT_TIMEOUT=1s dgl-reap --list --connect '{command}' <hosts.jsonl"
         ));
-        assert_eq!(ran.status, status, "{command}: {}", ran.err);
+        ran.ends(status);
         // once, not for each host
         assert_eq!(
             ran.err.matches(message).count(),
@@ -422,7 +424,7 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
         open('wrong.err', 'wb').write(wrong.stderr)\n\
         subprocess.run(['./engine', sys.argv[1], 'n1', 'n2'])\n\
         for one in holders: one.kill()\n";
-    fs::write(lab.folder.join("strangers.py"), strangers).unwrap();
+    write(&lab.folder, "strangers.py", strangers);
     executable(
         &lab.folder.join("first"),
         "#!/bin/sh\ncp \"$2\" old; exec ./engine \"$1\" n1 n2\n",
@@ -430,13 +432,13 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
     let earlier =
         lab.sh("dgl-reap --list --connect 'dial ./first {agent} {ticket}' <hosts.jsonl >/dev/null");
     earlier.ends(0);
-    let ran = lab.sh(
+    lab.sh(
         "ulimit -n 400; agent=$(ls cache/dgl-tools/host-agent-*); export agent
          DGL_TOOLS_DIAL_PORT=31999 dgl-spawn --no-preflight --format human --connect \
          'dial python3 strangers.py {agent} {ticket} '\"$PWD/$agent\" <job.jsonl | sort",
-    );
-    ran.gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
-    ran.err_has("without the secret of this run, the last from 127.0.0.1");
+    )
+    .gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n")
+    .err_has("without the secret of this run, the last from 127.0.0.1");
     lab.assert_clean();
 }
 
@@ -490,7 +492,7 @@ fn a_ticket_comes_over_stdin_or_in_the_environment_too() {
     );
     for command in ["./by-stdin {stdin}", "./by-env {ticket}"] {
         let ran = lab.sh(&format!("{before}{spawn} 'dial {command}' <job.jsonl"));
-        assert_eq!(ran.status, 0, "{command}: {}", ran.err);
+        ran.ends(0);
         assert_eq!(
             ran.out.matches("RANK=").count(),
             2,
@@ -524,7 +526,7 @@ fn agents_that_wait_take_one_ticket_after_the_other() {
         ))
         .gives(0, "[n1 worker 0] well\n[n2 worker 1] well\n");
     }
-    fs::write(lab.folder.join("stop"), "").unwrap();
+    write(&lab.folder, "stop", "");
     pods.wait().unwrap();
     lab.assert_clean();
 }
@@ -549,7 +551,7 @@ fn an_agent_that_is_lost_is_a_lost_host_and_a_restart_starts_it_again() {
         fs::read_to_string(format!("/proc/{pid}/environ"))
             .is_ok_and(|environ| environ.contains("SLURMD_NODENAME=n2\0"))
     });
-    fs::write(lab.folder.join("again"), "").unwrap();
+    write(&lab.folder, "again", "");
     kill("KILL", agent.unwrap().split(' ').next().unwrap());
     let status = job.wait().unwrap();
     assert!(status.success(), "{}", lab.read("err"));
@@ -587,13 +589,12 @@ fn a_left_job_stays_unless_the_engine_would_end_it() {
     let lab = Lab::new(2);
     lab.plan("until [ -e go ]; do sleep 0.1; done; echo well");
     let spawn = "dgl-spawn --no-preflight --job left --format human";
-    let refused = lab.sh(&format!(
+    lab.sh(&format!(
         "{spawn} --detach --connect 'dial env SLURM_STEP_ID=0 ./engine {{agent}} n1 n2' \
          <job.jsonl"
-    ));
-    refused
-        .ends(2)
-        .err_has("--detach: the job would end with this tool: Slurm ends what a step");
+    ))
+    .ends(2)
+    .err_has("--detach: the job would end with this tool: Slurm ends what a step");
     lab.assert_clean();
     // one host: the state of two would lie in one home
     lab.sh(&format!(
@@ -603,7 +604,7 @@ fn a_left_job_stays_unless_the_engine_would_end_it() {
     ))
     .ends(0);
     lab.assert_clean_of_dialers();
-    fs::write(lab.folder.join("go"), "").unwrap();
+    write(&lab.folder, "go", "");
     lab.sh(
         "dgl-spawn --attach left --host 0 --format human --connect 'dial ./engine {agent} n1' \
          <hosts.jsonl",
@@ -666,7 +667,7 @@ fn real_hosts_dial_in_that_mpirun_starts() {
     let cluster = Cluster::up(3);
     ip_config(&folder, 3);
     fs::create_dir(folder.join("src")).unwrap();
-    fs::write(folder.join("src/file"), "to all\n").unwrap();
+    write(&folder, "src/file", "to all\n");
     // mpirun does not like root, and looks for the other hosts' answers on all of its cards
     let route = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
          DGL_TOOLS_CONNECT_TIMEOUT=60s \
@@ -710,8 +711,8 @@ fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
         });
         cluster.call(&["cut", "2"]);
         let ran = running.join().unwrap();
-        let err = fs::read_to_string(folder.join("err")).unwrap();
-        assert_eq!(ran.status, 74, "{err}");
+        let err = read(&folder, "err");
+        ran.ends(74);
         assert!(err.contains("host 1 (10.77.0.2)"), "{err}");
     });
     cluster.call(&["mend", "2"]);
@@ -816,14 +817,15 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
         println!("skipped: only root can give a file away");
         return;
     }
-    let ran = with_mode(0o1777);
-    ran.ends(74)
+    with_mode(0o1777)
+        .ends(74)
         .err_has(" belongs to another user")
         .err_has("  fix: name a folder of your own that the hosts share in");
     fs::remove_file(agent()).unwrap();
     chown(&shared, stranger, None).unwrap();
-    let ran = with_mode(0o755);
-    ran.ends(74).err_has("/shared belongs to another user");
+    with_mode(0o755)
+        .ends(74)
+        .err_has("/shared belongs to another user");
 }
 
 /// The kernel takes no word of 128 KiB.
@@ -843,7 +845,7 @@ fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
         )
     };
     let records: String = (0..of).map(record).collect();
-    fs::write(lab.folder.join("hosts.jsonl"), records).unwrap();
+    write(&lab.folder, "hosts.jsonl", records);
     executable(
         &lab.folder.join("fails"),
         "#!/bin/sh\necho it ran >&2; exit 9\n",
@@ -860,6 +862,6 @@ fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
         "{}",
         ran.err
     );
-    let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl");
-    ran.err_has("it ran");
+    lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl")
+        .err_has("it ran");
 }

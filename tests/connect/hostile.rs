@@ -1,7 +1,7 @@
 //! What a host says is text: it reaches a terminal as such, whatever it is, and stands in no
 //! command that people are told to paste.
 
-use support::{executable, scratch, sh, takes_seconds};
+use support::{executable, read, scratch, sh, takes_seconds, write};
 
 /// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
 const EVIL: &str = r"\033]0;title\007\033]52;c;cm0gLXJm\007\033[2J";
@@ -14,7 +14,7 @@ fn is_text(text: &str) -> bool {
 #[test]
 fn what_hosts_say_is_shown_as_text() {
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     // the last words of what leads to a host
     executable(
         &folder.join("way"),
@@ -49,7 +49,7 @@ fn what_hosts_say_is_shown_as_text() {
          dgl-reap --connect local --job \"$job\" --format human <hosts >all; wait $p"
     );
     let made = sh(&folder, &script);
-    let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let text = |file: &str| read(&folder, file);
     assert!(
         is_text(&text("list"))
             && text("list").contains(r"job evil\x1b]0;title\x07\x1b]52;c;cm0gLXJm\x07\x1b[2J: "),
@@ -224,8 +224,8 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"10.99.0.1\",\
         \"role\":\"worker\",\"rank\":0,\"argv\":[\"t\"]}";
     sh(&folder, "printf '10.99.0.1\n' | ipconf-check >hosts").ends(0);
-    let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
-    std::fs::write(folder.join("job"), format!("{hosts}{process}\n")).unwrap();
+    let hosts = read(&folder, "hosts");
+    write(&folder, "job", format!("{hosts}{process}\n"));
     let ready = "echo '{\"event\":\"file\",\"kind\":\"ready\",\"free_bytes\":1,\"empty\":false}'\n";
     let found = |names: usize, length: usize| {
         let meta = "{\"size\":1,\"mode\":33188,\"mtime\":[1,1],\"inode\":1}";
@@ -263,10 +263,10 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
         ran = subprocess.run(sys.argv[2:])\n\
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n\
         open(sys.argv[1], 'w').write(str(peak >> 10))\nsys.exit(ran.returncode)\n";
-    std::fs::write(folder.join("peak.py"), peak).unwrap();
+    write(&folder, "peak.py", peak);
     for (first, endless, tool, problem) in table {
         let lines = format!("{endless}\n").repeat(500_000 / endless.len() + 1);
-        std::fs::write(folder.join("lines"), lines).unwrap();
+        write(&folder, "lines", lines);
         executable(
             &folder.join("way"),
             &format!(
@@ -282,10 +282,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
                  python3 peak.py peak {tool}"
             ),
         );
-        let peak: u64 = std::fs::read_to_string(folder.join("peak"))
-            .unwrap()
-            .parse()
-            .unwrap();
+        let peak: u64 = read(&folder, "peak").parse().unwrap();
         assert!(
             got.status == 74 && got.err.contains(problem) && peak < 200,
             "{tool}: {}, {peak} MB: {:.2000}",
@@ -353,8 +350,8 @@ printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
     };
     let process = "{\"type\":\"process\",\"id\":0,\"of\":1,\"host\":0,\"ip\":\"127.0.0.1\",\
         \"role\":\"worker\",\"rank\":0,\"argv\":[\"sleep\",\"100\"]}\n";
-    std::fs::write(folder.join("job"), host(0, 1) + process).unwrap();
-    std::fs::write(folder.join("hosts"), host(0, 2) + &host(1, 2)).unwrap();
+    write(&folder, "job", host(0, 1) + process);
+    write(&folder, "hosts", host(0, 2) + &host(1, 2));
     let ran = sh(
         &folder,
         "dgl-spawn --connect local --no-preflight --job hung <job >run & p=$!
@@ -362,7 +359,7 @@ printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
          dgl-reap --connect './way {id}' --job hung <hosts >ended; echo $?; wait $p; echo $?",
     );
     assert_eq!(ran.out, "74\n143\n", "{}", ran.err);
-    let ended = std::fs::read_to_string(folder.join("ended")).unwrap();
+    let ended = read(&folder, "ended");
     assert!(ended.contains("\"processes\":1"), "{ended}");
     ran.err_has("no end of its answer within 15 s");
 }
@@ -374,7 +371,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let start = "#!/bin/sh\nIFS= read -r s; s=${s#token=}; token=${s%%;*}\n\
         need() { echo \"$token need $(uname -m) plain\"; }\n";
     let table = [

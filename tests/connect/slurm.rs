@@ -1,9 +1,10 @@
 //! A real Slurm on real hosts: jobs by sbatch, what ends them, what Slurm refuses.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh, soon};
+use support::{
+    Cluster, Ran, ip_config, partition, python_with_dgl, read, root, scratch, sh, soon, write,
+};
 
 const SRUN: &str = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {name}'; ";
 
@@ -33,7 +34,7 @@ impl Slurm {
 
     /// A script in plain sh in an allocation of the first two hosts.
     fn within(&self, folder: &Path, script: &str) -> Ran {
-        std::fs::write(folder.join("within.sh"), script).unwrap();
+        write(folder, "within.sh", script);
         self.sh(folder, "salloc -Q -N2 -w h1,h2 sh within.sh")
     }
 
@@ -193,7 +194,7 @@ fn real_hosts_under_slurm_whatever_ends_a_job_nothing_is_left() {
         "{SRUN} printf 'h1\\nh2\\n' | ipconf-check --resolve - | dgl-reap --list >found.jsonl"
     );
     let listed = slurm.within(&folder, &list);
-    let found = std::fs::read_to_string(folder.join("found.jsonl")).unwrap();
+    let found = read(&folder, "found.jsonl");
     listed.ends(0);
     // a server, a trainer and its daemon on each of two hosts
     assert_eq!(
@@ -260,12 +261,12 @@ impl Job {
             );
             records.push('\n');
         }
-        std::fs::write(folder.join(format!("{name}.jsonl")), records).unwrap();
+        write(folder, format!("{name}.jsonl"), records);
         let launch = format!(
             "#!/bin/sh\n{SRUN}echo $$ >{name}.pid; exec dgl-spawn --job {name} --grace 1s \
              <{name}.jsonl\n"
         );
-        std::fs::write(folder.join(format!("{name}.sbatch")), launch).unwrap();
+        write(folder, format!("{name}.sbatch"), launch);
         let submitted = slurm.sh(
             folder,
             &format!("sbatch --parsable -N2 -o {name}.out -e {name}.err {name}.sbatch"),
@@ -318,12 +319,13 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     let hosts = slurm.0.0.join("hosts");
     let text = std::fs::read_to_string(&hosts).unwrap();
     std::fs::write(&hosts, text.replace("10.77.0.1 h1", "127.0.1.1 h1")).unwrap();
-    let loopback = slurm.within(
-        &folder,
-        "scontrol show hostnames | ipconf-check --resolve -",
-    );
-    loopback.gives(65, "");
-    loopback.err_has("h1 resolves to 127.0.1.1 here");
+    slurm
+        .within(
+            &folder,
+            "scontrol show hostnames | ipconf-check --resolve -",
+        )
+        .gives(65, "")
+        .err_has("h1 resolves to 127.0.1.1 here");
     let asked = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {name}'
         srun sh -c 'echo $(ip -4 -o addr show dev eth0) $SLURMD_NODENAME' |
           sed -E 's/.* inet ([0-9.]+).* /\\1,/' | sort -t, -k2 | sed '1i ip,name' > nodes.csv
@@ -420,7 +422,7 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
     };
     partition(&folder, 4);
     let within = |script: &str| {
-        fs::write(folder.join("within.sh"), format!("{DIAL} {script}")).unwrap();
+        write(&folder, "within.sh", format!("{DIAL} {script}"));
         slurm.sh(&folder, "salloc -Q -N4 sh within.sh")
     };
     let ran = within(

@@ -3,7 +3,7 @@
 
 use crate::lab::{Lab, disturb, tree};
 use std::fs;
-use support::{Ran, noise, soon, tools};
+use support::{Ran, noise, soon, tools, write};
 
 const LARGE: usize = 40 << 20;
 /// An address that host 2 has and that leads wherever host 1 is told: its logins go to host 2.
@@ -16,11 +16,11 @@ impl Lab {
     fn with_address(rate: &str) -> Lab {
         let mut lab = Lab::up(3, rate, &noise(1, LARGE));
         lab.variables = VARIABLES;
-        fs::write(lab.folder.join("ip.txt"), format!("{CLUSTER_ADDRESS}\n")).unwrap();
+        write(&lab.folder, "ip.txt", format!("{CLUSTER_ADDRESS}\n"));
         let config = format!(
             "Host {CLUSTER_ADDRESS}\n HostName 10.77.0.2\n HostKeyAlias h2\nInclude ~/.ssh/config\n"
         );
-        fs::write(lab.folder.join("ssh_config"), config).unwrap();
+        write(&lab.folder, "ssh_config", config);
         for host in [2, 3] {
             lab.on(host, &format!("ip addr add {CLUSTER_ADDRESS}/32 dev lo"));
         }
@@ -75,7 +75,7 @@ struct Listener<'a> {
 
 impl<'a> Listener<'a> {
     fn begin(lab: &'a Lab, command: &str) -> Listener<'a> {
-        fs::write(lab.folder.join("listen.sh"), command).unwrap();
+        write(&lab.folder, "listen.sh", command);
         let folder = lab.folder.display();
         let ran = lab.run(&format!(
             "ssh h3 'cd {folder} && {{ sh listen.sh >listen.out 2>&1 </dev/null & }} && echo $!'"
@@ -123,28 +123,26 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
     for options in ["--wire direct", "--wire auto", "--wire ssh"] {
         lab.forget();
         let ran = lab.push(options);
-        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        ran.ends(0);
         assert!(lab.has(2), "{options}");
         let route = match options {
             "--wire ssh" => ", through its login",
             _ => ", directly",
         };
-        assert!(ran.err.contains(route), "{options}: {}", ran.err);
+        ran.err_has(route);
         let connect = format!(
             "python3 -c 'import socket; socket.create_connection((\"{CLUSTER_ADDRESS}\", {PORT}))'"
         );
-        let closed = lab.sh(&connect);
-        assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
+        lab.sh(&connect).err_has("refused");
 
         let pulled = lab.pull(options);
-        assert_eq!(pulled.status, 0, "{options}: {}", pulled.err);
+        pulled.ends(0);
         assert!(
             lab.has_brought_all() && pulled.err.contains(route),
             "{options}: {}",
             pulled.err
         );
-        let closed = lab.sh(&connect);
-        assert!(closed.err.contains("refused"), "{options}: {}", closed.err);
+        lab.sh(&connect).err_has("refused");
     }
     // the machine on which the tool runs: how it is reached decides, not its address
     for (login, route) in [
@@ -168,7 +166,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
 #[test]
 fn all_connections_to_real_hosts_together_keep_to_a_limit() {
     let lab = Lab::with_address("");
-    fs::write(lab.folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+    write(&lab.folder, "ip.txt", "10.77.0.2\n10.77.0.3\n");
     lab.map();
     let takes = |files: f64| std::time::Duration::from_secs_f64(files * LARGE as f64 / 20e6 - 1.0);
     // what leaves this machine counts: what one host hands on to the other does not

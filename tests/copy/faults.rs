@@ -19,7 +19,7 @@ use crate::lab::of_size;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, noise, scratch, soon};
+use support::{Cluster, Ran, noise, scratch, soon, write};
 
 /// Large enough for a chain.
 const LARGE: usize = 24 << 20;
@@ -88,7 +88,7 @@ impl Lab {
         for wire in wires {
             let address = |host: &u32| format!("10.77.0.{host}\n");
             let text: String = wire.hosts.iter().map(address).collect();
-            fs::write(folder.join(format!("{}.txt", wire.name)), text).unwrap();
+            write(&folder, format!("{}.txt", wire.name), text);
         }
         Lab {
             cluster,
@@ -103,7 +103,7 @@ impl Lab {
 
     /// On a host, as what a login may do there.
     fn on(&self, host: u32, command: &str) {
-        fs::write(self.folder.join("command"), command).unwrap();
+        write(&self.folder, "command", command);
         let script = format!("ssh h{host} 'PATH=$PATH:/usr/sbin:/sbin; sh -s' <command");
         self.cluster.run(&self.folder, &script);
     }
@@ -232,7 +232,7 @@ impl Push {
     }
 
     fn write_source(&self) {
-        fs::write(self.0.folder.join("src/large"), noise(1, LARGE)).unwrap();
+        write(&self.0.folder, "src/large", noise(1, LARGE));
         for Wire { name, .. } in self.0.wires {
             let map = format!(
                 "ipconf-check {name}.txt | part-map --workspace /srv/{name} --extra src \
@@ -482,7 +482,7 @@ fn real_hosts_get_no_half_file_whatever_happens_over_any_wire() {
 fn real_hosts_whose_disk_becomes_full_while_bytes_come_in() {
     let push = Push::up();
     let lab = &push.0;
-    fs::write(lab.folder.join("src/later"), noise(3, LARGE)).unwrap();
+    write(&lab.folder, "src/later", noise(3, LARGE));
     push.write_source();
     let on_victim = |command: &str| lab.cluster.on(3, command);
     let here = lab.folder.join("src");

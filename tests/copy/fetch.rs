@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use support::{
-    Cluster, Ran, executable, ip_config, made_by, noise, partition, path, ran, recipe_commands,
-    recipes_of, root, scratch, sh, soon, with_s3,
+    Cluster, Ran, executable, ip_config, made_by, noise, partition, path, ran, read,
+    recipe_commands, recipes_of, root, scratch, sh, soon, with_s3, write,
 };
 
 /// A login to a host by the real ssh, with the variables that `login.env` names and files of at
@@ -48,7 +48,7 @@ impl Bench {
     }
 
     fn limit(&self, bytes: &str) {
-        fs::write(self.folder.join("limit"), bytes).unwrap();
+        write(&self.folder, "limit", bytes);
     }
 
     /// What a shell prints on both hosts.
@@ -71,8 +71,9 @@ impl Bench {
         let store = self.folder.join("store").display().to_string();
         for host in 0..2 {
             let same = format!("cd /srv/job/data && diff -r {store}/part{host} part{host} && ls");
-            let there = self.cluster.on(host + 1, &same);
-            there.gives(0, &format!("g.json\npart{host}\n"));
+            self.cluster
+                .on(host + 1, &same)
+                .gives(0, &format!("g.json\npart{host}\n"));
         }
         self.cluster
             .on(2, "rm /srv/job/data/part1/graph.dgl")
@@ -110,7 +111,7 @@ impl Bench {
             );
             let large = self.both("stat -c '%i %Z' /srv/job/data/part*/large");
             let earlier = fs::read_to_string(self.folder.join("large")).unwrap_or_default();
-            fs::write(self.folder.join("large"), large.concat()).unwrap();
+            write(&self.folder, "large", large.concat());
             if time == "third" {
                 assert_eq!(
                     large.concat(),
@@ -144,7 +145,7 @@ fn real_hosts_download_their_parts_from_an_object_store_by_the_recipes() {
     let to_aws = format!(
         "PATH={bin}:/usr/bin:/bin\nAWS_ENDPOINT_URL={address}\nAWS_DEFAULT_REGION=us-east-1\n"
     );
-    fs::write(bench.folder.join("login.env"), to_aws).unwrap();
+    write(&bench.folder, "login.env", to_aws);
     let before = format!(
         "{s3}\n$aws s3 cp --recursive --only-show-errors store s3://bucket/g/
         export AWS_ENDPOINT_URL=$s3 PATH={bin}:$PATH"
@@ -162,7 +163,7 @@ fn real_hosts_download_their_parts_from_an_object_store_by_the_recipes() {
         "RCLONE_CONFIG_STORE_TYPE=s3\nRCLONE_CONFIG_STORE_PROVIDER=Other\n\
          RCLONE_CONFIG_STORE_ENDPOINT={address}\n"
     );
-    fs::write(bench.folder.join("login.env"), &remote).unwrap();
+    write(&bench.folder, "login.env", &remote);
     let before = format!(
         "{s3}\n$aws s3 cp --recursive --only-show-errors store s3://bucket/g/
         unset AWS_CA_BUNDLE
@@ -196,16 +197,16 @@ fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
     for part in 0..2 {
         let graph = folder.join(format!("store/products/part{part}/graph"));
         fs::create_dir_all(&graph).unwrap();
-        fs::write(graph.join("[rows].pt"), noise(part, 1 << 20)).unwrap();
-        fs::write(graph.join("ids.pt"), format!("ids of {part}")).unwrap();
+        write(&graph, "[rows].pt", noise(part, 1 << 20));
+        write(&graph, "ids.pt", format!("ids of {part}"));
     }
     let list = "echo meta >store/products/META; cd store/products && find part* -type f \
         >../../files.txt; echo part10/x >>../../files.txt";
     sh(folder, list).ends(0);
-    fs::write(folder.join("token"), "s3cret").unwrap();
-    fs::write(folder.join("login.env"), "NO_PROXY=*\n").unwrap();
+    write(folder, "token", "s3cret");
+    write(folder, "login.env", "NO_PROXY=*\n");
     let mut server = serve(&bench);
-    let port = fs::read_to_string(folder.join("port")).unwrap();
+    let port = read(folder, "port");
     let address = format!("http://10.77.0.1:{}/products", port.trim());
     let name = "Partitions on a web server";
     let script = recipe(name, folder).replace("https://data.example/products", &address);
@@ -219,7 +220,7 @@ fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
         let script = format!(
             "export DGL_TOOLS_CONNECT='./login {{ip}}' TOKEN={token} NO_PROXY='*'; set -e\n{script}"
         );
-        fs::write(folder.join("run.sh"), &script).unwrap();
+        write(folder, "run.sh", &script);
         bench.cluster.sh(folder, &script)
     };
     let has_no_part = || {
@@ -231,7 +232,7 @@ fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
     refused.out_has("error: 403");
     has_no_part();
     // a server that breaks off
-    fs::write(folder.join("break"), "").unwrap();
+    write(folder, "break", "");
     let broken = run("s3cret");
     assert_ne!(broken.status, 0);
     broken.err_has("curl: (18)");
@@ -239,7 +240,7 @@ fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
     fs::remove_file(folder.join("break")).unwrap();
     // an end in the middle; meanwhile no command line shows the token
     bench.both("rm -r /srv/job/products/new");
-    fs::write(folder.join("slow"), "").unwrap();
+    write(folder, "slow", "");
     let launch = Command::new(root().join("tools/host-lab/host-lab"))
         .args(["exec", "1", "sh", "-c"])
         .arg(format!(
@@ -276,15 +277,16 @@ fn real_hosts_download_their_parts_from_a_web_server_by_the_recipe() {
     });
     fs::remove_file(folder.join("slow")).unwrap();
 
-    let whole = run("s3cret");
-    assert_eq!(whole.status, 0, "{}{}", whole.out, whole.err);
+    run("s3cret").ends(0);
     for host in 0..2 {
         let store = folder.join("store/products").display().to_string();
         let same = format!(
             "cd /srv/job/products && diff -r {store}/part{host} part{host} && cat META && ls"
         );
-        let there = bench.cluster.on(host + 1, &same);
-        there.gives(0, &format!("meta\nMETA\nnew\npart{host}\n"));
+        bench
+            .cluster
+            .on(host + 1, &same)
+            .gives(0, &format!("meta\nMETA\nnew\npart{host}\n"));
     }
     bench.cluster.on(1, "kill $(pgrep -f http_server.py)");
     let _ = server.wait();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use support::{Cluster, Ran, noise, scratch, soon};
+use support::{Cluster, Ran, noise, scratch, soon, write};
 
 /// Host 1 is the machine from which files go to the others.
 pub struct Lab {
@@ -22,12 +22,12 @@ impl Lab {
         let folder = scratch();
         let cluster = Cluster::up_shaped(hosts, rate);
         fs::create_dir_all(folder.join("src")).unwrap();
-        fs::write(folder.join("src/large"), large).unwrap();
-        fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
+        write(&folder, "src/large", large);
+        write(&folder, "src/small", noise(2, 5000));
         let addresses: String = (2..=hosts)
             .map(|host| format!("10.77.0.{host}\n"))
             .collect();
-        fs::write(folder.join("ip.txt"), addresses).unwrap();
+        write(&folder, "ip.txt", addresses);
         let lab = Lab {
             cluster,
             folder,
@@ -51,7 +51,7 @@ impl Lab {
 
     /// On a host, with the right to change its network and its processes.
     pub fn on(&self, host: u32, command: &str) {
-        fs::write(self.folder.join("command"), command).unwrap();
+        write(&self.folder, "command", command);
         self.run(&format!(
             "ssh h{host} 'PATH=$PATH:/usr/sbin:/sbin; sh -s' <command"
         ));

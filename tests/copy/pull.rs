@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Cluster, OpenFolder, Ran, executable, scratch, sh, takes_seconds};
+use support::{Cluster, OpenFolder, Ran, executable, read, scratch, sh, takes_seconds, write};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ fn pull(folder: &Path, options: &str) -> Ran {
 
 /// What host-agent says to requests that are typed by hand: the lines, and the content behind them.
 fn ask_agent(folder: &Path, requests: &str) -> Vec<(Value, Vec<u8>)> {
-    fs::write(folder.join("requests"), requests).unwrap();
+    write(folder, "requests", requests);
     sh(folder, "host-agent <requests >events").ends(0);
     let events = fs::read(folder.join("events")).unwrap();
     let (mut rest, mut answers) = (events.as_slice(), Vec::new());
@@ -86,7 +86,7 @@ fn a_host_gives_exactly_what_was_asked_for() {
         (0, 9, 0),
     ];
     for (at, length, size) in parts.into_iter().chain(shrunk) {
-        fs::write(folder.join("file"), &content[..size]).unwrap();
+        write(&folder, "file", &content[..size]);
         let expected: Vec<u8> = content[..size]
             .get(at..)
             .unwrap_or_default()
@@ -117,11 +117,11 @@ fn files_that_cannot_be_read_are_told() {
     }
     let OpenFolder(folder) = &OpenFolder::new("unreadable");
     fs::create_dir_all(folder.join("ws/deep")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    fs::write(folder.join("ws/large"), vec![7; 17 << 20]).unwrap();
-    fs::write(folder.join("ws/middle"), vec![7; 2 << 20]).unwrap();
-    fs::write(folder.join("ws/small"), "small").unwrap();
-    fs::write(folder.join("ws/deep/other"), "other").unwrap();
+    write(folder, "ip.txt", "127.0.0.1\n");
+    write(folder, "ws/large", vec![7; 17 << 20]);
+    write(folder, "ws/middle", vec![7; 2 << 20]);
+    write(folder, "ws/small", "small");
+    write(folder, "ws/deep/other", "other");
     fs::hard_link(folder.join("ws/deep/other"), folder.join("ws/same")).unwrap();
     sh(
         folder,
@@ -170,10 +170,7 @@ fn files_that_cannot_be_read_are_told() {
         "{}",
         ran.err
     );
-    assert_eq!(
-        fs::read_to_string(folder.join("got/same")).unwrap(),
-        "other"
-    );
+    assert_eq!(read(folder, "got/same"), "other");
 }
 
 /// A folder whose names cannot be read is not an empty one, and the files of a folder that may be
@@ -189,7 +186,7 @@ fn folders_that_cannot_be_read_are_told() {
         fs::write(folder.join("ws/logs").join(name).join("a.log"), name).unwrap();
     }
     fs::create_dir_all(folder.join("ws/lost+found")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(folder, "ip.txt", "127.0.0.1\n");
     sh(
         folder,
         "chmod a+rx ws ws/logs ws/logs/open; chmod a+r ws/logs/open/a.log; \
@@ -207,8 +204,8 @@ fn folders_that_cannot_be_read_are_told() {
         );
         sh(folder, &script)
     };
-    let dry = pull("--dry-run logs");
-    dry.ends(1)
+    pull("--dry-run logs")
+        .ends(1)
         .err_has("./logs/closed: what is there cannot be read");
     let ran = pull("logs");
     ran.ends(1);
@@ -237,9 +234,9 @@ fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
     fs::create_dir_all(folder.join("ws/out/.part-push.kept")).unwrap();
     fs::create_dir_all(folder.join("ws/out/.part-push.0123.4")).unwrap();
     fs::create_dir_all(folder.join("ws/out/.part-pushed")).unwrap();
-    fs::write(folder.join("ws/out/.part-pushed/a"), "a").unwrap();
-    fs::write(folder.join("ws/out/.part-push.lock"), "of the user's").unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ws/out/.part-pushed/a", "a");
+    write(&folder, "ws/out/.part-push.lock", "of the user's");
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let got = pull(&folder, "out");
     got.ends(0);
     assert!(folder.join("got/out/empty/deep").is_dir());
@@ -278,7 +275,7 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
         fs::create_dir_all(ws.join(name).parent().unwrap()).unwrap();
         executable(&ws.join(name), "#!/bin/sh\n");
     }
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     // beyond what a file system or a calendar has
     let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(9_000_000_000_000_000_000);
     let stamped = fs::File::options()
@@ -317,8 +314,8 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
 fn what_is_secret_is_secret_on_its_way() {
     let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    fs::write(folder.join("ws/secret"), vec![7; 20 << 20]).unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "ws/secret", vec![7; 20 << 20]);
     executable(
         &folder.join("way"),
         "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep \
@@ -350,7 +347,7 @@ fn a_file_that_is_read_while_it_is_pulled_has_not_changed() {
         std::process::id()
     ));
     fs::create_dir_all(&ws).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let large = fs::File::create(ws.join("large")).unwrap();
     std::io::Write::write_all(&mut &large, &[7; 4 << 20]).unwrap();
     large.set_len(6 << 20).unwrap();
@@ -379,9 +376,9 @@ fn what_came_of_another_version_is_removed_when_a_file_is_here() {
     }
     let folder = scratch();
     fs::create_dir_all(folder.join("ws")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    fs::write(folder.join("ws/large"), vec![7; 20 << 20]).unwrap();
-    fs::write(folder.join("ws/other"), vec![7; 20 << 20]).unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "ws/large", vec![7; 20 << 20]);
+    write(&folder, "ws/other", vec![7; 20 << 20]);
     let killed = "ipconf-check ip.txt >hosts.jsonl; part-pull --connect local --limit 8MB/s \
         --workspace \"$PWD/ws\" --to got FILE <hosts.jsonl & for try in $(seq 1000); do \
         [ \"$(ls got/.part-pull.*.???????????????? 2>/dev/null | wc -l)\" -ge COUNT ] && break; \
@@ -407,7 +404,7 @@ fn what_came_of_another_version_is_removed_when_a_file_is_here() {
         before.len() >= 2 && !got.join("large").exists(),
         "{before:?}"
     );
-    fs::write(folder.join("ws/large"), vec![8; 20 << 20]).unwrap();
+    write(&folder, "ws/large", vec![8; 20 << 20]);
     pull(&folder, "large").ends(0);
     assert!(fs::read(got.join("large")).unwrap() == vec![8; 20 << 20]);
     // the other file is still to be continued, without the room for its rest
@@ -441,8 +438,8 @@ fn a_host_that_lies_is_given_up() {
     }
     let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
-    fs::write(folder.join("ws/a"), "a").unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ws/a", "a");
+    write(&folder, "ip.txt", "127.0.0.1\n");
     // the host has the agent already
     sh(
         &folder,
@@ -546,7 +543,7 @@ fn results_come_back_as_they_are() {
         return;
     }
     let folder = scratch();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let ws = folder.join("ws");
     fs::create_dir_all(ws.join("logs/deep")).unwrap();
     let odd = OsStr::from_bytes(b"two  words\n$(touch pwned) it's \xff");
@@ -556,14 +553,14 @@ fn results_come_back_as_they_are() {
         ("logs/-c.log", "c"),
         ("secret", "s"),
     ] {
-        fs::write(ws.join(name), content).unwrap();
+        write(&ws, name, content);
     }
     fs::write(ws.join("logs").join(odd), "odd").unwrap();
     let large: Vec<u8> = (0..20_000_000u32)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
         .take(40 << 20)
         .collect();
-    fs::write(ws.join("model.pt"), &large).unwrap();
+    write(&ws, "model.pt", &large);
     symlink("/etc/passwd", ws.join("logs/link.log")).unwrap();
     sh(
         &folder,
@@ -655,13 +652,7 @@ fn results_come_back_as_they_are() {
             "cannot be used multiple times",
         ),
     ] {
-        let bad = pull(&folder, options);
-        assert!(
-            bad.status == status && bad.err.contains(why),
-            "{options}: {} {}",
-            bad.status,
-            bad.err
-        );
+        pull(&folder, options).ends(status).err_has(why);
     }
     sh(
         &folder,
@@ -679,7 +670,7 @@ fn only_what_differs_comes() {
     }
     let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let mut content: Vec<u8> = (0..5_000_000u32)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
@@ -705,13 +696,13 @@ fn a_large_file_that_breaks_off_is_resumed() {
     }
     let folder = scratch();
     fs::create_dir(folder.join("ws")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let large: Vec<u8> = (0..20_000_000u32)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
         .take((40 << 20) + 12_345)
         .collect();
-    fs::write(folder.join("ws/model.pt"), &large).unwrap();
-    fs::write(folder.join("ws/first"), "small").unwrap();
+    write(&folder, "ws/model.pt", &large);
+    write(&folder, "ws/first", "small");
     // breaks off in the middle of the large file
     executable(
         &folder.join("cut"),
@@ -768,8 +759,8 @@ fn two_that_bring_files_to_one_folder_take_turns() {
     let folder = scratch();
     fs::create_dir_all(folder.join("ws")).unwrap();
     fs::create_dir_all(folder.join("got")).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    fs::write(folder.join("ws/a"), "a").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "ws/a", "a");
     // one that is ended while it waits touches nothing; without --foreground the signal comes
     // twice, and the second one ends it at once
     let ended = "sh -c 'exec 9>got/.part-pull.lock; flock 9; : >held; exec sleep 30' & holder=$!; \
@@ -804,12 +795,12 @@ fn two_that_bring_files_to_one_folder_take_turns() {
 fn real_hosts_give_back_what_they_have() {
     let folder = scratch();
     let cluster = Cluster::up(3);
-    fs::write(folder.join("ip.txt"), "10.77.0.2\n10.77.0.3\n").unwrap();
+    write(&folder, "ip.txt", "10.77.0.2\n10.77.0.3\n");
     for host in [2, 3] {
         let ws = cluster.0.join(format!("h{host}/srv/ws/out"));
         fs::create_dir_all(&ws).unwrap();
         for k in 0..1500 {
-            fs::write(ws.join(format!("{k}.log")), format!("{host} {k}")).unwrap();
+            write(&ws, format!("{k}.log"), format!("{host} {k}"));
         }
     }
     let got = cluster.sh(
@@ -823,7 +814,7 @@ fn real_hosts_give_back_what_they_have() {
     for (host, id) in [(2, 0), (3, 1)] {
         assert_eq!(files(&folder.join(format!("got/h{id}"))).len(), 1500);
         assert_eq!(
-            fs::read_to_string(folder.join(format!("got/h{id}/out/1499.log"))).unwrap(),
+            read(&folder, format!("got/h{id}/out/1499.log")),
             format!("{host} 1499")
         );
     }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use support::{
-    Cluster, OpenFolder, Ran, executable, noise, path, ran, scratch, sh, shells, soon,
-    takes_seconds,
+    Cluster, OpenFolder, Ran, executable, noise, path, ran, read, scratch, sh, shells, soon,
+    takes_seconds, write,
 };
 
 /// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
@@ -26,7 +26,7 @@ fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
     for (file, content) in files {
         fs::write(folder.join("src").join(file), content).unwrap();
     }
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(folder, "ip.txt", "127.0.0.1\n");
     map(folder);
 }
 
@@ -96,7 +96,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
         for (at, name) in names.iter().enumerate() {
             let below = folder.join("src").join(&names[(at + 1) % names.len()]);
             fs::create_dir_all(&below).unwrap();
-            fs::write(below.join(name), noise(at as u64, 100 + at)).unwrap();
+            write(&below, name, noise(at as u64, 100 + at));
         }
         map(&folder);
         let connect = match host {
@@ -113,8 +113,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
             }
             _ => String::new(),
         };
-        let ran = push(&folder, &connect);
-        assert_eq!(ran.status, 0, "{host}: {}", ran.err);
+        push(&folder, &connect).ends(0);
         assert_eq!(
             tree(&folder.join("ws/src")),
             tree(&folder.join("src")),
@@ -187,14 +186,14 @@ fn a_path_cannot_leave_the_workspace() {
             r#"{"type":"graph","graph_name":"g","num_parts":1,"files":1,"#,
             r#""workspace":"/w","part_config":"g.json","ip_config":"i"}"#
         );
-        let bad = sh(
+        sh(
             &folder,
             &format!(
                 "(echo '{graph}'; jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' \
                  plan.jsonl) | part-push --connect local"
             ),
-        );
-        assert_eq!(bad.status, 65, "{dst}: {}", bad.err);
+        )
+        .ends(65);
     }
 }
 
@@ -252,7 +251,7 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
         )
         .ends(0);
         let home = tree(&folder.join("home"));
-        fs::write(folder.join("lays"), lays).unwrap();
+        write(&folder, "lays", lays);
         let laid = sh(
             &folder,
             "cd ws && setpriv --reuid 65534 --regid 65534 --clear-groups sh -e ../lays",
@@ -360,11 +359,11 @@ fn sizes_times_and_modes_and_what_was_there() {
     assert_eq!(tree(&ours), tree(&theirs));
 
     // a source that changed is an error for that file, and what stood there stays
-    fs::write(ours.join("one"), "changed").unwrap();
+    write(&ours, "one", "changed");
     fs::remove_file(ours.join("block")).unwrap();
     fs::remove_dir_all(folder.join("ws/src")).unwrap();
     fs::create_dir(folder.join("ws/src")).unwrap();
-    fs::write(theirs.join("one"), "as it was").unwrap();
+    write(&theirs, "one", "as it was");
     let changed = push(&folder, "");
     let faults: Vec<_> = pushed(&changed.out)
         .into_iter()
@@ -402,7 +401,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
             let _ = fs::remove_dir_all(folder.join("ws"));
             for sent in [4, 0] {
                 let ran = push(&folder, &format!("{connect} {options}"));
-                assert_eq!(ran.status, 0, "{shell} {options}: {}", ran.err);
+                ran.ends(0);
                 let count = pushed(&ran.out)
                     .iter()
                     .filter(|(_, bytes, _)| *bytes > 0)
@@ -451,7 +450,7 @@ fn offsets_beyond_32_bits() {
         .to_owned(),
         r#"hello{"do":"file","step":"sync","number":9}"#.to_owned(),
     ];
-    fs::write(folder.join("steps"), steps.join("\n") + "\n").unwrap();
+    write(&folder, "steps", steps.join("\n") + "\n");
     let ran = sh(
         &folder,
         &format!(
@@ -482,7 +481,7 @@ fn only_what_differs_is_sent() {
     let (source, there) = (folder.join("src/large"), folder.join("ws/src/large"));
     let sent = |options: &str| {
         let ran = push(&folder, options);
-        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        ran.ends(0);
         assert!(
             fs::read(&source).unwrap() == fs::read(&there).unwrap(),
             "{options}"
@@ -539,7 +538,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
     fs::create_dir_all(folder.join("ws/src")).unwrap();
     fs::write(&there, &second).unwrap();
     sh(&folder, "touch -d 2001-02-03 ws/src/b");
-    let disturbed = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let ran = scope.spawn(|| push(&folder, "--limit 2MB/s"));
         sh(
             &folder,
@@ -547,10 +546,9 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
              sleep 0.02; done; dd if=/dev/zero of=ws/src/b conv=notrunc bs=100 count=1 seek=9999",
         );
         ran.join().unwrap()
-    });
-    disturbed
-        .ends(1)
-        .err_has("ws/src/b: the file that is there changed while it was compared");
+    })
+    .ends(1)
+    .err_has("ws/src/b: the file that is there changed while it was compared");
     assert!(fs::read(folder.join("ws/src/a")).is_ok());
     push(&folder, "").ends(0);
     assert!(fs::read(&there).unwrap() == second);
@@ -575,7 +573,7 @@ fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
         for try in $(seq 500); do ls -d ws/.part-push.*.* >/dev/null 2>&1 || break; sleep 0.02; done
         stat -c '%b %s' ws/.part-push.kept/*
         part-push <plan.jsonl >second && cmp src/large ws/src/large"#;
-    fs::write(folder.join("script"), script).unwrap();
+    write(&folder, "script", script);
     // without root there is no right to mount
     let ran = sh(
         &folder,
@@ -600,7 +598,7 @@ fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
 #[test]
 fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
     let folder = scratch();
-    fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
     let content = "0123456789abcde\n".repeat(2 << 16);
     let bytes = content.len();
     let ws = folder.join("ws");
@@ -608,7 +606,7 @@ fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
         "type": "file", "id": 0, "of": 1, "kind": "extra", "content": content, "bytes": bytes,
         "dst": ws.join("made"), "mode": 0o644,
     });
-    fs::write(folder.join("record"), format!("{record}\n")).unwrap();
+    write(&folder, "record", format!("{record}\n"));
     let map = "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra ip.txt | \
                grep -v '\"type\":\"file\"' >plan.jsonl; cat record >>plan.jsonl";
     sh(&folder, map).ends(0);
@@ -617,7 +615,7 @@ fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
         ran.ends(0);
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert_eq!(sent > 0, sends, "{}", ran.out.len());
-        assert_eq!(fs::read_to_string(ws.join("made")).unwrap(), content);
+        assert_eq!(read(&ws, "made"), content);
     }
 }
 
@@ -646,7 +644,7 @@ fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
             let script =
                 format!("export DGL_TOOLS_CONNECT=local; {{ {tool}; echo $? >status; }} {to}");
             let ran = sh(&folder, &script);
-            let status = fs::read_to_string(folder.join("status")).unwrap();
+            let status = read(&folder, "status");
             (status.trim().to_owned(), ran.err)
         };
         let (usual, _) = run(">/dev/null");
@@ -669,10 +667,10 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
         return;
     }
     let folder = scratch();
-    fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
     fs::create_dir_all(folder.join("src")).unwrap();
     fs::create_dir_all(folder.join("ws/src")).unwrap();
-    fs::write(folder.join("src/a"), "a").unwrap();
+    write(&folder, "src/a", "a");
     map(&folder);
     executable(
         &folder.join("way"),
@@ -718,7 +716,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
         ("c", noise(3, 1000)),
     ]);
     fs::create_dir_all(folder.join("ws/src")).unwrap();
-    fs::write(folder.join("ws/src/b"), "what was there").unwrap();
+    write(&folder, "ws/src/b", "what was there");
     // no file may become larger than 1 MB, as on a disk that is full
     executable(
         &folder.join("full"),
@@ -735,10 +733,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
             .any(|(ok, _, why)| !ok && why.contains("limit")),
         "{report:?}"
     );
-    assert_eq!(
-        fs::read_to_string(folder.join("ws/src/b")).unwrap(),
-        "what was there"
-    );
+    assert_eq!(read(&folder, "ws/src/b"), "what was there");
     assert!(
         ours(&folder.join("ws"))
             .iter()
@@ -795,7 +790,7 @@ fn a_host_waits_for_a_slow_one() {
     // 64 KiB a second
     let slow = "import os, time\nwhile data := os.read(0, 65536):\n    os.write(1, data)\n    \
         time.sleep(len(data) / 65536)\n";
-    fs::write(folder.join("slow.py"), slow).unwrap();
+    write(&folder, "slow.py", slow);
     executable(
         &folder.join("way"),
         "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 1 ] || { python3 slow.py | \"$@\"; exit; }\nexec \
@@ -828,8 +823,8 @@ fn what_else_is_there_stays() {
     }
     let ws = folder.join("ws/src");
     fs::create_dir_all(ws.join("old/deep")).unwrap();
-    fs::write(ws.join("old/deep/mine"), "theirs").unwrap();
-    fs::write(ws.join("old/a"), "theirs").unwrap();
+    write(&ws, "old/deep/mine", "theirs");
+    write(&ws, "old/a", "theirs");
     map(&folder);
     push(&folder, "").ends(0);
     let mut expected = tree(&folder.join("src"));
@@ -863,7 +858,7 @@ fn fsync_flushes_every_file_and_folder() {
             ),
         )
         .ends(0);
-        let trace = fs::read_to_string(folder.join("trace")).unwrap();
+        let trace = read(&folder, "trace");
         trace
             .lines()
             .filter(|line| line.contains("fsync(") || line.contains("rename"))
@@ -951,7 +946,7 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
     ] {
         let _ = fs::remove_dir_all(folder.join("ws"));
         let ran = push(&folder, options);
-        assert_eq!(ran.status, 0, "{options}: {}", ran.err);
+        ran.ends(0);
         assert!(
             tree(&folder.join("ws/src")) == tree(&folder.join("src")),
             "{options}: other bytes arrived"
@@ -1118,7 +1113,7 @@ fn with_own_workspaces(folder: &Path, hosts: u32, filter: &str) -> bool {
     let lines: String = (1..=hosts)
         .map(|host| format!("10.77.0.{host}\n"))
         .collect();
-    fs::write(folder.join("ip.txt"), lines).unwrap();
+    write(folder, "ip.txt", lines);
     map(folder);
     sh(folder, "unshare -m mount --bind ws1 ws").status == 0
 }
@@ -1220,7 +1215,7 @@ fn what_is_secret_is_secret_on_its_way() {
     );
     one.kill().unwrap();
     one.wait().unwrap();
-    fs::write(folder.join("on"), "").unwrap();
+    write(&folder, "on", "");
     soon("it has gone", || {
         ours(&folder.join("ws")) == [".part-push.kept"]
     });
@@ -1274,7 +1269,7 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
         ours(&folder.join("ws")) == [".part-push.kept"]
     });
     signal(&one, "-CONT");
-    fs::write(folder.join("on"), "").unwrap();
+    write(&folder, "on", "");
     let ended = ran(one.wait_with_output().unwrap());
     let records = pushed(&ended.out);
     assert!(
@@ -1361,7 +1356,7 @@ int utimensat(int fd, const char *path, const struct timespec times[2], int flag
 "#;
 
 fn slow_disk(folder: &Path) {
-    fs::write(folder.join("slow.c"), SLOW_DISK).unwrap();
+    write(folder, "slow.c", SLOW_DISK);
     sh(folder, "cc -shared -fPIC -o slow.so slow.c -ldl").ends(0);
 }
 
@@ -1460,7 +1455,7 @@ fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
     file.set_modified(time).unwrap();
     push(&folder, "").ends(0);
     assert!(old.exists(), "all was there, and nothing was asked for");
-    fs::write(folder.join("src/one"), noise(2, 100)).unwrap();
+    write(&folder, "src/one", noise(2, 100));
     map(&folder);
     push(&folder, "").ends(0);
     assert!(ours(&folder.join("ws")).is_empty());
@@ -1513,7 +1508,7 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
         !ours(&folder.join("ws")).is_empty() && folder.join("group").exists()
     });
     std::thread::sleep(Duration::from_secs(1));
-    let agent = Group(fs::read_to_string(folder.join("group")).unwrap());
+    let agent = Group(read(&folder, "group"));
     let begun = Instant::now();
     assert!(agent.signal("-STOP"));
     let ended = ran(push.wait_with_output().unwrap());
@@ -1578,7 +1573,7 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
     let stage = stage().expect("what it left");
     let owner = "echo \"$(cat /proc/sys/kernel/hostname) $(cat \
         /proc/sys/kernel/random/boot_id)$(readlink /proc/self/ns/pid) $PPID\"";
-    fs::write(stage.join("owner"), sh(&folder, owner).out).unwrap();
+    write(&stage, "owner", sh(&folder, owner).out);
     let begun = Instant::now();
     let again = push(&folder, "");
     assert!(
@@ -1659,10 +1654,10 @@ fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     let folder = scratch();
     let cluster = Cluster::up(2);
     fs::create_dir_all(folder.join("src")).unwrap();
-    fs::write(folder.join("src/small"), noise(2, 5000)).unwrap();
+    write(&folder, "src/small", noise(2, 5000));
     // sixteen addresses of one host, whose sshd drops what comes beyond two logins at once
     let ips: String = (101..117).map(|k| format!("10.77.0.{k}\n")).collect();
-    fs::write(folder.join("ip.txt"), ips).unwrap();
+    write(&folder, "ip.txt", ips);
     let more = format!(
         "for k in $(seq 101 116); do ip addr add 10.77.0.$k/24 dev eth0 || exit 9; done; \
          PATH=$PATH:/usr/sbin; $(command -v sshd) -f '{}/h2/sshd_config' -p 2222 -o PidFile=none \

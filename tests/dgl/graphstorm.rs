@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-use support::{Cluster, ip_config, ran, root, scratch};
+use support::{Cluster, ip_config, ran, root, scratch, write};
 
 const TASK: &str = "--cf nc.yaml --ip-config ip_config.txt --part-config data/g.json";
 
 /// A script on the first host that must end well.
 fn well(cluster: &Cluster, folder: &Path, script: &str) -> String {
     let ran = cluster.sh(folder, script);
-    assert_eq!(ran.status, 0, "{script}\n{}\n{}", ran.out, ran.err);
+    ran.ends(0);
     ran.out
 }
 
@@ -70,7 +70,7 @@ fn gs_launch_on_real_hosts() {
 fn launch_by_gs_launch(python: &str) {
     let folder = scratch();
     let cluster = Cluster::up(2);
-    fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    write(&folder, "ip_config.txt", "10.77.0.1\n10.77.0.2\n");
     construct(&cluster, &folder, python, "data");
     let shared = folder.display();
     let line = |workspace: &str| {
@@ -153,7 +153,7 @@ fn launch_by_dgl_spawn(python: &str) {
     ip_config(&folder, 2);
     let rank = "from graphstorm.config import get_argument_parser as parser\n\
         print('local rank', parser().parse_known_args()[0].local_rank)\n";
-    fs::write(folder.join("rank.py"), rank).unwrap();
+    write(&folder, "rank.py", rank);
     let cluster = Cluster::up(2);
     construct(&cluster, &folder, python, "out");
 

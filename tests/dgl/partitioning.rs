@@ -70,7 +70,7 @@ impl Lab {
     fn well(&self, script: &str) -> String {
         let script = format!("export DGLBACKEND=pytorch # or DGL writes to ~/.dgl\n{script}");
         let ran = self.cluster.sh(&self.folder, &script);
-        assert_eq!(ran.status, 0, "{script}\n{}\n{}", ran.out, ran.err);
+        ran.ends(0);
         ran.out
     }
 

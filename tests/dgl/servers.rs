@@ -3,7 +3,7 @@
 //! without a trace.
 
 use serde_json::json;
-use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon, takes_seconds};
+use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon, takes_seconds, write};
 
 const HOSTS: u32 = 4;
 
@@ -48,15 +48,16 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     };
 
     // nobody to serve them
-    let none = cluster.sh(&folder, &train("--role trainer", "", ""));
-    none.ends(74)
+    cluster
+        .sh(&folder, &train("--role trainer", "", ""))
+        .ends(74)
         .err_has("graph servers g: there are none on these hosts\n  fix: start them: ");
     // without tensorpipe DGL's servers say so and end
-    let sockets = cluster.sh(
-        &folder,
-        &train("--role server --keep-alive", "--detach", ""),
-    );
-    sockets
+    cluster
+        .sh(
+            &folder,
+            &train("--role server --keep-alive", "--detach", ""),
+        )
         .ends(1)
         .err_has("net_type can only be 'tensorpipe'")
         .err_has("persistent servers need net_type='tensorpipe'");
@@ -105,11 +106,13 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
         .out_has("loss fell from");
 
     // servers for something else are not used
-    let numbers = cluster.sh(&folder, &train("--role trainer --num-samplers 1", "", ""));
-    numbers.ends(74).err_has(
-        "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8",
-    );
-    numbers.err_has("were started for 0 samplers a trainer, and this job has 1");
+    cluster
+        .sh(&folder, &train("--role trainer --num-samplers 1", "", ""))
+        .ends(74)
+        .err_has(
+            "hosts 0-3: its graph servers wait for 4 trainers and samplers, and this job has 8",
+        )
+        .err_has("were started for 0 samplers a trainer, and this job has 1");
     let config = cluster.0.join("h3/srv/job/data/g.json");
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{text}\n")).unwrap();
@@ -211,7 +214,7 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
         ("servers", &servers),
         ("trainers", &trainers),
     ] {
-        std::fs::write(folder.join(name), text).unwrap();
+        write(&folder, name, text);
     }
     let spawn = "dgl-spawn --no-preflight --connect local --grace 1s";
     let kill = "kill -9 $(sed -n 's/.*\"pid\":\\([0-9]*\\).*/\\1/p' \
@@ -226,8 +229,8 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     );
     for begin in [attached, detached] {
         let script = format!("export HOME=$PWD; {start}; {begin}; {kill}; wait $p");
-        let ran = sh(&folder, &script);
-        ran.ends(74)
+        sh(&folder, &script)
+            .ends(74)
             .err_has("job uses was ended: the graph servers that it used have ended\n")
             .err_has("host 2 (127.0.0.3): graph server ended by SIGKILL\n");
         let why = sh(&folder, "dgl-why out.jsonl").out;
@@ -243,7 +246,7 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
 #[test]
 fn flags_that_do_not_go_with_them() {
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let env = "ipconf-check ip.txt | dgl-env --workspace /w --part-config g.json --num-trainers 1 \
         --server-name g";
     let table = [
@@ -276,12 +279,6 @@ fn flags_that_do_not_go_with_them() {
         ),
     ];
     for (line, status, text) in table {
-        let ran = sh(&folder, &line);
-        assert!(
-            ran.status == status && ran.err.contains(text),
-            "{line}: {} {}",
-            ran.status,
-            ran.err
-        );
+        sh(&folder, &line).ends(status).err_has(text);
     }
 }

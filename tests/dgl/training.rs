@@ -61,7 +61,7 @@ fn real_dgl_trains_to_its_end() {
              | dgl-spawn --format human"
         );
         let loaded = cluster.sh(&folder, &load);
-        assert_eq!(loaded.status, 0, "{paths}: {}{}", loaded.out, loaded.err);
+        loaded.ends(0);
         assert_eq!(
             loaded.out.matches("loaded part").count(),
             4,
@@ -88,13 +88,10 @@ fn real_dgl_trains_to_its_end() {
              ip_config.txt --part-config data/g.json --num-epochs 3 | \
              dgl-spawn --format human --log-dir logs"
         );
-        let trained = cluster.sh(&folder, &train);
-        assert_eq!(
-            trained.status, 0,
-            "{probed}: {}{}",
-            trained.out, trained.err
-        );
-        trained.out_has("loss fell from");
+        cluster
+            .sh(&folder, &train)
+            .ends(0)
+            .out_has("loss fell from");
         cluster.assert_clean();
     }
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{Cluster, Ran, ran, root, scratch, sh};
+use support::{Cluster, Ran, ran, root, scratch, sh, write};
 
 /// A graph that a version is tried with.
 struct Graph {
@@ -68,7 +68,7 @@ fn every_version_on_real_hosts() {
             // job have it, of no version
             for (name, port) in ["ip.txt", "ip2.txt"].into_iter().zip(&mut ports) {
                 let hosts = (1..=HOSTS).map(|host| format!("10.77.0.{host} {port}\n"));
-                std::fs::write(folder.join(name), hosts.collect::<String>()).unwrap();
+                write(&folder, name, hosts.collect::<String>());
             }
             let begun = std::time::Instant::now();
             one(&cluster, &folder, version, python.out.trim(), graph);

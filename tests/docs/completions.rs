@@ -2,7 +2,7 @@
 //! have a few.
 
 use std::process::Command;
-use support::{commands, flags_of_help, root, scratch, sh, takes_seconds};
+use support::{commands, flags_of_help, root, scratch, sh, takes_seconds, write};
 
 /// A shell that is not here cannot be asked.
 fn is_here(shell: &str) -> bool {
@@ -16,7 +16,7 @@ fn is_here(shell: &str) -> bool {
 /// `ask` is shell text that prints what a command line is completed to.
 fn holds_every_flag(shell: &str, ask: impl Fn(&str, &str) -> String) {
     let folder = scratch();
-    std::fs::write(folder.join("some.file"), "").unwrap();
+    write(&folder, "some.file", "");
     let completed = |tool: &str, line: &str| {
         let got = sh(&folder, &ask(tool, line));
         got.out
@@ -101,7 +101,7 @@ fn zsh() {
                 zpty -n -w z "$line"$'\t\C-T'; zpty -r -m z seen '*<*>*'
                 print -r -- ${${seen##*<}%%>*}; zpty -n -w z $'\C-U'
             done"#;
-        std::fs::write(folder.join("type.zsh"), script).unwrap();
+        write(&folder, "type.zsh", script);
         let mut table: Vec<(String, String)> = commands()
             .map(|tool| (format!("{tool} --versi"), format!("{tool} --version ")))
             .collect();

@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{executable, partition, recipe_commands, recipes_of, scratch, sh, takes_seconds};
+use support::{
+    executable, partition, recipe_commands, recipes_of, scratch, sh, takes_seconds, write,
+};
 
 /// Sections that tests on real hosts run, or that run nothing.
 const ELSEWHERE: &[(&str, &str)] = &[
@@ -64,7 +66,7 @@ pub fn prepared() -> PathBuf {
         "edge_type": ["n:e:n"], "num_edges_per_chunk": [[1, 1]],
         "edges": {"n:e:n": {"format": {"name": "csv"}, "data": ["e/0", "e/1"]}}}"#;
     fs::create_dir_all(folder.join("chunked/e")).unwrap();
-    fs::write(folder.join("chunked/metadata.json"), metadata).unwrap();
+    write(&folder, "chunked/metadata.json", metadata);
     for program in [
         "partition_algo/random_partition.py",
         "distpartitioning/parmetis_postprocess.py",

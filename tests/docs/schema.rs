@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use support::{root, scratch, sh, takes_seconds};
+use support::{root, scratch, sh, takes_seconds, write};
 
 const SCHEMA: &str = "common/record/records.schema.json";
 
@@ -252,7 +252,7 @@ fn check(folder: &Path, files: &str) -> Option<String> {
         println!("skipped: {}", bin.err);
         return None;
     }
-    std::fs::write(folder.join("check.py"), CHECK).unwrap();
+    write(folder, "check.py", CHECK);
     let (python, schema) = (bin.out.trim(), root().join(SCHEMA));
     let script = format!("'{python}/python' check.py '{}' {files}", schema.display());
     let checked = sh(folder, &script);
@@ -326,7 +326,7 @@ fn what_is_not_as_the_schema_says_is_found() {
         r#"{"type":"host","id":0,"of":1,"ip":"10.0.0.1","port":30050,"cpus":null}"#,
         r#"{"type":"started","id":0,"host":0,"role":"A","rank":0,"pid":1,"time_ms":2}"#,
     ];
-    std::fs::write(folder.join("wrong.jsonl"), lines.join("\n")).unwrap();
+    write(&folder, "wrong.jsonl", lines.join("\n"));
     let Some(checked) = check(&folder, "wrong.jsonl") else {
         return;
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use support::{Cluster, Ran, executable, ran, root, scratch, sh, tools};
+use support::{Cluster, Ran, executable, ran, read, root, scratch, sh, tools, write};
 
 /// Beside two others, what a test waits for comes too late.
 #[test]
@@ -51,7 +51,7 @@ fn real_hosts_say_what_to_do_with_them() {
         "with the tools of",
         "host-lab down",
     ] {
-        assert!(up.err.contains(part), "{part}: {}", up.err);
+        up.err_has(part);
     }
     assert_eq!(call(&["list"]).out, up.out);
     let sizes = call(&[
@@ -120,8 +120,7 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
     for connect in ["ssh2", "ssh"] {
         let probe =
             format!("export DGL_TOOLS_CONNECT={connect} DGL_TOOLS_CONNECT_TIMEOUT=2s; {outside}");
-        let missed = sh(&folder, &probe);
-        missed
+        sh(&folder, &probe)
             .ends(74)
             .err_has("fix: hosts of host-lab are reached only");
     }
@@ -154,11 +153,11 @@ fn real_hosts_keep_nothing_that_ran_over_a_terminal_which_is_closed() {
             cluster.0.display(),
             script.display()
         );
-        let closed = sh(
+        sh(
             &folder,
             &format!("CLOSES=$(cat <<'END'\n{closes}END\n); {run}"),
-        );
-        assert_eq!(closed.status, 0, "{command}: {}", closed.err);
+        )
+        .ends(0);
         cluster.assert_clean();
     }
 }
@@ -176,9 +175,8 @@ fn real_hosts_whose_folder_has_a_blank_in_its_name() {
     let shows_list = |line: &&str| line.contains(" list >ip_config.txt ");
     let line = up.err.lines().find(shows_list).unwrap().trim_start();
     let folder = scratch();
-    let pasted = sh(&folder, line.split("    ").next().unwrap());
-    assert_eq!(pasted.status, 0, "{line}: {}", pasted.err);
-    let list = std::fs::read_to_string(folder.join("ip_config.txt")).unwrap();
+    sh(&folder, line.split("    ").next().unwrap()).ends(0);
+    let list = read(&folder, "ip_config.txt");
     assert_eq!(list, "10.77.0.1\n");
 }
 
@@ -209,12 +207,7 @@ fn real_hosts_go_by_number_name_and_address() {
         (&["up", "2"], "hosts are up already"),
     ];
     for (args, problem) in table {
-        let refused = cluster.call(args);
-        assert!(
-            refused.status == 2 && refused.err.contains(problem),
-            "{args:?}: {}",
-            refused.err
-        );
+        cluster.call(args).ends(2).err_has(problem);
     }
     cluster.call(&["start", "h2"]).ends(0);
     let there = |host: &str| cluster.call(&["exec", "1", "ssh", host, "hostname"]).out;
@@ -244,14 +237,14 @@ fn real_hosts_of_an_installed_host_lab() {
     call(&["down"]).ends(0);
     let up = call(&["up", "2", "--quiet"]);
     assert_eq!((up.status, up.err.as_str()), (0, ""));
-    std::fs::write(folder.join("ip_config.txt"), up.out).unwrap();
+    write(&folder, "ip_config.txt", up.out);
     let job = "ipconf-check ip_config.txt | host-probe |
         part-map --workspace /srv/job --script-folder code | part-push |
         dgl-env --role worker -- sh code/run.sh | dgl-spawn --format human";
     let ran = call(&["exec", "1", "sh", "-c", job]);
     ran.ends(0);
     for line in ["worker 0] run on h1\n", "worker 1] run on h2\n"] {
-        assert!(ran.out.contains(line), "{line}: {}", ran.out);
+        ran.out_has(line);
     }
     cluster.assert_clean();
     let version = call(&["--version"]);

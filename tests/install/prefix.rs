@@ -1,7 +1,7 @@
 //! What `make install` puts in place works from there, and `make uninstall` takes all of it away.
 
 use std::path::{Path, PathBuf};
-use support::{TOOLS, commands, partition, root, scratch, sh, takes_seconds, tools};
+use support::{TOOLS, commands, partition, root, scratch, sh, takes_seconds, tools, write};
 
 /// A pipeline, a Makefile and the manual, with nothing but what lies in a prefix and the system.
 /// The prefix is $P.
@@ -30,7 +30,7 @@ pub fn use_in(folder: &Path, prefix: &str) {
 pub fn job() -> PathBuf {
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     folder
 }
 
@@ -147,11 +147,6 @@ fn a_build_needs_less_than_a_rehearsal() {
             "PATH=$PWD/bin:$(dirname \"$(command -v cargo)\") PYTHON=python3 '{}' {purpose}",
             root().join("tests/need.sh").display()
         );
-        let ran = sh(&folder, &line);
-        assert!(
-            ran.status == status && ran.err.contains(missing),
-            "{purpose}: {}",
-            ran.err
-        );
+        sh(&folder, &line).ends(status).err_has(missing);
     }
 }

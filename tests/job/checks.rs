@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use support::{executable, partition, scratch, takes_seconds, tools};
+use support::{executable, partition, read, scratch, takes_seconds, tools, write};
 
 /// An agent that waits for requests; it ends when this is dropped.
 struct Agent {
@@ -103,7 +103,7 @@ fn found(what: &str, rest: Value) -> Value {
 fn files_and_configs() {
     let folder = scratch();
     partition(&folder, 2);
-    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n");
     let mut agent = Agent::start(&folder, &[]);
     let none: [Value; 0] = [];
     assert_eq!(
@@ -166,7 +166,7 @@ fn files_and_configs() {
     assert_eq!(lacks[1..], [edges, graph]);
     // DGL 0.5 looks from the working directory
     std::fs::create_dir(folder.join("part1")).unwrap();
-    std::fs::write(folder.join("part1/graph.dgl"), "").unwrap();
+    write(&folder, "part1/graph.dgl", "");
     assert_eq!(
         agent.examine(config.clone())[2],
         found("elsewhere", json!({"path": "./out/part1/graph.dgl"}))
@@ -441,7 +441,7 @@ fn shared_memory_of_jobs() {
 fn commands_are_asked_in_the_environment_of_their_process() {
     let folder = scratch();
     std::fs::create_dir_all(folder.join("mods/dgl")).unwrap();
-    std::fs::write(folder.join("mods/dgl/__init__.py"), "").unwrap();
+    write(&folder, "mods/dgl/__init__.py", "");
     let mut agent = Agent::of_job(&folder, "mine", "9");
     let mut processes = 0;
     let mut examine = |process: Value, python: Value| {
@@ -467,12 +467,12 @@ fn commands_are_asked_in_the_environment_of_their_process() {
     );
     let question = json!({"interpreter": "python3", "script": "job.py",
         "modules": ["dgl", "torch", "nothing"]});
-    std::fs::write(
-        folder.join("job.py"),
+    write(
+        &folder,
+        "job.py",
         "import os, side\ntry:\n    import torch\nexcept ImportError:\n    pass\n",
-    )
-    .unwrap();
-    std::fs::write(folder.join("side.py"), "from dgl.data import x\n").unwrap();
+    );
+    write(&folder, "side.py", "from dgl.data import x\n");
     let env = json!([
         ["PYTHONPATH", folder.join("mods")],
         ["PYTHONNOUSERSITE", "1"]
@@ -517,11 +517,11 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
         &folder.join("bin/tool"),
         "#!/bin/sh\necho why bashrc; exit 1\n",
     );
-    std::fs::write(
-        folder.join(".bashrc"),
+    write(
+        &folder,
+        ".bashrc",
         format!("PATH={}/bin:$PATH; export KEPT=no\n", folder.display()),
-    )
-    .unwrap();
+    );
     let home = folder.to_str().unwrap();
     // as sshd starts it
     let mut agent = Agent::start(
@@ -561,7 +561,7 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
     );
     let question = json!({"interpreter": "python3"});
     let found = agent.examine(json!({"check": "command", "process": 0, "python": question}));
-    let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
+    let pid = read(&folder, "pid");
     let ended = Command::new("kill").arg(pid.trim()).status().unwrap();
     assert!(
         found.len() == 1 && found[0]["found"] == "python",
@@ -576,7 +576,7 @@ fn a_pipe_in_the_place_of_a_config_is_no_config() {
     for check in ["ip_config", "partition_config"] {
         let request = json!({"do": "preflight", "check": check, "folder": "", "path": "fifo",
             "private_shm": false});
-        std::fs::write(folder.join("request"), format!("{request}\n")).unwrap();
+        write(&folder, "request", format!("{request}\n"));
         let script = "rm -f fifo; mkfifo fifo; timeout 60 host-agent <request";
         let got = support::sh(&folder, script);
         assert_eq!(
@@ -615,7 +615,7 @@ fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
         }
     }
     let _ = agent.child.kill();
-    let pid = std::fs::read_to_string(folder.join("pid")).unwrap();
+    let pid = read(&folder, "pid");
     // without kill(1): some take `-12` for all processes
     let group = nix::unistd::Pid::from_raw(pid.trim().parse().unwrap());
     if !is_over {
@@ -662,15 +662,15 @@ s = socket.socket(socket.AF_UNIX); s.bind(name)
         BufReader::new(python.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        std::fs::write(
-            folder.join("requests"),
+        write(
+            &folder,
+            "requests",
             format!("{}\n{}\n", self::job(job, "d"), json!({"do": "claim"})),
-        )
-        .unwrap();
+        );
         let got = support::sh(&folder, "timeout 60 host-agent <requests");
         let _ = python.kill();
         let _ = python.wait();
-        assert_eq!(got.status, 0, "{job}: {} {}", got.out, got.err);
+        got.ends(0);
         let taken: Value = serde_json::from_str(got.out.lines().nth(1).unwrap()).unwrap();
         assert_eq!(
             (&taken["what"], taken["by"].get("job")),

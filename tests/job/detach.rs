@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, ip_config, scratch, sh, soon, takes_seconds};
+use support::{Cluster, Ran, executable, ip_config, read, scratch, sh, soon, takes_seconds, write};
 
 const HOSTS: u32 = 3;
 
@@ -43,14 +43,14 @@ fn job_with(folder: &Path, trainer: &str, deaf: Option<u32>) {
         }
         records.push(record);
     }
-    std::fs::write(
-        folder.join("job.jsonl"),
+    write(
+        folder,
+        "job.jsonl",
         records
             .iter()
             .map(|record| format!("{record}\n"))
             .collect::<String>(),
-    )
-    .unwrap();
+    );
 }
 
 fn detach(cluster: &Cluster, folder: &Path, options: &str) -> Ran {
@@ -81,7 +81,7 @@ const WAITS: &str = "echo trainer {k} begins; while [ ! -e /srv/go ]; do sleep 0
 fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let (cluster, folder) = up();
     let go = |host: u32, word: &str| {
-        std::fs::write(cluster.0.join(format!("h{host}/srv/go")), word).unwrap();
+        write(&cluster.0, format!("h{host}/srv/go"), word);
     };
     // the last host is slow: what the others do until it is there is told all the same
     executable(
@@ -112,21 +112,21 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     );
 
     // who goes back to it may leave it again
-    let watched = cluster.sh(
-        &folder,
-        "ipconf-check ip.txt | timeout --foreground -s INT 5 dgl-spawn --attach \
+    cluster
+        .sh(
+            &folder,
+            "ipconf-check ip.txt | timeout --foreground -s INT 5 dgl-spawn --attach \
         kept --format human; echo status $?",
-    );
-    watched
+        )
         .out_has("server 2] server is up")
-        .out_has("trainer 1] trainer 1 begins");
-    watched.err_has("job kept goes on");
+        .out_has("trainer 1] trainer 1 begins")
+        .err_has("job kept goes on");
 
     // its end, well: seen by who follows it, and by who comes later
     (1..=HOSTS).for_each(|host| go(host, "well"));
     let ended = attach(&cluster, &folder, "--attach kept --log-dir logs");
     ended.ends(0);
-    let records = std::fs::read_to_string(folder.join("logs/run.jsonl")).unwrap();
+    let records = read(&folder, "logs/run.jsonl");
     assert_eq!(records, ended.out);
     assert_eq!(
         (
@@ -139,7 +139,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     );
     ended.out_has(r#""role":"trainer","rank":2,"code":0"#);
     assert_eq!(
-        std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(),
+        read(&folder, "logs/trainer-1.log"),
         "trainer 1 begins\ntrainer 1 ends\n"
     );
     cluster.assert_clean();
@@ -152,8 +152,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         kept.out
     );
 
-    let unknown = attach(&cluster, &folder, "--attach other");
-    unknown
+    attach(&cluster, &folder, "--attach other")
         .ends(1)
         .err_has("no host has a detached job named other");
 
@@ -164,15 +163,16 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let left = detach(&cluster, &folder, "--job ill");
     assert!(left.status <= 1, "{}", left.err); // it may be seen to fail before it is left
     cluster.assert_clean();
-    let ended = attach(&cluster, &folder, "--attach ill");
-    ended.ends(1).err_has(
-        "host 0 (10.77.0.1): trainer 0 exited with status 1; its last \
+    attach(&cluster, &folder, "--attach ill")
+        .ends(1)
+        .err_has(
+            "host 0 (10.77.0.1): trainer 0 exited with status 1; its last \
             lines:\n    trainer 0 begins\n    trainer 0 ends",
-    );
-    ended.out_has(concat!(
-        r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","#,
-        r#""rank":0,"code":1"#
-    ));
+        )
+        .out_has(concat!(
+            r#""cause":"process","first_failure":{"host":0,"id":3,"role":"trainer","#,
+            r#""rank":0,"code":1"#
+        ));
 
     // dgl-reap ends it, on one host: then it is over on all
     job(&folder, "sleep 1000");
@@ -184,8 +184,10 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     reaped.ends(0);
     cluster.assert_clean();
     let ended = attach(&cluster, &folder, "--attach reaped");
-    ended.ends(143).err_has("host 1 (10.77.0.2): ");
-    ended.err_has("ended by a signal of dgl-reap, SIGTERM");
+    ended
+        .ends(143)
+        .err_has("host 1 (10.77.0.2): ")
+        .err_has("ended by a signal of dgl-reap, SIGTERM");
 
     // what follows it there is killed: it is not taken for the job's end
     detach(&cluster, &folder, "--job followed").ends(0);
@@ -229,8 +231,7 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     // a limit holds without a launcher
     job(&folder, "sleep 1000");
     detach(&cluster, &folder, "--job long --timeout 4s").ends(0);
-    let ended = attach(&cluster, &folder, "--attach long");
-    ended
+    attach(&cluster, &folder, "--attach long")
         .ends(124)
         .err_has("job long was ended: it took longer than 4.0 s");
     cluster.assert_clean();
@@ -268,26 +269,26 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
         );
         cluster.sh(&folder, &kill).ends(0);
         cluster.assert_clean();
-        let ended = attach(&cluster, &folder, "--attach killed");
-        ended.ends(74).err_has("its keeper has ended");
-        ended.err_has(&format!(
-            "host {} (10.77.0.{host}): the keeper of the job has ended there",
-            host - 1
-        ));
+        attach(&cluster, &folder, "--attach killed")
+            .ends(74)
+            .err_has("its keeper has ended")
+            .err_has(&format!(
+                "host {} (10.77.0.{host}): the keeper of the job has ended there",
+                host - 1
+            ));
     }
     // what cannot be left is not left: a server that never listens, a launcher that is told to end
     // before all is up
     job_with(&folder, "sleep 1000", Some(2));
-    let late = detach(&cluster, &folder, "--job late --start-timeout 5s");
-    late.ends(124)
+    detach(&cluster, &folder, "--job late --start-timeout 5s")
+        .ends(124)
         .err_has("server 2 does not listen after 5 s; its last lines:\n    I cannot");
     cluster.assert_clean();
     let begun = Instant::now();
-    let stopped = cluster.sh(
+    cluster.sh(
         &folder,
         "timeout --foreground -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
-    );
-    stopped.err_has("job stopped was ended by SIGTERM");
+    ).err_has("job stopped was ended by SIGTERM");
     assert!(begun.elapsed() < Duration::from_secs(60));
     cluster.assert_clean();
     soon("no guard is left", || {
@@ -309,7 +310,7 @@ fn deaf_job(folder: &Path, delay_s: &str) {
     let server = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
         "ip": "127.0.0.1", "role": "server", "rank": 0, "port": port, "cwd": folder,
         "argv": ["sh", "-c", ": >began; exec sleep 1000"]});
-    std::fs::write(folder.join("job.jsonl"), format!("{host}\n{server}\n")).unwrap();
+    write(folder, "job.jsonl", format!("{host}\n{server}\n"));
     let connect = format!(
         "echo $$ >connect.pid
         [ {delay_s} = 0 ] && exec \"$@\"
@@ -318,7 +319,7 @@ while piece := os.read(0, 1 << 16):
     if os.path.exists(\"began\"): time.sleep({delay_s})
     os.write(1, piece)'"
     );
-    std::fs::write(folder.join("connect"), connect).unwrap();
+    write(folder, "connect", connect);
     std::fs::create_dir_all(folder.join("home")).unwrap();
 }
 
@@ -348,7 +349,7 @@ fn a_signal_ends_what_is_being_left_also_before_the_host_has_answered() {
         deaf_job(&folder, delay_s);
         let ran = leave_deaf_job(&folder, name, "kill -INT $p");
         assert!(ran.out.starts_with("status 130\n"), "{name}: {}", ran.out);
-        let left = std::fs::read_to_string(folder.join("left.jsonl")).unwrap();
+        let left = read(&folder, "left.jsonl");
         assert_eq!(left, "", "{name}: {}", ran.out);
     }
 }
@@ -370,7 +371,7 @@ fn a_connection_that_breaks_before_all_is_up_is_told() {
         "{}",
         ran.out
     );
-    let left = std::fs::read_to_string(folder.join("left.jsonl")).unwrap();
+    let left = read(&folder, "left.jsonl");
     assert!(left.contains("sleep 1000"), "{left}");
 }
 
@@ -385,8 +386,8 @@ fn a_machine_without_python_keeps_a_worker() {
         PATH=$PWD/bin:$tools; ! command -v python3 || exit 9
         dgl-spawn --connect local --detach --job no-python <plan.jsonl || exit 8
         : >go; exec dgl-spawn --connect local --attach no-python --format human <hosts.jsonl";
-    let ran = sh(&folder, run);
-    ran.ends(0)
+    sh(&folder, run)
+        .ends(0)
         .out_has("works")
         .err_has("job no-python ended well");
 }

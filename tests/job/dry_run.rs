@@ -1,6 +1,6 @@
 //! `dgl-spawn --dry-run`: what it prints, put into a shell, runs the same processes.
 
-use support::{Cluster, ip_config, scratch};
+use support::{Cluster, ip_config, scratch, write};
 
 /// Shows where it is, its environment without what ssh, a shell and dgl-spawn add to it, and its
 /// words, to the byte.
@@ -12,7 +12,7 @@ fn pasted_commands_run_the_same_on_real_hosts() {
     let folder = scratch();
     let cluster = Cluster::up(2);
     ip_config(&folder, 2);
-    std::fs::write(folder.join("show.sh"), SHOW).unwrap();
+    write(&folder, "show.sh", SHOW);
     let location = "/srv/a folder/it's";
     let copy = "ipconf-check ip.txt | part-map --workspace \"$W\" --extra show.sh | part-push \
         >pushed.jsonl";
@@ -43,19 +43,13 @@ fn pasted_commands_run_the_same_on_real_hosts() {
             "{odd} W=\"{location}\"; dgl-env --workspace \"$W\" --role worker {env} {command} \
              <pushed.jsonl >job.jsonl"
         );
-        let planned = cluster.sh(&folder, &job);
-        assert_eq!(planned.status, 0, "{how}: {}", planned.err);
+        cluster.sh(&folder, &job).ends(0);
         let spawned = cluster.sh(
             &folder,
             "dgl-spawn --host 1 --format jsonl <job.jsonl | jq -r \
             'select(.type==\"output\") | .line'",
         );
-        assert!(
-            spawned.out.contains(" 377 ") && spawned.out.contains('<'),
-            "{how}: {}{}",
-            spawned.out,
-            spawned.err
-        );
+        spawned.out_has(" 377 ").out_has("<");
         let pasted = cluster.sh(
             &folder,
             "dgl-spawn --host 1 --dry-run <job.jsonl >pasted.sh && sh pasted.sh",

@@ -1,13 +1,13 @@
 //! What is wrong with hosts is found before anything starts: all of it, on all of them, in one
 //! report.
 
-use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, scratch, soon};
+use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, read, scratch, soon, write};
 
 #[test]
 fn a_second_address_of_a_card_on_real_hosts() {
     let folder = scratch();
     let cluster = Cluster::up(2);
-    std::fs::write(folder.join("ip.txt"), "10.77.0.1\n10.77.0.102\n").unwrap();
+    write(&folder, "ip.txt", "10.77.0.1\n10.77.0.102\n");
     cluster
         .sh(
             &folder,
@@ -32,11 +32,12 @@ fn a_second_address_of_a_card_on_real_hosts() {
         "{}",
         probed.out
     );
-    let job = cluster.sh(
-        &folder,
-        &format!("{probe} | dgl-env --role worker --workspace /srv -- touch ran | dgl-spawn"),
-    );
-    job.ends(65)
+    cluster
+        .sh(
+            &folder,
+            &format!("{probe} | dgl-env --role worker --workspace /srv -- touch ran | dgl-spawn"),
+        )
+        .ends(65)
         .err_has("dgl-env: stdin: the stage before this one failed: host 1 failed");
     assert!(!cluster.0.join("h1/srv/ran").exists());
 }
@@ -92,7 +93,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
             refused.err
         );
     }
-    let last = std::fs::read_to_string(folder.join("out.jsonl")).unwrap();
+    let last = read(&folder, "out.jsonl");
     assert!(
         last.lines()
             .last()

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, command, ip_config, path, python_with_dgl, root, scratch, sh, soon};
+use support::{Cluster, command, ip_config, path, python_with_dgl, root, scratch, sh, soon, write};
 
 const HOSTS: usize = 3;
 const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
@@ -137,7 +137,7 @@ fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
     let server = "import os, mmap, sys, time\nf = open('/dev/shm/g_node_meta', \
         'w+b')\nf.truncate(4096)\nm = mmap.mmap(f.fileno(), 4096)\n\
                   time.sleep(float(sys.argv[1]))\nos._exit(3)\n";
-    std::fs::write(folder.join("server.py"), server).unwrap();
+    write(&folder, "server.py", server);
     for pause in ["0", "0.05", "0.1", "0.2", "0.4"] {
         let command = format!(
             "exec python3 '{}' {pause}",
@@ -149,11 +149,11 @@ fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
                 "role": "server", "rank": 0, "port": 30050,
                 "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
         ];
-        std::fs::write(
-            folder.join("job.jsonl"),
+        write(
+            &folder,
+            "job.jsonl",
             records.map(|record| format!("{record}\n")).concat(),
-        )
-        .unwrap();
+        );
         let ran = cluster.sh(
             &folder,
             "echo mine >/dev/shm/other-kvdata-; dgl-spawn \
@@ -184,18 +184,18 @@ fn real_hosts_files_of_short_lived_processes_are_removed() {
         \x20       time.sleep(0.4)\n\
         \x20       os.kill(os.getpid(), 9)\n\
         \x20   os.wait()\n";
-    std::fs::write(folder.join("trainer.py"), trainer).unwrap();
+    write(&folder, "trainer.py", trainer);
     let command = format!("exec python3 '{}'", folder.join("trainer.py").display());
     let records = [
         serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
         serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1",
             "role": "trainer", "rank": 0, "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
     ];
-    std::fs::write(
-        folder.join("job.jsonl"),
+    write(
+        &folder,
+        "job.jsonl",
         records.map(|record| format!("{record}\n")).concat(),
-    )
-    .unwrap();
+    );
     let ran = cluster.sh(
         &folder,
         "echo mine >/dev/shm/other; dgl-spawn --no-preflight <job.jsonl; \
@@ -441,7 +441,7 @@ impl Launched {
                 script.display()
             ));
         }
-        std::fs::write(folder.join(format!("{name}.jsonl")), records.join("\n")).unwrap();
+        write(folder, format!("{name}.jsonl"), records.join("\n"));
         Launched::launch(cluster, folder, name)
     }
 

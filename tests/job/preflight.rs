@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{Cluster, Ran, ip_config, partition, ran, root, scratch};
+use support::{Cluster, Ran, ip_config, partition, ran, read, root, scratch, write};
 
 /// A job as far as a look before its start can tell: its servers listen, and what they put into
 /// /dev/shm must still be theirs when /srv/go is there.
@@ -48,7 +48,7 @@ fn start(cluster: &Cluster, host: u32, command: &str, sign: &str) -> String {
 fn copied(cluster: &Cluster, folder: &Path, hosts: u32) {
     partition(folder, hosts);
     ip_config(folder, hosts);
-    std::fs::write(folder.join("code/job.py"), JOB_PY).unwrap();
+    write(folder, "code/job.py", JOB_PY);
     for module in ["dgl", "torch"] {
         std::fs::create_dir_all(folder.join("mods").join(module)).unwrap();
         std::fs::write(folder.join("mods").join(module).join("__init__.py"), "").unwrap();
@@ -320,7 +320,7 @@ fn jobs_share_real_hosts_with_a_shm_of_their_own() {
                 for k in $(cat ip.txt); do ssh $k touch /srv/go; done; wait $p; echo $?; wait $q; \
                     echo $?; cat a.out b.out";
     let got = cluster.sh(&folder, both);
-    let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let text = |file: &str| read(&folder, file);
     assert!(
         got.out.starts_with("0\n0\n") && got.out.matches("] mine").count() == 4,
         "{}{}{}",

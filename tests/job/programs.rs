@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, records, root, scratch, sh, takes_seconds};
+use support::{Cluster, Ran, ip_config, read, records, root, scratch, sh, takes_seconds, write};
 
 const STORE: &str = r#"
 import socket, sys
@@ -29,8 +29,8 @@ sys.exit(9)
 fn scripts(folder: &Path) {
     let folder = folder.join("code");
     std::fs::create_dir(&folder).unwrap();
-    std::fs::write(folder.join("store.py"), STORE).unwrap();
-    std::fs::write(folder.join("train.py"), TRAIN).unwrap();
+    write(&folder, "store.py", STORE);
+    write(&folder, "train.py", TRAIN);
 }
 
 /// A job on this machine whose store runs `store` and whose two trainers run `train`.
@@ -123,20 +123,21 @@ fn programs_are_listed_shown_and_signalled_by_their_names() {
           grep 'train 0-1, waiting'; do sleep 0.2; done
         hosts | dgl-reap --connect local --job named --role train --rank 1 --signal KILL >reaped
         wait $p; echo \"status $?\"";
-    let ran = sh(&scratch(), script);
-    ran.out_has("1 host, 1 store process, 2 train processes, ");
-    ran.out_has("train 0-1, waiting").out_has("status 137\n");
+    sh(&scratch(), script)
+        .out_has("1 host, 1 store process, 2 train processes, ")
+        .out_has("train 0-1, waiting")
+        .out_has("status 137\n");
 }
 
 #[test]
 fn services_alone_are_refused() {
-    let ran = sh(
+    sh(
         &scratch(),
         "echo 127.0.0.1 > ip.txt; ipconf-check ip.txt | dgl-env --program a --service -- true |
            dgl-spawn --connect local",
-    );
-    ran.ends(65)
-        .err_has("all programs are services, so nothing would end the job");
+    )
+    .ends(65)
+    .err_has("all programs are services, so nothing would end the job");
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn a_job_that_is_started_again_knows_it() {
            jq -r 'select(.type==\"output\").line'",
     );
     sh(&folder, &script).gives(0, "from 0 count 0\nfrom 1 count 1\n");
-    let text = std::fs::read_to_string(folder.join("run.txt")).unwrap();
+    let text = read(&folder, "run.txt");
     assert!(
         text.contains("starts again") && text.contains("(1 of 2)"),
         "{text}"
@@ -178,8 +179,7 @@ fn real_hosts_run_the_programs_that_are_theirs() {
         store = STORE_LINE,
         train = TRAIN_LINE,
     );
-    let ran = cluster.sh(&folder, &script);
-    ran.out_has(
+    cluster.sh(&folder, &script).out_has(
         "status 0\n0\tstore\t0\t\n1\tstore\t1\t\n2\ttrain\t0\t0\n2\ttrain\t1\t0\n\
          3\ttrain\t2\t0\n3\ttrain\t3\t0\n",
     );

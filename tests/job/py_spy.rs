@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{made_by, scratch, sh, takes_seconds, tools};
+use support::{made_by, scratch, sh, takes_seconds, tools, write};
 
 /// The system's Python, and those old and new ones that this machine has.
 fn pythons() -> Vec<PathBuf> {
@@ -56,7 +56,7 @@ trainer_waits()
 /// both wait. What `script` prints.
 fn beside(python: &Path, script: &str) -> String {
     let folder = scratch();
-    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    write(&folder, "waits.py", WAITS_PY);
     let script = format!(
         "'{}' waits.py >said 2>&1 & trainer=$!
          trap 'kill -9 $trainer; kill -9 $sampler' EXIT

@@ -1,6 +1,6 @@
 //! dgl-reap on real hosts: what it shows, signals, ends and removes, and what it leaves alone.
 
-use support::{Cluster, ip_config, root, scratch, sh, takes_seconds};
+use support::{Cluster, ip_config, read, root, scratch, sh, takes_seconds, write};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -32,7 +32,7 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     let folder = scratch();
     let cluster = Cluster::up(2);
     ip_config(&folder, 2);
-    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
+    write(&folder, "job.py", JOB_PY);
     let start = format!(
         "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{0}' --part-config g.json -- \
          python3 job.py >job.jsonl 2>/dev/null
@@ -54,10 +54,10 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
          {reap} --job try7 | tail -n 1; wait $p"
     );
     let got = cluster.sh(&folder, &script);
-    let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let text = |file: &str| read(&folder, file);
     got.out_has("1 process got SIGUSR1");
     for status in ["none 1", "wrong 2", "alone 2", r#""ok":true,"code":0"#] {
-        assert!(got.out.contains(status), "{status}: {}{}", got.out, got.err);
+        got.out_has(status);
     }
     assert!(
         text("none.txt").contains("no such process of job try7 on any host"),
@@ -98,7 +98,7 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
     let folder = scratch();
     let cluster = Cluster::up(3);
     ip_config(&folder, 3);
-    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
+    write(&folder, "job.py", JOB_PY);
     let plan = format!(
         "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{}' --part-config g.json -- \
          python3 job.py >job.jsonl",
@@ -117,7 +117,7 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
              echo reap $r; [ $r = 0 ] || kill $p; wait $p; echo job $?"
         );
         let ran = cluster.sh(&folder, &script);
-        let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+        let text = |file: &str| read(&folder, file);
         let (out, err, reaped) = (text("out"), text("err"), text("reaped"));
         assert_eq!(
             ran.out,
@@ -164,11 +164,11 @@ fn on_real_hosts_only_what_is_meant_ends() {
     let inside = "echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --list | grep -c found; \
                   echo 10.77.0.1 | ipconf-check | dgl-reap --connect local --job own --format \
                   human >/srv/ended 2>&1";
-    std::fs::write(
-        folder.join("inside.sh"),
+    write(
+        &folder,
+        "inside.sh",
         format!("setsid sleep 300 &\nsleep 0.5\n{inside}\n"),
-    )
-    .unwrap();
+    );
     let run = format!(
         "ipconf-check ip.txt | dgl-env --role worker --workspace '{}' -- sh inside.sh 2>/dev/null \
          | dgl-spawn --job own --format human; \
@@ -201,8 +201,9 @@ fn on_real_hosts_only_what_is_meant_ends() {
             "until grep -q graphbolt /proc/{mapper}/maps || ! kill -0 {mapper}; do sleep 0.1; done"
         ),
     );
-    let removed = cluster.sh(&folder, &format!("{reap} --stale-shm --format human"));
-    removed.out_has("6 files removed from /dev/shm");
+    cluster
+        .sh(&folder, &format!("{reap} --stale-shm --format human"))
+        .out_has("6 files removed from /dev/shm");
     let kept = cluster.on(1, &format!("ls /dev/shm; rm /dev/shm/*; kill {mapper}"));
     assert_eq!(
         kept.out,
@@ -285,7 +286,7 @@ fn what_threw_its_environment_away_is_found_by_its_place() {
     support::soon("both run", || {
         folder.join("daemon").exists() && folder.join("child").exists()
     });
-    let pids = ["daemon", "child"].map(|name| std::fs::read_to_string(folder.join(name)).unwrap());
+    let pids = ["daemon", "child"].map(|name| read(&folder, name));
     let reap = "echo 127.0.0.1 | ipconf-check | dgl-reap --connect local";
     let listed = sh(&folder, &format!("{reap} --list"));
     for pid in &pids {
@@ -335,7 +336,7 @@ member.wait()
         .current_dir(&folder);
     let mut group = group.spawn().unwrap();
     support::soon("they run", || folder.join("pids").exists());
-    let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
+    let pids = read(&folder, "pids");
     let (stranger, member) = pids.split_once(' ').unwrap();
     let ended = sh(
         &folder,
@@ -545,7 +546,7 @@ fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
         let record = serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0,
             "ip": "127.0.0.1", "role": "worker", "rank": 0, "cwd": folder,
             "argv": ["sh", "-c", command]});
-        std::fs::write(folder.join("process"), record.to_string()).unwrap();
+        write(&folder, "process", record.to_string());
         let script = format!(
             "rm -f up; export HOME=$PWD; echo 127.0.0.1 | ipconf-check >hosts
              cat hosts process >job.jsonl; {begin}
@@ -563,11 +564,8 @@ fn what_answers_dgl_reap_with_a_status_of_its_own_is_told_as_ended_by_it() {
             ran.err
         );
         let message = format!("exited with status {code} because of dgl-reap");
-        assert!(
-            ran.err.contains(&format!("worker 0 {message}")),
-            "{begin}: {}",
-            ran.err
-        );
+        let is_told = ran.err.contains(&format!("worker 0 {message}"));
+        assert!(is_told, "{begin}: {}", ran.err);
         let page = sh(&folder, "dgl-report out").out;
         assert!(page.contains(&message), "{begin}: {page}");
         let why = sh(&folder, "dgl-why out").out;

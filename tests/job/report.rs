@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{partition, root, scratch, sh, takes_seconds};
+use support::{partition, root, scratch, sh, takes_seconds, write};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.
 fn failed_job(folder: &Path, job: &str) {
     partition(folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(folder, "ip.txt", "127.0.0.1\n");
     let script = format!(
         "ipconf-check ip.txt | part-map --part-config out/g.json --workspace '{}' | part-push \
          --connect local 2>/dev/null |
@@ -32,7 +32,7 @@ fn a_page_that_needs_nothing_beside_it() {
         "&lt;b&gt;loss 1",
         "there already",
     ] {
-        assert!(page.out.contains(part), "{part}: {}", page.out);
+        page.out_has(part);
     }
     for (role, is_there) in [("server", true), ("trainer", true), ("worker", false)] {
         let legend = format!("<span class=\"{role}\">{role}</span>");
@@ -76,7 +76,7 @@ fn drawn(folder: &Path, page: &str, width: u32, script: &str) -> Option<String> 
     let frame = format!(
         r#"<iframe width="{width}" height="900" style="border: 0" srcdoc="{page}"></iframe>"#
     );
-    std::fs::write(folder.join("page.html"), frame).unwrap();
+    write(folder, "page.html", frame);
     let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
         --disable-background-networking \
                    --disable-component-update --disable-sync --user-data-dir=browser";
@@ -166,7 +166,7 @@ fn any_record_gets_a_page() {
             .to_owned(),
     ];
     for edit in edits {
-        std::fs::write(folder.join("edit.jq"), &edit).unwrap();
+        write(&folder, "edit.jq", &edit);
         let page = sh(&folder, "jq -c -f edit.jq job.jsonl | dgl-report");
         assert!(
             page.status == 0 && page.out.ends_with("</html>"),
@@ -251,7 +251,7 @@ fn large_run() -> String {
 #[test]
 fn failures_of_many_hosts_are_led_to_from_the_top() {
     let folder = scratch();
-    std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
+    write(&folder, "run.jsonl", large_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let top = page.split("<h2>Processes</h2>").next().unwrap();
     for (link, location) in [
@@ -282,7 +282,7 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
 
     // what fails everywhere is counted
     let everywhere = large_run().replace(r#""signal":"TERM""#, r#""code":1"#);
-    std::fs::write(folder.join("run.jsonl"), everywhere).unwrap();
+    write(&folder, "run.jsonl", everywhere);
     let page = sh(&folder, "dgl-report run.jsonl").out;
     assert!(page.contains("and 107 processes more"), "{page}");
 }
@@ -292,7 +292,7 @@ fn a_host_that_was_lost_is_led_to() {
     let folder = scratch();
     let process = r#"{"host":41,"id":83,"role":"trainer","rank":41,"code":1}"#;
     let lost = large_run().replace(process, r#"{"host":41,"error":"nothing was heard of it"}"#);
-    std::fs::write(folder.join("run.jsonl"), lost).unwrap();
+    write(&folder, "run.jsonl", lost);
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let link = r##"<a href="#host-41">host 41 10.0.0.42</a>: nothing was heard of it"##;
     assert!(
@@ -307,7 +307,7 @@ fn what_is_drawn_fits_wide_and_narrow_screens() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("run.jsonl"), large_run()).unwrap();
+    write(&folder, "run.jsonl", large_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // how wide the page is, where each label of the axis begins and ends, how long each bar of the
     // copies is
@@ -396,7 +396,7 @@ fn sampled_run() -> String {
 #[test]
 fn the_verdict_stands_on_top_and_what_is_drawn_is_told_too() {
     let folder = scratch();
-    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    write(&folder, "run.jsonl", sampled_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let why = page.find("<h2 id=\"verdict\">Why</h2>").unwrap();
     assert!(why < page.find("First failure").unwrap());
@@ -433,7 +433,7 @@ fn samples_of_many_hosts_are_legible_in_a_browser() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    write(&folder, "run.jsonl", sampled_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // of what hosts used: how wide each drawing is, how high its line is above the foot, whether
     // its caption is cut; the width of the page; what the keyboard reaches
@@ -491,7 +491,7 @@ fn the_page_is_dark_where_the_reader_wants_it_so() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("run.jsonl"), sampled_run()).unwrap();
+    write(&folder, "run.jsonl", sampled_run());
     let page = sh(&folder, "dgl-report run.jsonl").out;
     // a browser without a screen has no wish: the rule itself is asked, and the colours it sets
     let script = r"getComputedStyle(document.documentElement).colorScheme + '|' +
@@ -515,10 +515,9 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
     let process = r#"{"type":"process","id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer",
         "rank":0,"cwd":"/","env":{},"argv":["python3","t.py"]}"#;
     let records = PROFILES.to_owned() + &process.replace('\n', "") + "\n";
-    std::fs::write(folder.join("profile.jsonl"), records).unwrap();
+    write(&folder, "profile.jsonl", records);
     let page = sh(&folder, "dgl-report profile.jsonl");
-    page.ends(0);
-    page.out_has("lag: where its time goes");
+    page.ends(0).out_has("lag: where its time goes");
     assert!(!page.out.contains("never started"), "{}", page.out);
     page.out_has("trainer 1 on host 0 (10.0.0.1) is in load&lt;/script&gt; (t.py:4) in 100 %");
     // each frame with its width in per cent: first as the page comes, the slow trainer beside all;
@@ -565,7 +564,7 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
 #[test]
 fn folded_stacks_for_other_tools() {
     let folder = scratch();
-    std::fs::write(folder.join("profile.jsonl"), PROFILES).unwrap();
+    write(&folder, "profile.jsonl", PROFILES);
     let folded = sh(&folder, "dgl-report --format folded <profile.jsonl");
     folded.ends(0);
     let expected = "trainer 0;<module> (t.py:9);all_reduce (torch/distributed/c10d.py:7) 270\n\
@@ -574,13 +573,9 @@ fn folded_stacks_for_other_tools() {
                     child 42 of trainer 1;sample (t.py:20) 300\n";
     assert_eq!(folded.out, expected);
     let without = "head -n 1 profile.jsonl | dgl-report --format folded";
-    let refused = sh(&folder, without);
-    refused.ends(65);
-    assert!(
-        refused
-            .err
-            .contains("no profile record came in\n  fix: record the job while it runs")
-    );
+    sh(&folder, without)
+        .ends(65)
+        .err_has("no profile record came in\n  fix: record the job while it runs");
 }
 
 /// What a display in the recipe "Figures for Prometheus" shows.
@@ -617,8 +612,8 @@ fn records() -> String {
 #[test]
 fn figures_for_prometheus() {
     let folder = scratch();
-    std::fs::write(folder.join("figures.jq"), figures_recipe(1)).unwrap();
-    std::fs::write(folder.join("run.jsonl"), records()).unwrap();
+    write(&folder, "figures.jq", figures_recipe(1));
+    write(&folder, "run.jsonl", records());
     let make = "jq -Rnr --arg job j -f figures.jq run.jsonl >job.prom && \
                 promtool check metrics <job.prom && cat job.prom";
     let figures = |what: &str| {
@@ -667,7 +662,7 @@ dgl_gpu_busy_ratio{HOST,gpu="1"} 0.25
     assert_eq!(figures(make), expected);
 
     let has = |more: &str, lines: &[&str]| {
-        std::fs::write(folder.join("run.jsonl"), format!("{}{more}", records())).unwrap();
+        write(&folder, "run.jsonl", format!("{}{more}", records()));
         let figures = figures(make);
         for line in lines {
             let values: Vec<&str> = figures
@@ -707,7 +702,7 @@ fn figures_for_prometheus_of_a_job_that_runs() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("figures.jq"), figures_recipe(1)).unwrap();
+    write(&folder, "figures.jq", figures_recipe(1));
     let job = "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace \"$PWD\" -- \
                sh -c 'read line <go; echo goes on; sleep 2; exit 3' >job.jsonl";
     sh(&folder, job).ends(0);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{Ran, executable, scratch, sh, shells, takes_seconds};
+use support::{Ran, executable, read, scratch, sh, shells, takes_seconds, write};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
@@ -22,7 +22,7 @@ pub fn job(folder: &Path, commands: &[(Option<u16>, &str)]) {
         }
         records.push(record.to_string());
     }
-    std::fs::write(folder.join("job.jsonl"), records.join("\n")).unwrap();
+    write(folder, "job.jsonl", records.join("\n"));
 }
 
 pub fn spawn(folder: &Path, options: &str) -> Ran {
@@ -39,11 +39,11 @@ fn a_job_that_takes_too_long_shows_where_it_hangs() {
         "exec python3 -c '\nimport time\ndef hangs_here():\n    time.sleep(99)\nhangs_here()'";
     job(&folder, &[(None, hangs), (None, "sleep 98")]);
     let begun = Instant::now();
-    let ran = spawn(&folder, "--timeout 2s --format jsonl");
-    ran.ends(124)
+    spawn(&folder, "--timeout 2s --format jsonl")
+        .ends(124)
         .out_has("in hangs_here")
-        .out_has(r#""ok":false,"code":124,"cause":"timeout""#);
-    ran.err_has("was ended: it took longer than 2.0 s");
+        .out_has(r#""ok":false,"code":124,"cause":"timeout""#)
+        .err_has("was ended: it took longer than 2.0 s");
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
@@ -55,7 +55,7 @@ fn after_a_time_limit_the_odd_one_is_named() {
     let folder = scratch();
     let stands = |function: &str| {
         let script = format!("import time\ndef {function}():\n    time.sleep(99)\n{function}()\n");
-        std::fs::write(folder.join(format!("{function}.py")), script).unwrap();
+        write(&folder, format!("{function}.py"), script);
         format!("exec python3 {function}.py")
     };
     let (reduces, loads) = (stands("all_reduce"), stands("load"));
@@ -103,8 +103,9 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
     let names = |run: &str| sh(&folder, &format!("cd logs/{run} && echo *")).out;
     let fails = "echo 'ValueError: nan' >&2; exit 3";
     job(&folder, &[(None, "echo one"), (None, fails)]);
-    let first = spawn(&folder, "--format human --log-dir logs");
-    first.ends(3).out_has("trainer 1] ValueError: nan");
+    spawn(&folder, "--format human --log-dir logs")
+        .ends(3)
+        .out_has("trainer 1] ValueError: nan");
     let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
     assert_eq!(mode, "600\n", "values of --env may be secrets");
     let verdict = why("");
@@ -173,7 +174,7 @@ fn only_those_are_shown_who_are_wanted() {
             .collect();
         words.sort_unstable();
         assert_eq!(words, seen, "{options}");
-        let log = std::fs::read_to_string(folder.join("logs/trainer-0.log")).unwrap();
+        let log = read(&folder, "logs/trainer-0.log");
         assert_eq!(log, "one\n", "{options}: logs have all");
     }
     assert!(
@@ -262,10 +263,10 @@ fn servers_that_do_not_listen_in_time() {
             (None, "sleep 97"),
         ],
     );
-    let ran = spawn(&folder, "--start-timeout 6s");
-    ran.ends(124)
-        .err_has("server 1 does not listen after 6 s; its last lines:\n    I cannot");
-    ran.out_has(r#""type":"listening","id":0"#);
+    spawn(&folder, "--start-timeout 6s")
+        .ends(124)
+        .err_has("server 1 does not listen after 6 s; its last lines:\n    I cannot")
+        .out_has(r#""type":"listening","id":0"#);
 }
 
 #[test]
@@ -293,13 +294,7 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
         ran.err,
         ran.out
     );
-    assert_eq!(
-        std::fs::read_to_string(folder.join("others"))
-            .unwrap()
-            .lines()
-            .count(),
-        3
-    );
+    assert_eq!(read(&folder, "others").lines().count(), 3);
     std::fs::remove_file(folder.join("tries")).unwrap();
     spawn(&folder, "--restart 1").ends(4);
 }
@@ -318,7 +313,7 @@ fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
         dgl-reap --connect local --job again --signal KILL <job.jsonl >/dev/null; tries 2
         dgl-reap --connect local --job again <job.jsonl >/dev/null; wait $p; echo $?; wc -l <tries";
     let ran = sh(&folder, script);
-    let err = std::fs::read_to_string(folder.join("err")).unwrap();
+    let err = read(&folder, "err");
     assert_eq!(ran.out, "143\n2\n", "{}{err}", ran.err);
     assert!(
         err.contains("job again starts again in 1.0 s (1 of 5)")
@@ -341,7 +336,7 @@ fn a_name_that_is_alive_is_refused() {
     );
     let ran = sh(&folder, &script);
     assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
-    let second = std::fs::read_to_string(folder.join("second")).unwrap();
+    let second = read(&folder, "second");
     assert!(
         second.contains("a job named twin runs there") && second.contains("nothing was started"),
         "{second}"
@@ -372,13 +367,13 @@ fn a_grace_below_a_second() {
 fn usr1_asks_how_far_it_is() {
     let folder = scratch();
     job(&folder, &[(None, "touch up; sleep 2")]);
-    let ran = sh(
+    sh(
         &folder,
         "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do \
          sleep 0.1; done; kill -USR1 $p; wait $p",
-    );
-    ran.ends(0)
-        .err_has("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, ");
+    )
+    .ends(0)
+    .err_has("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, ");
 }
 
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
@@ -514,10 +509,7 @@ fn loud_processes_lose_nothing_in_their_files_whatever_stdout_does() {
     assert!(kilobytes < 200_000, "{memory}");
     // every line is there or counted
     let (mut shown, mut dropped, mut last) = (0, 0, String::new());
-    for record in std::fs::read_to_string(folder.join("records"))
-        .unwrap()
-        .lines()
-    {
+    for record in read(&folder, "records").lines() {
         let record: serde_json::Value = serde_json::from_str(record).unwrap();
         match record["type"].as_str().unwrap() {
             "output" if record.get("partial").is_none() => shown += 1,
@@ -564,11 +556,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
                  logs/trainer-0.log; cksum <logs/trainer-2.log >&2; exit $s"
             ),
         );
-        assert!(
-            ran.status == 6 && ran.err.contains(&wanted.out),
-            "{shell}: {}",
-            ran.err
-        );
+        ran.ends(6).err_has(&wanted.out);
         let long = "x".repeat(9000);
         for line in ["a  b\\c", "no end", long.as_str()] {
             assert!(
@@ -596,17 +584,17 @@ fn a_port_that_connections_of_an_ended_job_hold_is_told_from_one_that_is_taken()
 s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen()
 c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close(); c.recv(1); \
     c.close()";
-    std::fs::write(
-        folder.join("ended.py"),
+    write(
+        &folder,
+        "ended.py",
         ended.replace("PORT", &port.to_string()),
-    )
-    .unwrap();
+    );
     job(&folder, &[(Some(port), "true")]);
-    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = read(&folder, "job.jsonl");
     let text = text
         .replace(r#"["sh","-c","true"]"#, r#"["python3","-c","pass"]"#)
         .replace(r#""server""#, r#""worker""#);
-    std::fs::write(folder.join("job.jsonl"), text).unwrap();
+    write(&folder, "job.jsonl", text);
     let ran = sh(
         &folder,
         "python3 ended.py && dgl-spawn --connect local <job.jsonl",
@@ -632,11 +620,11 @@ fn a_port_that_connections_of_an_ended_job_hold_is_waited_for_to_the_end() {
 s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen()
 c = socket.create_connection(('127.0.0.1', PORT)); a, _ = s.accept(); a.close(); c.recv(1); \
     c.close()";
-    std::fs::write(folder.join("ended.py"), with_port(ended)).unwrap();
+    write(&folder, "ended.py", with_port(ended));
     // it cannot listen, too, as long as they are there
     let server = "import socket
 s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
-    std::fs::write(folder.join("server.py"), with_port(server)).unwrap();
+    write(&folder, "server.py", with_port(server));
     job(&folder, &[(Some(port), "exec python3 server.py")]);
     // with processes of its own: nothing is waited for where jobs of other tests are in the way
     let ran = sh(
@@ -656,8 +644,8 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
 fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
     let folder = scratch();
     job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
-    let ran = spawn(&folder, "--log-dir logs");
-    ran.ends(143)
+    spawn(&folder, "--log-dir logs")
+        .ends(143)
         .err_has("trainer 0 ended by SIGTERM; it wrote no output");
     assert_eq!(
         std::fs::read(folder.join("logs/trainer-0.log")).unwrap(),
@@ -696,7 +684,7 @@ fn samples_have_the_cards_that_nvidia_smi_tells() {
             "PATH=$PWD/bin:$PATH dgl-spawn --connect local --no-preflight --sample 1s \
              --format jsonl <job.jsonl; echo $? >status; pgrep -f '[s]leep 9555' >&2",
         );
-        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let status = read(&folder, "status");
         assert_eq!(
             (status.as_str(), ran.err.contains("9555")),
             ("0\n", false),
@@ -795,7 +783,7 @@ waits()'";
             "{}",
             ran.out
         );
-        assert!(ran.out.contains(r#""waits (<string>:3)""#), "{}", ran.out);
+        ran.out_has(r#""waits (<string>:3)""#);
     }
     job(&folder, &[(None, "exit 0")]);
     let ran = spawn(&folder, "--profile 1s --format jsonl");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, executable, ip_config, scratch, sh, takes_seconds, tools};
+use support::{Cluster, executable, ip_config, read, scratch, sh, takes_seconds, tools, write};
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
 /// them say that they go on, and end well once there is a file `go`. One more thread waits for a
@@ -40,12 +40,12 @@ os._exit(os.waitpid(child, 0)[1])
 /// Runs `script` while a job of that name, `sh` with a `sleep` and the Python above, runs on this
 /// machine. Then the job must end well.
 fn beside_job(folder: &Path, job: &str, script: &str) -> support::Ran {
-    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
-    std::fs::write(
-        folder.join("job.sh"),
+    write(folder, "job.py", JOB_PY);
+    write(
+        folder,
+        "job.sh",
         "sleep 300 & python3 job.py; status=$?; kill $!; exit $status\n",
-    )
-    .unwrap();
+    );
     let run = format!(
         "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --workspace '{}' -- sh job.sh \
              >job.jsonl 2>env.txt
@@ -92,9 +92,9 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
          sleep 1; echo \"sizes $size$(stat -c %s trainer0 sampler0 thread0 | tr '\\n' ' ')\""
     );
     let ran = beside_job(&folder, "stacks-all", &script);
-    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let text = |name: &str| read(&folder, name);
     for status in ["human 0", "jsonl 0", "none 1", "profile 0"] {
-        assert!(ran.out.contains(status), "{status}: {}{}", ran.out, ran.err);
+        ran.out_has(status);
     }
     assert!(text("none.txt").contains("no process of job stacks-all on any host"));
 
@@ -271,7 +271,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
     }
     let folder = scratch();
     executable(&folder.join("login.py"), FORBIDDEN_PY);
-    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    write(&folder, "waits.py", WAITS_PY);
     let stacks = format!(
         "dgl-stacks --connect \"env HOME=$PWD python3 {}/login.py\"",
         folder.display()
@@ -297,7 +297,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
             && ran.out.contains("\n2 Pythons for "),
         "{all}"
     );
-    let report = std::fs::read_to_string(folder.join("alone.txt")).unwrap();
+    let report = read(&folder, "alone.txt");
     assert!(ran.out.contains("alone 1"), "{all}{report}");
     // the process is one of the user who asks: another login would not help
     assert!(
@@ -314,7 +314,7 @@ fn what_the_supervisor_has_not_started_it_does_not_read() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    write(&folder, "waits.py", WAITS_PY);
     // a stranger's Python, asked for by hand of a job's supervisor
     let ask = "
 import glob, json, socket, sys
@@ -332,7 +332,7 @@ for name in sorted(set(names)):
     except (ConnectionRefusedError, ConnectionResetError):
         pass  # the job of another test has just ended
 ";
-    std::fs::write(folder.join("ask.py"), ask).unwrap();
+    write(&folder, "ask.py", ask);
     let script = "python3 waits.py stranger & stranger=$!
          until [ -s stranger ]; do sleep 0.1; done
          python3 ask.py $stranger stranger; kill $stranger";
@@ -350,7 +350,7 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
     let folder = scratch();
     let cluster = Cluster::up(2);
     ip_config(&folder, 2);
-    std::fs::write(folder.join("job.py"), JOB_PY).unwrap();
+    write(&folder, "job.py", JOB_PY);
     let stacks = "ipconf-check ip.txt | dgl-stacks --job left";
     let script = format!(
         "ipconf-check ip.txt | dgl-env --role worker --workspace '{0}' -- python3 job.py \
@@ -391,7 +391,7 @@ fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
 #[test]
 fn host_agent_reads_one_process_by_hand() {
     let folder = scratch();
-    std::fs::write(folder.join("waits.py"), WAITS_PY).unwrap();
+    write(&folder, "waits.py", WAITS_PY);
     let agent = tools().join("host-agent");
     let script = format!(
         "python3 waits.py up & p=$!

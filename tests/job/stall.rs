@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use support::{
-    Cluster, Ran, ip_config, python_with_dgl, records, root, scratch, sh, takes_seconds,
+    Cluster, Ran, ip_config, python_with_dgl, read, records, root, scratch, sh, takes_seconds,
+    write,
 };
 
 /// Trainers on this machine, each with a script of Python.
@@ -15,7 +16,7 @@ fn job(folder: &Path, scripts: &[&str]) {
         // what is the same has one name, so that its stacks are equal
         let first = scripts.iter().position(|other| other == script).unwrap();
         let name = format!("trainer{first}.py");
-        std::fs::write(folder.join(&name), script).unwrap();
+        write(folder, &name, script);
         records.push(
             json!({"type": "process", "id": id, "of": scripts.len(), "host": 0,
             "ip": "127.0.0.1", "role": "trainer", "rank": id, "cwd": folder,
@@ -23,7 +24,7 @@ fn job(folder: &Path, scripts: &[&str]) {
         );
     }
     let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
+    write(folder, "job.jsonl", lines.join("\n"));
 }
 
 /// The job's name: jobs of tests that run at the same time have names of their own.
@@ -257,7 +258,7 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     assert_eq!(stalled.len(), 1, "once: {}{}", ran.out, ran.err);
     assert!(records(&ran.out, "resumed").len() <= 1, "{}", ran.out);
     assert_eq!(stalled[0]["culprit"]["rank"], 3, "{}", stalled[0]);
-    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let text = |name: &str| read(&folder, name);
     let first = ran
         .err
         .lines()
@@ -369,8 +370,9 @@ fn a_job_that_works_in_silence_does_not_stall() {
         }
     });
     let folder = scratch();
-    let refused = sh(&folder, "dgl-spawn --connect local --stall-timeout 4s");
-    refused.ends(2).err_has("0, or 5s or more");
+    sh(&folder, "dgl-spawn --connect local --stall-timeout 4s")
+        .ends(2)
+        .err_has("0, or 5s or more");
 }
 
 #[test]
@@ -492,7 +494,7 @@ fn how_long_each_process_has_been_silent_is_listed() {
          dgl-reap --connect local --list --format human <job.jsonl >list.txt; touch go",
     );
     assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
-    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let text = |name: &str| read(&folder, name);
     let found = records(&text("list.jsonl"), "found");
     let own = |script: &str| {
         let mut own = found.iter().filter(|one| {
@@ -528,7 +530,7 @@ fn job_on_hosts(folder: &Path, hosts: u32) {
         );
     }
     let lines: Vec<String> = records.iter().map(Value::to_string).collect();
-    std::fs::write(folder.join("job.jsonl"), lines.join("\n")).unwrap();
+    write(folder, "job.jsonl", lines.join("\n"));
 }
 
 #[test]
@@ -545,13 +547,13 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     assert_eq!(records(&ended.out, "stack").len(), 3, "{}", ended.out);
 
     // one of those that wait spins
-    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = read(&folder, "job.jsonl");
     let sleeps = "while not os.path.exists(\\\"/srv/go\\\"): time.sleep(0.2)";
     let spins = "next(filter(functools.partial(os.access, \\\"/srv/go\\\"), itertools.repeat(0)))";
     assert!(text.contains(sleeps), "{text}");
     let spinning = text.replacen(sleeps, spins, 1);
     let spinning = spinning.replacen("import os", "import functools, itertools, os", 1);
-    std::fs::write(folder.join("spins.jsonl"), spinning).unwrap();
+    write(&folder, "spins.jsonl", spinning);
     let script = format!(
         "{spawn} --detach --job left <spins.jsonl >left.jsonl; echo detached $?
          sleep 9
@@ -562,12 +564,7 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     );
     let left = cluster.sh(&folder, &script);
     for status in ["detached 0", "followed 0"] {
-        assert!(
-            left.out.contains(status),
-            "{status}: {}{}",
-            left.out,
-            left.err
-        );
+        left.out_has(status);
     }
     let stalled = records(&left.out, "stalled");
     assert_eq!(stalled.len(), 1, "{}", left.out);
@@ -582,26 +579,21 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
 
 /// The hosts of a detached job see to that too.
 fn left_job_fails_by_an_exception(cluster: &Cluster, folder: &Path) {
-    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = read(folder, "job.jsonl");
     let raises = text.replace("/srv/go", "/srv/stop").replacen(
         "loads()\\n\"",
         "import atexit; atexit.register(loads)\\nraise KeyError(7)\\n\"",
         1,
     );
     assert_ne!(raises, text.replace("/srv/go", "/srv/stop"));
-    std::fs::write(folder.join("raises.jsonl"), raises).unwrap();
+    write(folder, "raises.jsonl", raises);
     let script = "dgl-spawn --no-push-check --no-preflight --fail-on-exception --detach \
          --job raises <raises.jsonl >raises-run.jsonl; echo detached $?
          ipconf-check ip.txt | dgl-spawn --attach raises >followed.jsonl; echo followed $?
          cat followed.jsonl";
     let left = cluster.sh(folder, script);
     for status in ["detached 0", "followed 1"] {
-        assert!(
-            left.out.contains(status),
-            "{status}: {}{}",
-            left.out,
-            left.err
-        );
+        left.out_has(status);
     }
     let summary = &records(&left.out, "summary")[0];
     assert_eq!(

@@ -5,7 +5,7 @@ use crate::spawn::spawn;
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, records, scratch, sh, soon, takes_seconds};
+use support::{Ran, read, records, scratch, sh, soon, takes_seconds, write};
 
 /// The records of a job on this machine, a trainer for each command.
 fn job(folder: &Path, commands: &[&str]) {
@@ -264,10 +264,7 @@ fn a_line_is_seen_before_it_ends() {
         times[2] - times[0] > 1200,
         "they came all at once: {times:?}"
     );
-    assert_eq!(
-        std::fs::read_to_string(folder.join("logs/trainer-0.log")).unwrap(),
-        " 10%\r 90%\rdone\n"
-    );
+    assert_eq!(read(&folder, "logs/trainer-0.log"), " 10%\r 90%\rdone\n");
     // what is written in two calls, as Python does, is one line
     job(
         &folder,
@@ -288,8 +285,8 @@ fn a_progress_bar_replaces_itself_on_a_terminal() {
         "TERM=dumb script -qec 'dgl-spawn --connect local --format human <job.jsonl' typescript \
          </dev/null",
     );
-    let shown = std::fs::read_to_string(folder.join("typescript")).unwrap();
-    assert_eq!(ran.status, 0, "{shown}");
+    let shown = read(&folder, "typescript");
+    ran.ends(0);
     let above = "\x1b[1A\r\x1b[K";
     let bars: Vec<&str> = shown.split(above).collect();
     assert!(
@@ -319,12 +316,7 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
         &folder,
         "dgl-spawn --connect local <job.jsonl >&-; echo $? >status",
     );
-    assert_eq!(
-        std::fs::read_to_string(folder.join("status")).unwrap(),
-        "74\n",
-        "{}",
-        closed.err
-    );
+    assert_eq!(read(&folder, "status"), "74\n", "{}", closed.err);
     // the second as Python's subprocess.DEVNULL is opened
     for null in [">", "1<>"] {
         let unwanted = format!("dgl-spawn --connect local <job.jsonl {null}/dev/null");
@@ -366,7 +358,7 @@ fn a_job_goes_on_though_nobody_reads_what_is_said() {
     ] {
         let run = format!("(dgl-spawn --connect local --format human <job.jsonl {reader}");
         let ran = sh(&folder, &run);
-        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let status = read(&folder, "status");
         assert_eq!(status, "0\n", "{reader}: {}{}", ran.out, ran.err);
         std::fs::remove_file(folder.join("done")).unwrap();
     }
@@ -390,7 +382,7 @@ fn a_signal_while_a_try_ends_is_the_last_word() {
         "timeout --preserve-status -s TERM 2.5 dgl-spawn --connect local --restart 5 --grace 3s \
          <job.jsonl",
     );
-    let tries = std::fs::read_to_string(folder.join("tries")).unwrap();
+    let tries = read(&folder, "tries");
     assert_eq!((ran.status, tries.as_str()), (3, "try\n"), "{}", ran.err);
     let message = "does not start again: SIGTERM came while it ended";
     ran.err_has(message);
@@ -445,11 +437,11 @@ fn a_server_listens_by_a_socket_of_its_own() {
     }
     let folder = scratch();
     let strangers = "import socket, time\ns = socket.create_server(('', 30984))\ntime.sleep(4)\n";
-    std::fs::write(folder.join("stranger.py"), strangers).unwrap();
+    write(&folder, "stranger.py", strangers);
     job(&folder, &["sleep 30"]);
-    let text = std::fs::read_to_string(folder.join("job.jsonl")).unwrap();
+    let text = read(&folder, "job.jsonl");
     let text = text.replace(r#""role":"trainer""#, r#""role":"server","port":30984"#);
-    std::fs::write(folder.join("job.jsonl"), text).unwrap();
+    write(&folder, "job.jsonl", text);
     let ran = sh(
         &folder,
         "python3 stranger.py & sleep 0.5; dgl-spawn --connect local --no-preflight \
@@ -473,7 +465,7 @@ block = {block}
 while True: os.write(1, block)
 "
     );
-    std::fs::write(folder.join("hostile.py"), script).unwrap();
+    write(folder, "hostile.py", script);
 }
 
 #[test]
@@ -572,16 +564,13 @@ fn a_host_speaks_for_its_own_processes_and_each_thing_once() {
         ),
     ] {
         hostile(&folder, &before, r#"b'{"event":"alive"}\n' * 1000"#);
-        let ran = sh(
+        sh(
             &folder,
             "dgl-spawn --no-preflight --connect 'python3 hostile.py x' --grace 1s <job.jsonl",
-        );
-        assert_eq!(ran.status, 74, "{message}: {}", ran.err);
-        assert!(
-            ran.err.contains(message) && ran.err.contains("host 0 (127.0.0.1) lost: "),
-            "{message}: {}",
-            ran.err
-        );
+        )
+        .ends(74)
+        .err_has(message)
+        .err_has("host 0 (127.0.0.1) lost: ");
     }
 }
 

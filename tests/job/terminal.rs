@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{
-    Cluster, command, ip_config, partition, path, ran, scratch, sh, soon, takes_seconds,
+    Cluster, command, ip_config, partition, path, ran, read, scratch, sh, soon, takes_seconds,
+    write,
 };
 
 /// A terminal of tmux, with a server of its own.
@@ -48,7 +49,7 @@ impl Terminal {
         // the trap lets this shell live on; the stages of the pipeline meet the signal as they
         // would anywhere
         let script = format!("trap : INT\n{pipeline}\necho $? >status.new; mv status.new status\n");
-        std::fs::write(self.folder.join("run.sh"), script).unwrap();
+        write(&self.folder, "run.sh", script);
         let _ = std::fs::remove_file(self.folder.join("status"));
         self.tmux(&[
             "new-session",
@@ -71,7 +72,7 @@ impl Terminal {
 
     fn status(&self) -> (String, String) {
         soon("the pipeline ends", || self.ended());
-        let text = |name: &str| std::fs::read_to_string(self.folder.join(name)).unwrap();
+        let text = |name: &str| read(&self.folder, name);
         (text("status").trim().to_owned(), text("err"))
     }
 }
@@ -108,7 +109,7 @@ fn ctrl_c_while_a_tool_still_reads() {
     }
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" | \
                 dgl-env --role worker -- touch ran >all.jsonl";
     sh(&folder, plan).ends(0);
@@ -143,11 +144,7 @@ fn ctrl_c_while_a_tool_still_reads() {
             ("130".to_owned(), String::new()),
             "{tool}"
         );
-        assert_eq!(
-            std::fs::read_to_string(folder.join("said")).unwrap(),
-            "",
-            "{tool}"
-        );
+        assert_eq!(read(&folder, "said"), "", "{tool}");
         assert!(
             !folder.join("ws").exists() && !folder.join("logs").exists(),
             "{tool}"
@@ -226,7 +223,7 @@ fn term_hup_and_nohup() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let wait = "dgl-env --role worker --workspace \"$PWD\" -- sh -c 'until [ -e go ]; do sleep \
         0.05; done'";
     let job = format!("ipconf-check ip.txt | {wait} >job.jsonl");
@@ -238,13 +235,9 @@ fn term_hup_and_nohup() {
             "rm -f out.jsonl; {before} dgl-spawn --connect local --job {name} <job.jsonl \
              >out.jsonl & p=$!; {started}"
         );
-        let got = sh(&folder, &format!("{spawn}; kill -{signal} $p; wait $p"));
-        assert_eq!(got.status, status, "{signal}: {}", got.err);
-        assert!(
-            got.err.contains(&format!("was ended by SIG{signal}")),
-            "{signal}: {}",
-            got.err
-        );
+        sh(&folder, &format!("{spawn}; kill -{signal} $p; wait $p"))
+            .ends(status)
+            .err_has(&format!("was ended by SIG{signal}"));
         assert!(!lives(&folder, &name), "{signal}");
     }
     let name = format!("signals-{}", std::process::id());
@@ -252,11 +245,12 @@ fn term_hup_and_nohup() {
         "rm -f out.jsonl; nohup dgl-spawn --connect local --job {name} <job.jsonl >out.jsonl & \
          p=$!; {started}"
     );
-    let went_on = sh(
+    sh(
         &folder,
         &format!("{nohup}; kill -HUP $p; kill -HUP $p; : >go; wait $p"),
-    );
-    went_on.ends(0).err_has("ended well");
+    )
+    .ends(0)
+    .err_has("ended well");
 }
 
 #[test]
@@ -266,14 +260,14 @@ fn a_reader_that_goes_away() {
     }
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     // more than a pipe holds
     let many: String = (0..4000)
         .map(|host| format!("10.0.{}.{}\n", host / 250, host % 250 + 1))
         .collect();
-    std::fs::write(folder.join("many.txt"), many).unwrap();
+    write(&folder, "many.txt", many);
     std::fs::create_dir(folder.join("extras")).unwrap();
-    (0..1000).for_each(|file| std::fs::write(folder.join(format!("extras/{file}")), "").unwrap());
+    (0..1000).for_each(|file| write(&folder, format!("extras/{file}"), ""));
     let planners = [
         "ipconf-check many.txt",
         "ipconf-check --emit ip_config many.txt",
@@ -339,7 +333,7 @@ fn what_people_read_fits_the_terminal() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("ip_config.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip_config.txt", "127.0.0.1\n");
     let plan = "ipconf-check ip_config.txt | dgl-env --role worker --workspace \"$PWD\" -- \
                 sh -c 'echo \"frame #0: c10\"; sleep 2' >job.jsonl";
     sh(&folder, plan).ends(0);

@@ -4,7 +4,8 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, ip_config, partition, python_with_dgl, root, scratch, sh, takes_seconds,
+    Cluster, Ran, ip_config, partition, python_with_dgl, read, root, scratch, sh, takes_seconds,
+    write,
 };
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
@@ -22,7 +23,7 @@ print('served')
 /// The records of a job with a graph server and a trainer on each of three addresses of this
 /// machine.
 fn job(folder: &Path, file: &str, port: u16) {
-    std::fs::write(folder.join("server.py"), SERVER).unwrap();
+    write(folder, "server.py", SERVER);
     let ip = |host: u32| format!("127.0.0.{}", host + 1);
     let hosts = (0..3)
         .map(|host| json!({"type": "host", "id": host, "of": 3, "ip": ip(host), "port": port}));
@@ -47,7 +48,7 @@ fn job(folder: &Path, file: &str, port: u16) {
         .chain(trainers)
         .map(|record| record.to_string())
         .collect();
-    std::fs::write(folder.join(file), records.join("\n")).unwrap();
+    write(folder, file, records.join("\n"));
 }
 
 fn name(folder: &Path) -> String {
@@ -66,7 +67,7 @@ fn both(folder: &Path, apart: &str, options: &str, second: &str) -> (Ran, String
          wait $a; echo a $?; wait $b; echo b $?"
     );
     let ran = sh(folder, &script);
-    let text = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
+    let text = |file: &str| read(folder, file);
     (ran, text("a.err"), text("b.err"))
 }
 
@@ -105,12 +106,12 @@ fn of_two_launchers_one_starts_and_the_other_is_told_by_whom() {
                 && report.contains("--wait"),
             "{apart}: {report}"
         );
-        let out = std::fs::read_to_string(folder.join(format!("{winner}.out"))).unwrap();
+        let out = read(&folder, format!("{winner}.out"));
         assert!(
             out.contains(r#""ok":true,"code":0"#) && out.matches("served").count() == 3,
             "{apart}: {out}"
         );
-        let none = std::fs::read_to_string(folder.join(format!("{loser}.out"))).unwrap();
+        let none = read(&folder, format!("{loser}.out"));
         assert!(!none.contains(r#""type":"started""#), "{apart}: {none}");
     }
 }
@@ -149,12 +150,12 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
     partition(&folder, 3);
     for (file, port) in [("job.jsonl", 30770), ("other.jsonl", 30780)] {
         job(&folder, file, port);
-        let text = std::fs::read_to_string(folder.join(file)).unwrap();
-        std::fs::write(
-            folder.join(file),
+        let text = read(&folder, file);
+        write(
+            &folder,
+            file,
             text.replace(r#""env":{}"#, r#""env":{"DGL_CONF_PATH":"out/g.json"}"#),
-        )
-        .unwrap();
+        );
     }
     let (ran, _, b) = both(&folder, "0.5", "", "<other.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");

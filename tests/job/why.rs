@@ -3,13 +3,13 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{made_by, root, scratch, sh, takes_seconds};
+use support::{made_by, read, root, scratch, sh, takes_seconds, write};
 
 /// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
 /// jobs that use the same port for torch.
 fn job(folder: &Path, name: &str, script: &str) {
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    std::fs::write(folder.join("work.py"), script).unwrap();
+    write(folder, "ip.txt", "127.0.0.1\n");
+    write(folder, "work.py", script);
     let run = format!(
         "ipconf-check ip.txt | dgl-env --role worker \
          --workspace \"$PWD\" -- python3 work.py | dgl-spawn --wait 2m --connect local \
@@ -84,12 +84,7 @@ fn a_last_line_that_breaks_off_hides_nothing_before_it() {
         ("head -c -9 all | dgl-stacks --job x --connect local", 65),
     ] {
         let got = sh(&folder, line);
-        assert!(
-            got.status == status && got.err.contains(" breaks off"),
-            "{line}: {} {}",
-            got.status,
-            got.err
-        );
+        got.ends(status).err_has(" breaks off");
         assert_eq!(got.out.contains("KeyError"), status == 0, "{line}");
     }
 }
@@ -114,15 +109,15 @@ os.abort()
 "#,
         root().display()
     );
-    std::fs::write(folder.join("work.py"), script).unwrap();
+    write(&folder, "work.py", script);
     let run = "mkdir ws; echo 127.0.0.1 >ip_config.txt
         ipconf-check ip_config.txt | jq -c '.gpus = 3' | dgl-env --role worker --num-workers 3 \
             --workspace \"$PWD/ws\" -- python3 \"$PWD/work.py\" |
         dgl-spawn --wait 2m --connect local --job why-nccl >job.jsonl";
     sh(&folder, run).ends(134);
     let why = sh(&folder, "dgl-why --brief job.jsonl");
-    why.ends(0);
-    why.out_has("worker 0 on host 0 (127.0.0.1) was ended by SIGABRT")
+    why.ends(0)
+        .out_has("worker 0 on host 0 (127.0.0.1) was ended by SIGABRT")
         .out_has("\nAlso: NCCL gave up an operation in worker 0 on host 0 (127.0.0.1), which");
     let (_, advice) = why.out.split_once("N on each host: ").unwrap();
     let (commands, _) = advice.split_once(" (of torch").unwrap();
@@ -192,9 +187,9 @@ fn memory_does_not_grow_with_what_a_job_wrote() {
     assert!(bytes > 100_000_000, "{bytes}");
     for tool in ["dgl-why --brief", "dgl-report --lines 5"] {
         // in KiB, of address space
-        let ran = sh(&folder, &format!("ulimit -v 65536; {tool} long.jsonl"));
-        assert_eq!(ran.status, 0, "{tool}: {}", ran.err);
-        assert!(ran.out.contains("raised KeyError: "), "{tool}: {}", ran.out);
+        sh(&folder, &format!("ulimit -v 65536; {tool} long.jsonl"))
+            .ends(0)
+            .out_has("raised KeyError: ");
     }
 }
 
@@ -213,8 +208,8 @@ fn workers(folder: &Path, hosts: u32, command: &str) {
             "argv": ["sh", "-c", command]});
         own += &format!("{process}\n");
     }
-    std::fs::write(folder.join("hosts.jsonl"), &all).unwrap();
-    std::fs::write(folder.join("job.jsonl"), all + &own).unwrap();
+    write(folder, "hosts.jsonl", &all);
+    write(folder, "job.jsonl", all + &own);
 }
 
 const SPAWN: &str = "export HOME=$PWD; spawn='dgl-spawn --no-preflight --connect local --grace 1s \
@@ -253,7 +248,7 @@ fn an_attached_stream_has_what_the_verdict_needs() {
             "{without}"
         );
         let job_s = |file: &str| {
-            let text = std::fs::read_to_string(folder.join(file)).unwrap();
+            let text = read(&folder, file);
             let last: serde_json::Value =
                 serde_json::from_str(text.lines().last().unwrap()).unwrap();
             last["elapsed_ms"].as_u64().unwrap() / 1000

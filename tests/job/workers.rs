@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{Cluster, ip_config, python_with_dgl, scratch, sh};
+use support::{Cluster, ip_config, python_with_dgl, scratch, sh, write};
 
 /// Adds the ranks of all workers up, over gloo; the sum is printed by each.
 const ALL_REDUCE: &str = "import os, sys, datetime
@@ -25,7 +25,7 @@ fn two_hosts() -> Option<(Cluster, PathBuf, String)> {
     let python = python_with_dgl()?;
     let folder = scratch();
     ip_config(&folder, 2);
-    fs::write(folder.join("reduce.py"), ALL_REDUCE).unwrap();
+    write(&folder, "reduce.py", ALL_REDUCE);
     let cluster = Cluster::up(2);
     let script = format!(
         "ipconf-check ip.txt | host-probe --python {python} |
@@ -60,11 +60,7 @@ fn torch_workers_meet_on_real_hosts() {
     let direct = run(&cluster, &folder, flags, &python);
     direct.ends(0);
     assert_all_met(&direct.out);
-    assert!(
-        direct
-            .out
-            .contains("[10.77.0.2 worker 3] sum 10 of 4 1 2 1 1\n")
-    );
+    direct.out_has("[10.77.0.2 worker 3] sum 10 of 4 1 2 1 1\n");
 
     // --redirects and --tee are for torch 1.13 under Python 3.11; others take them too
     let torchrun = format!(
@@ -109,7 +105,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
     ip_config(&folder, 3);
     for (file, text) in IMPORTS {
         fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
-        fs::write(folder.join(file), text).unwrap();
+        write(&folder, file, text);
     }
     let cluster = Cluster::up(3);
     cluster
@@ -151,7 +147,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
         "host 2 (10.77.0.3): cannot be reached on an ephemeral port from host 1 (10.77.0.2)",
         "nothing was started",
     ] {
-        assert!(refused.err.contains(words), "{words}: {}", refused.err);
+        refused.err_has(words);
     }
     assert_eq!(
         refused.err.matches("dgl-spawn: host").count(),
@@ -179,7 +175,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
 fn a_workspace_is_said_once() {
     let folder = scratch();
     ip_config(&folder, 1);
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let location = folder.join("job");
     let script = format!(
         "export DGL_TOOLS_CONNECT=local
@@ -259,7 +255,7 @@ fn torch_workers_on_real_hosts_go_on_from_their_checkpoint() {
     let Some((cluster, folder, python)) = two_hosts() else {
         return;
     };
-    fs::write(folder.join("train.py"), CHECKPOINT).unwrap();
+    write(&folder, "train.py", CHECKPOINT);
     let script = format!(
         "ipconf-check ip.txt | host-probe --python {python} |
            part-map --workspace /srv/job --extra train.py | part-push >job.jsonl || exit
@@ -301,7 +297,7 @@ fn a_graph_store_and_torch_workers_on_real_hosts_are_one_group() {
     let Some((cluster, folder, python)) = two_hosts() else {
         return;
     };
-    fs::write(folder.join("both.py"), STORE_AND_COMPUTE).unwrap();
+    write(&folder, "both.py", STORE_AND_COMPUTE);
     let script = format!(
         "ipconf-check ip.txt | host-probe --python {python} |
            part-map --workspace /srv/job --extra both.py | part-push |
@@ -312,8 +308,9 @@ fn a_graph_store_and_torch_workers_on_real_hosts_are_one_group() {
                 {{compute.world_size}} {{world_size}} |
            dgl-spawn --grace 2s --format human --timeout 5m"
     );
-    let ran = cluster.sh(&folder, &script);
-    ran.ends(0)
+    cluster
+        .sh(&folder, &script)
+        .ends(0)
         .out_has("compute 0 of 3 has all")
         .out_has("compute 1 of 3 has all");
     cluster.assert_clean();

@@ -1,6 +1,6 @@
 //! dgl-copy and dgl-launch: the flags of DGL's own scripts, and the pipelines that they stand for.
 
-use support::{Cluster, ip_config, partition, scratch, sh};
+use support::{Cluster, ip_config, partition, read, scratch, sh, write};
 
 #[test]
 fn command_lines_of_every_generation() {
@@ -63,7 +63,7 @@ fn command_lines_of_every_generation() {
         );
     }
     // a machine that is not a host of the job has no workspace
-    std::fs::write(folder.join("at-hand.txt"), "10.0.0.1\n").unwrap();
+    write(&folder, "at-hand.txt", "10.0.0.1\n");
     let line = "dgl-launch --print --workspace /w --num_trainers 2 --part_config d/g.json \
         --ip_config at-hand.txt --job j --extra-envs='A=1 2' t";
     let printed = sh(&folder, line).out;
@@ -109,13 +109,7 @@ fn what_is_missing_is_named() {
         ),
     ];
     for (line, problem) in table {
-        let got = sh(&folder, line);
-        assert!(
-            got.status == 2 && got.err.contains(problem) && got.err.contains("fix: "),
-            "{line}: {} {}",
-            got.status,
-            got.err
-        );
+        sh(&folder, line).ends(2).err_has(problem).err_has("fix: ");
     }
     for tool in ["dgl-copy", "dgl-launch"] {
         sh(&folder, &format!("{tool} --help && {tool} --version"))
@@ -130,13 +124,13 @@ fn copied_and_launched_on_real_hosts() {
     let cluster = Cluster::up(2);
     partition(&folder, 2);
     ip_config(&folder, 2);
-    std::fs::write(
-        folder.join("code/job.py"),
+    write(
+        &folder,
+        "code/job.py",
         "import os, sys\nprint(os.environ['DGL_ROLE'], os.environ.get('RANK', '-'), \
          os.environ['GREETING'], open('data/g.json').name, *sys.argv[1:])\n\
          sys.exit(3 if sys.argv[1:] == ['fail'] and os.environ.get('RANK') == '1' else 0)\n",
-    )
-    .unwrap();
+    );
     // stand-ins: the look before the start wants to find both
     for module in ["dgl.py", "torch.py"] {
         std::fs::write(folder.join("code").join(module), "").unwrap();
@@ -153,7 +147,7 @@ fn copied_and_launched_on_real_hosts() {
         "trainer 0] client 0 it is $5 data/g.json a  b",
         "server 1] server - it is $5 data/g.json a  b",
     ] {
-        assert!(launched.out.contains(line), "{line}: {}", launched.out);
+        launched.out_has(line);
     }
     cluster
         .sh(
@@ -162,7 +156,7 @@ fn copied_and_launched_on_real_hosts() {
         )
         .ends(3);
     assert_eq!(
-        std::fs::read_to_string(folder.join("logs/trainer-1.log")).unwrap(),
+        read(&folder, "logs/trainer-1.log"),
         "client 1 it is $5 data/g.json fail\n"
     );
 
@@ -191,7 +185,7 @@ fn copied_and_launched_on_real_hosts() {
         "host-probe: warning: host 1 (10.77.0.2): /none/python3 does not run there: ",
         "host-probe: warning: dgl-launch --print … shows the pipeline into which such options go",
     ] {
-        assert!(no_python.err.contains(words), "{words}: {}", no_python.err);
+        no_python.err_has(words);
     }
     assert_eq!(
         no_python.err.matches("name the job's Python").count(),

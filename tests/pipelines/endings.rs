@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use support::{command, executable, partition, path, root, scratch, sh, soon, tools};
+use support::{command, executable, partition, path, read, root, scratch, sh, soon, tools, write};
 
 /// Starts a line as the process of its own last word, sends it a signal once a process has noted
 /// its number in `pids`, and waits until all of those are gone. Returns what the line ended with.
@@ -21,8 +21,7 @@ fn signalled(folder: &Path, line: &str, signal: &str) -> Option<i32> {
         .unwrap();
     let noted = || fs::read_to_string(folder.join("pids")).unwrap_or_default();
     soon(line, || noted().contains('\n'));
-    let killed = sh(folder, &format!("kill -s {signal} {}", started.id()));
-    assert_eq!(killed.status, 0, "{line}: {}", killed.err);
+    sh(folder, &format!("kill -s {signal} {}", started.id())).ends(0);
     let is_gone = |pid: &str| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.is_empty() || stat.contains(") Z ")
@@ -37,7 +36,7 @@ fn signalled(folder: &Path, line: &str, signal: &str) -> Option<i32> {
 fn whoever_ends_dgl_launch_ends_its_job() {
     let folder = scratch();
     partition(&folder, 1);
-    fs::write(folder.join("ip.txt"), "127.0.0.1 30470\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1 30470\n");
     let copy = "DGL_TOOLS_CONNECT=local dgl-copy --workspace \"$PWD/ws\" --rel_data_path data \
         --part_config out/g.json --ip_config ip.txt";
     sh(&folder, copy).ends(0);
@@ -58,7 +57,7 @@ fn whoever_ends_dgl_launch_ends_its_job() {
 fn stand_ins() -> std::path::PathBuf {
     let folder = scratch();
     partition(&folder, 1);
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     for tool in ["dgl-spawn", "part-push", "part-pull"] {
         let stays = "#!/bin/sh\ncat >read; echo $$ >>pids; exec sleep 3600\n";
         executable(&folder.join("bin").join(tool), stays);
@@ -82,14 +81,14 @@ fn whoever_ends_a_script_ends_its_last_tool() {
     ] {
         assert_eq!(signalled(&folder, line, "TERM"), None, "{line}");
         assert_eq!(signalled(&folder, line, "KILL"), None, "{line}");
-        let read = fs::read_to_string(folder.join("read")).unwrap();
+        let read = read(&folder, "read");
         assert!(read.contains("\"type\":\"host\""), "{line}: {read}");
     }
     // with a second job to come
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let line = format!("gs-launch {of_gs}");
         assert_eq!(signalled(&folder, &line, signal), Some(status), "{signal}");
-        let started = fs::read_to_string(folder.join("pids")).unwrap();
+        let started = read(&folder, "pids");
         assert_eq!(started.lines().count(), 1, "the second job has not begun");
     }
 }
@@ -97,7 +96,7 @@ fn whoever_ends_a_script_ends_its_last_tool() {
 #[test]
 fn make_that_is_ended_ends_its_last_tool() {
     let folder = stand_ins();
-    fs::write(folder.join("Makefile"), "include dgl.mk\n").unwrap();
+    write(&folder, "Makefile", "include dgl.mk\n");
     let settings = "HOSTS=ip.txt WORKSPACE=/w TRAIN=true FETCH=x SPARES=ip.txt RETRY=";
     let of =
         |goal: &str, retry: u32| format!("make -I '{}' {settings}{retry} {goal}", root().display());

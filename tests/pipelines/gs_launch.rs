@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{executable, partition, root, scratch, sh, shells, takes_seconds};
+use support::{executable, partition, read, root, scratch, sh, shells, takes_seconds, write};
 
 /// A process: its host, folder, variables and words.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn by_file(mut words: Vec<String>) -> Vec<String> {
 fn stand_ins() -> PathBuf {
     let folder = scratch();
     fs::create_dir_all(folder.join("ws/data")).unwrap();
-    fs::write(folder.join("ws/ip.txt"), "10.0.0.1 30050\n10.0.0.2 30050\n").unwrap();
+    write(&folder, "ws/ip.txt", "10.0.0.1 30050\n10.0.0.2 30050\n");
     executable(
         &folder.join("bin/host-probe"),
         "#!/bin/sh\nexec jq -c '.cpus = 16'\n",
@@ -237,7 +237,7 @@ fn every_shell_makes_the_same_pipelines() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("it's $one.yaml"), "").unwrap();
+    write(&folder, "it's $one.yaml", "");
     let line = r#"gs_node_classification --workspace '/data/my job' --num-trainers 2 --part-config \
         'my data/g.json' --ip-config ip.txt --extra-envs 'A=b  c' "B=it's" --cf "it's \$one.yaml" \
         --note 'back\slash\' --list '' --lines 'one
@@ -249,7 +249,7 @@ two'"#;
                 &folder,
                 &format!("{shell} '{}' --print {line}", path.display()),
             );
-            assert_eq!(ran.status, 0, "{shell} {script}: {}", ran.err);
+            ran.ends(0);
             ran.out
         };
         let usual = printed("sh");
@@ -347,7 +347,7 @@ fn copied_to_where_the_same_line_looks_for_it() {
         ./out/part0/edge_feat.dgl ./out/part0/graph.dgl ./out/part0/node_feat.dgl \
         ./out/raw_id_mappings/_N/part-0 ./out/wholegraph/f ./own.py ./some/more";
     assert_eq!(there.lines().collect::<Vec<_>>().join(" "), wanted);
-    let config = fs::read_to_string(folder.join("ws/out/g.json")).unwrap();
+    let config = read(&folder, "ws/out/g.json");
     assert!(config.contains("\"part0/graph.dgl\""), "{config}");
 }
 

@@ -1,9 +1,10 @@
 //! What goes wrong is told in one form: where, what, and what to do. Every kind of fault that can
 //! be had is provoked with the real tools.
 
-use std::fs;
 use std::path::Path;
-use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, scratch, sh, takes_seconds};
+use support::{
+    Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, read, scratch, sh, takes_seconds, write,
+};
 
 /// Each fault has its fix below it, or shares that of the next; one that an earlier stage has told
 /// stands alone.
@@ -71,7 +72,7 @@ fn made() -> std::path::PathBuf {
     let folder = scratch();
     partition(&folder, 2);
     ip_config(&folder, 2);
-    fs::write(folder.join("here.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "here.txt", "127.0.0.1\n");
     let script = "ipconf-check ip.txt >hosts; ipconf-check here.txt >here;
         part-map --part-config out/g.json --workspace /w <hosts >files;
         dgl-env --role worker -- run! <here >job 2>/dev/null; touch empty; mkdir none";
@@ -380,10 +381,8 @@ fn of_files_and_streams() {
     }
     let folder = made();
     let python = "\"python\":\"3.11.2\",\"prefix\":\"/v\",\"python_path\":\"/v/bin/python3\"";
-    let probed = fs::read_to_string(folder.join("hosts"))
-        .unwrap()
-        .replace("\"line\"", &format!("{python},\"line\""));
-    fs::write(folder.join("probed"), probed).unwrap();
+    let probed = read(&folder, "hosts").replace("\"line\"", &format!("{python},\"line\""));
+    write(&folder, "probed", probed);
     all_in_form(
         &folder,
         &[

@@ -2,7 +2,7 @@
 //! so in plain `sh`, without pipefail, and nothing is done behind it.
 
 use std::path::Path;
-use support::{Ran, partition, scratch, sh, takes_seconds};
+use support::{Ran, partition, read, scratch, sh, takes_seconds, write};
 
 /// A tool, its arguments, and the set that it adds to the stream.
 struct Stage(&'static str, &'static str, &'static str);
@@ -86,7 +86,7 @@ fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, message: &s
     let before = workspace(folder);
     let got = local(folder, &format!("{broken}{}", rest(at)));
     let (tool, next) = (PIPELINE[at].0, PIPELINE[at + 1].0);
-    assert_eq!(got.status, 65, "{tool} {how}\n{}", got.err);
+    got.ends(65);
     // that all files were pushed is for dgl-spawn to see, right behind dgl-env
     let from = |line: &str, tool: &str| line.starts_with(&format!("{tool}: "));
     let explained = got.err.lines().any(|line| {
@@ -117,15 +117,15 @@ fn every_stage_failing_in_every_way_fails_the_last_one() {
     }
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    std::fs::write(folder.join("in"), "").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "in", "");
     for (at, Stage(tool, args, set)) in PIPELINE.iter().enumerate().take(5) {
         let whole = local(&folder, &format!("<in {tool} {args} >whole"));
-        assert_eq!(whole.status, 0, "{tool}: {}", whole.err);
+        whole.ends(0);
         for (how, filter, message) in WAYS {
             assert_refused(&folder, at, &format!("<whole {filter}"), how, message);
         }
-        let lines = std::fs::read_to_string(folder.join("whole")).unwrap();
+        let lines = read(&folder, "whole");
         let count = lines.lines().count();
         for kept in 0..count {
             assert_refused(
@@ -180,7 +180,7 @@ fn every_stage_failing_in_every_way_fails_the_last_one() {
 fn assert_killed_while_it_reads(folder: &Path, at: usize) {
     let Stage(tool, args, _) = &PIPELINE[at];
     let stage = format!("echo $$ >pid.new; mv pid.new pid; exec {tool} {args}\n");
-    std::fs::write(folder.join("stage.sh"), stage).unwrap();
+    write(folder, "stage.sh", stage);
     let feed = "rm -f pid fifo; mkfifo fifo; (exec 3>fifo; cat in >&3; until [ -f pid ]; do sleep \
         0.01; done; kill -9 \"$(cat pid)\") & sh stage.sh <fifo";
     assert_refused(
@@ -196,7 +196,7 @@ fn assert_killed_while_it_reads(folder: &Path, at: usize) {
 fn every_tool_refuses_a_set_with_a_hole() {
     let folder = scratch();
     partition(&folder, 2);
-    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n10.0.0.2\n");
     let tools = [
         "host-probe",
         "part-map --part-config out/g.json --workspace /ws",
@@ -231,12 +231,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
             ),
         ] {
             let got = local(&folder, &format!("ipconf-check ip.txt | {filter} | {tool}"));
-            assert_eq!(
-                (got.status, got.out.as_str()),
-                (65, ""),
-                "{filter} | {tool}: {}",
-                got.err
-            );
+            got.gives(65, "");
             assert!(
                 got.err.contains(message) && !got.err.contains("stage before this one failed"),
                 "{filter} | {tool}: {}",
@@ -249,7 +244,7 @@ fn every_tool_refuses_a_set_with_a_hole() {
 #[test]
 fn what_other_programs_make_of_a_stream_is_named_and_the_fix_helps() {
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n10.0.0.2\n");
     sh(
         &folder,
         "ipconf-check ip.txt >hosts && dgl-env --role worker -- t <hosts >plan 2>/dev/null",
@@ -295,30 +290,22 @@ fn what_other_programs_make_of_a_stream_is_named_and_the_fix_helps() {
         ),
     ];
     for (filter, message, fix) in table {
-        let got = plan(filter);
-        assert_eq!(
-            (got.status, got.out.as_str()),
-            (65, ""),
-            "{filter}: {}",
-            got.err
-        );
-        assert!(
-            got.err.contains(message) && got.err.contains(&format!(" {fix} ")),
-            "{filter}: {}",
-            got.err
-        );
+        plan(filter)
+            .gives(65, "")
+            .err_has(message)
+            .err_has(&format!(" {fix} "));
         let fixed = plan(&format!("{filter} | {fix}"));
-        assert_eq!(fixed.status, 0, "{filter} | {fix}: {}", fixed.err);
+        fixed.ends(0);
         assert_eq!(
             fixed.out.replace('\r', ""),
-            std::fs::read_to_string(folder.join("plan")).unwrap(),
+            read(&folder, "plan"),
             "{filter} | {fix}"
         );
     }
     // the line ends of Windows are white space, in jq's long form too
     for filter in [r"sed 's/$/\r/'", r"jq . | sed 's/$/\r/'"] {
         let got = plan(filter);
-        assert_eq!(got.status, 0, "{filter}: {}", got.err);
+        got.ends(0);
         let processes = got
             .out
             .lines()
@@ -333,12 +320,12 @@ fn a_stream_of_ten_million_hosts_is_refused_at_its_first_record() {
     let folder = scratch();
     // endless: whoever would read on would never answer
     let one = r#"{"type":"host","id":0,"of":10000000,"ip":"10.0.0.1","port":30050}"#;
-    let got = sh(
+    sh(
         &folder,
         &format!("yes '{one}' | dgl-env --role worker -- t"),
-    );
-    got.gives(65, "");
-    got.err_has("host records: of 10000000 is more than 1048576");
+    )
+    .gives(65, "")
+    .err_has("host records: of 10000000 is more than 1048576");
     // a set that can only grow too large
     sh(
         &folder,

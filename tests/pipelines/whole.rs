@@ -1,13 +1,13 @@
 //! Whole pipelines in plain `sh`: records, failures of a stage, the whole path on this machine
 //! alone and on real hosts.
 
-use support::{Cluster, TOOLS, ip_config, partition, scratch, sh};
+use support::{Cluster, TOOLS, ip_config, partition, read, scratch, sh, write};
 
 #[test]
 fn without_ssh_and_without_root() {
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let ws = folder.join("ws");
     let script = format!(
         "ipconf-check ip.txt | host-probe --connect local | part-map --part-config out/g.json \
@@ -16,14 +16,15 @@ fn without_ssh_and_without_root() {
              $HOME' | dgl-spawn --connect local --format human",
         ws.display()
     );
-    let first = sh(&folder, &script);
-    first.ends(0);
-    first
+    sh(&folder, &script)
+        .ends(0)
         .out_has("worker 0] graph of part 0")
-        .out_has("worker 0] two  words $HOME");
-    first.err_has("6 files").err_has("0 there already");
-    let again = sh(&folder, &script);
-    again.ends(0).err_has("0 files, 0 B; 6 there already");
+        .out_has("worker 0] two  words $HOME")
+        .err_has("6 files")
+        .err_has("0 there already");
+    sh(&folder, &script)
+        .ends(0)
+        .err_has("0 files, 0 B; 6 there already");
     let meta = |file: &str| {
         std::fs::metadata(folder.join(file))
             .unwrap()
@@ -46,8 +47,8 @@ fn without_ssh_and_without_root() {
 fn a_failed_stage_reaches_the_last_status_in_plain_sh() {
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    std::fs::write(folder.join("bad.txt"), "127.0.0.1 x\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "bad.txt", "127.0.0.1 x\n");
     let map = "part-map --part-config out/g.json --workspace /nowhere/ws";
     let env = "dgl-env --num-trainers 1 -- true";
     let table = [
@@ -98,7 +99,7 @@ fn a_failed_stage_reaches_the_last_status_in_plain_sh() {
     ];
     for (script, status) in table {
         let got = sh(&folder, &script);
-        assert_eq!(got.status, status, "{script}\n{}", got.err);
+        got.ends(status);
         assert!(!got.err.trim().is_empty(), "{script} said nothing");
     }
 }
@@ -107,7 +108,7 @@ fn a_failed_stage_reaches_the_last_status_in_plain_sh() {
 fn records_survive_jq_and_unknown_ones_pass() {
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let map = "part-map --part_config out/g.json --workspace /ws";
     let env = "dgl-env --num_trainers 1 -- true";
     let plain = sh(
@@ -142,11 +143,12 @@ fn on_real_hosts() {
     let copy = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
         --script-folder code | part-push";
     for connect in ["ssh", "ssh2"] {
-        let pushed = cluster.sh(
-            &folder,
-            &format!("rm -rf /srv/job; {copy} --connect {connect} --verify >pushed.jsonl"),
-        );
-        assert_eq!(pushed.status, 0, "{connect}: {}", pushed.err);
+        cluster
+            .sh(
+                &folder,
+                &format!("rm -rf /srv/job; {copy} --connect {connect} --verify >pushed.jsonl"),
+            )
+            .ends(0);
     }
     let run = "dgl-env --role worker -- sh 'code/run it.sh' | dgl-spawn --format human";
     let ran = cluster.sh(&folder, &format!("<pushed.jsonl {run}"));
@@ -156,12 +158,12 @@ fn on_real_hosts() {
     });
 
     // the first that fails gives its status, and ends the others
-    let fails = cluster.sh(
-        &folder,
-        "<pushed.jsonl dgl-env --role worker -- sh -c 'echo last \
+    cluster
+        .sh(
+            &folder,
+            "<pushed.jsonl dgl-env --role worker -- sh -c 'echo last \
         words; [ $RANK != 1 ] || exit 7; sleep 99' | dgl-spawn --format jsonl | tail -n 1",
-    );
-    fails
+        )
         .out_has(r#""ok":false,"code":7,"cause":"process""#)
         .out_has(r#""last_lines":["last words"]"#);
     let killed = cluster.sh(
@@ -265,14 +267,14 @@ fn on_real_hosts() {
 #[test]
 fn a_closed_stdout_is_an_error_in_every_tool() {
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n");
     let commands = TOOLS.map(|tool| format!("{tool} --help"));
     let works = "ipconf-check ip.txt".to_owned();
     for command in commands.into_iter().chain([works]) {
         let status = |redirected: &str| {
             let script = format!("{command} {redirected}; echo $? >status");
             let err = sh(&folder, &script).err;
-            let status = std::fs::read_to_string(folder.join("status")).unwrap();
+            let status = read(&folder, "status");
             (status.trim().to_owned(), err)
         };
         let (closed, err) = status(">&-");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::{records, scratch, sh};
+use support::{records, scratch, sh, write};
 
 /// Host records of this machine, as it is.
 const PROBE: &str = "echo 127.0.0.1 | ipconf-check | host-probe --connect local --python none";
@@ -12,7 +12,7 @@ const PROBE: &str = "echo 127.0.0.1 | ipconf-check | host-probe --connect local 
 fn two_sockets(folder: &Path) {
     let host = json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1", "port": 30050,
         "cpus": 8, "numa_cores": [[[0, 4], [1, 5]], [[2, 6], [3, 7]]]});
-    std::fs::write(folder.join("hosts"), format!("{host}\n")).unwrap();
+    write(folder, "hosts", format!("{host}\n"));
 }
 
 #[test]
@@ -120,25 +120,25 @@ fn servers_and_trainers_of_two_sockets() {
 fn what_cannot_be_bound_is_an_error() {
     let folder = scratch();
     two_sockets(&folder);
-    let ran = sh(
+    sh(
         &folder,
         "jq -c 'del(.numa_cores)' hosts | dgl-env --workspace /w --part-config g.json \
          --num-trainers 2 --bind cores -- python3 x",
-    );
-    ran.gives(65, "");
-    ran.err_has("host 0 (127.0.0.1): --bind: its CPU topology is unknown");
+    )
+    .gives(65, "")
+    .err_has("host 0 (127.0.0.1): --bind: its CPU topology is unknown");
     let job = "dgl-env --role worker --workspace \"$PWD\" --bind cores -- true <hosts >job; \
         jq -c 'if .type == \"process\" then .cpus = $cpus else . end' --arg cpus";
-    let no_list = sh(&folder, &format!("{job} x job | dgl-spawn --connect local"));
-    no_list
+    sh(&folder, &format!("{job} x job | dgl-spawn --connect local"))
         .ends(65)
         .err_has("\"x\" is not a list of processors");
     // a processor that the host does not have, or not for this job
-    let gone = sh(
+    sh(
         &folder,
         &format!("{job} 1000 job | dgl-spawn --connect local --format jsonl"),
-    );
-    gone.ends(1).out_has("host-agent: processors 1000: ");
+    )
+    .ends(1)
+    .out_has("host-agent: processors 1000: ");
 }
 
 #[test]

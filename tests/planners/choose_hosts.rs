@@ -4,8 +4,8 @@ use serde_json::json;
 use std::net::TcpListener;
 use std::path::Path;
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, records, scratch, sh,
-    soon, takes_seconds,
+    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, read, records, scratch,
+    sh, soon, takes_seconds, write,
 };
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
@@ -15,7 +15,7 @@ fn hosts(folder: &Path, file: &str, addresses: &[&str], port: u16) {
         json!({"type": "host", "id": id, "of": of, "ip": ip, "port": port, "own": 1.5}).to_string()
     };
     let records: Vec<String> = addresses.iter().enumerate().map(host).collect();
-    std::fs::write(folder.join(file), records.join("\n") + "\n").unwrap();
+    write(folder, file, records.join("\n") + "\n");
 }
 
 fn probe(folder: &Path, options: &str) -> Ran {
@@ -104,7 +104,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     );
 
     // cards that are gone are in no record any more
-    std::fs::write(folder.join("hosts"), &ran.out).unwrap();
+    write(&folder, "hosts", &ran.out);
     let none = "#!/bin/sh\necho 'No devices were found'\nexit 6\n";
     executable(&folder.join("bin/nvidia-smi"), none);
     let again = probe("");
@@ -178,8 +178,8 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
              sh -c 'tail -n 1 data/part$RANK/graph.dgl; echo; cat ip_config.txt' |
          dgl-spawn --format human",
     );
-    let message = std::fs::read_to_string(folder.join("said")).unwrap();
-    assert_eq!(ran.status, 0, "{}{message}", ran.err);
+    let message = read(&folder, "said");
+    ran.ends(0);
     for words in [
         "host 1 (10.77.0.2) is left out: ",
         "host 2 (10.77.0.3) is left out: there is another job: other",
@@ -243,8 +243,8 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
     );
 
     // too few of them end the pipeline
-    let ran = probe("--need 2 <hosts | part-map --workspace /w");
-    ran.ends(65)
+    probe("--need 2 <hosts | part-map --workspace /w")
+        .ends(65)
         .err_has("host-probe: --need: 1 of 3 hosts can be taken, and 2 are needed")
         .err_has("the stage before this one failed");
     for (option, least) in [

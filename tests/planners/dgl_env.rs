@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs::{create_dir_all, read_to_string, write};
+use std::fs::{create_dir_all, read_to_string};
 use std::path::Path;
 use std::process::Command;
-use support::{executable, ran, root, scratch, sh, takes_seconds};
+use support::{executable, ran, root, scratch, sh, takes_seconds, write};
 
 /// What dgl-env sets and the launcher of some release, or of all, does not; on purpose.
 const MORE: [&str; 7] = [
@@ -136,7 +136,7 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
         );
     }
     stand_in(&folder, "numactl", "shift; exec \"$@\"");
-    write(folder.join("ip.txt"), "10.0.0.1 30050\n10.0.0.2 30050\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1 30050\n10.0.0.2 30050\n");
 
     let table = read_to_string(root().join("tests/dgl_env/launch_py.txt"))
         .unwrap()
@@ -172,7 +172,7 @@ fn processes_see_what_dgls_own_launcher_gives_them() {
             line("command ")
         );
         let plan = sh(&folder, &script);
-        assert_eq!(plan.status, 0, "{script}\n{}", plan.err);
+        plan.ends(0);
         let ours = run_plan(&folder, &plan.out);
         for release in releases {
             let of_release = rows
@@ -215,12 +215,12 @@ fn edited_records_are_checked_again() {
         return;
     }
     let folder = scratch();
-    write(folder.join("ip.txt"), "10.0.0.1\n10.0.0.2\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n10.0.0.2\n");
     let graph = concat!(
         r#"{"type":"graph","graph_name":"g","num_parts":2,"files":0,"workspace":"/ws","#,
         r#""part_config":"data/g.json","ip_config":"ip_config.txt"}"#
     );
-    write(folder.join("graph.jsonl"), graph).unwrap();
+    write(&folder, "graph.jsonl", graph);
     let host = |edit: &str| format!(r#"if .type == "host" and .id == 1 then {edit} else . end"#);
     let graph = |edit: &str| format!(r#"if .type == "graph" then {edit} else . end"#);
     let table = [
@@ -320,34 +320,23 @@ fn edited_records_are_checked_again() {
         ),
     ];
     for (edit, problem) in table {
-        write(folder.join("edit.jq"), &edit).unwrap();
-        let got = sh(
-            &folder,
-            "(ipconf-check ip.txt; cat graph.jsonl) | jq -c -f edit.jq | dgl-env --num-trainers 1 \
-             --num-servers 2 -- python3 t.py",
+        let script = format!(
+            "(ipconf-check ip.txt; cat graph.jsonl) | jq -c '{edit}' | dgl-env --num-trainers 1 \
+             --num-servers 2 -- python3 t.py"
         );
-        assert!(
-            got.status == 65 && got.out.is_empty(),
-            "{edit}: {}\n{}",
-            got.status,
-            got.err
-        );
-        assert!(
-            got.err.starts_with("dgl-env: ")
-                && got.err.contains(problem)
-                && !got.err.contains("panicked"),
-            "{edit}\n{}",
-            got.err
-        );
+        let got = sh(&folder, &script);
+        got.gives(65, "").err_has(problem);
+        let in_form = got.err.starts_with("dgl-env: ") && !got.err.contains("panicked");
+        assert!(in_form, "{script}\n{}", got.err);
     }
 }
 
 #[test]
 fn words_and_values_arrive_as_they_were_given() {
     let folder = scratch();
-    write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let odd = r#"it's $HOME `x` "y" \ *;&|<>(){} é"#;
-    write(folder.join("odd"), odd).unwrap();
+    write(&folder, "odd", odd);
     let show = r#"printf '%s\n' "$V" "$1" "$2""#;
     let script = format!(
         "ipconf-check ip.txt | host-probe --connect local | \
@@ -361,7 +350,7 @@ fn words_and_values_arrive_as_they_were_given() {
     assert_eq!(words.out.matches(odd).count(), 2, "{}", words.out);
     // one string is the user's shell text, and nothing in it is touched
     let text = r#"echo "a  b" '$V' $V | cat"#;
-    write(folder.join("text"), text).unwrap();
+    write(&folder, "text", text);
     let plan = sh(
         &folder,
         "ipconf-check ip.txt | dgl-env --role worker --env V=v \"$(cat text)\" | jq -r '.shell // \
@@ -374,12 +363,12 @@ fn words_and_values_arrive_as_they_were_given() {
 fn warnings_name_what_disagrees_and_change_nothing() {
     let folder = scratch();
     create_dir_all(folder.join("data")).unwrap();
-    write(folder.join("ip.txt"), "10.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "10.0.0.1\n");
     write(
-        folder.join("data/g.json"),
+        &folder,
+        "data/g.json",
         r#"{"graph_name":"g","num_parts":1}"#,
-    )
-    .unwrap();
+    );
     let env = |more: &str, command: &str| {
         let edit = r#".cpus=8|.iface="eth0"|.dgl="0.6.1"|.python="3.8.1""#;
         let flags = "--num-trainers 1 --workspace \"$PWD\" --part-config data/g.json";
@@ -432,10 +421,10 @@ fn warnings_name_what_disagrees_and_change_nothing() {
     }
     // two partitions for one host, in the config that lies here
     write(
-        folder.join("data/g.json"),
+        &folder,
+        "data/g.json",
         r#"{"graph_name":"g","num_parts":2}"#,
-    )
-    .unwrap();
+    );
     env("", "-- python3 t.py")
         .ends(65)
         .err_has("data/g.json: 2 partitions for 1 hosts");

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use support::{
     Cluster, PYTHON_WITH_STAND_IN, Ran, ip_config, partition, scratch, sh, shells, takes_seconds,
+    write,
 };
 
 /// This machine as a host, with a home of its own and nothing of its conda.
@@ -14,7 +15,7 @@ fn host() -> (PathBuf, String) {
     let folder = scratch();
     let home = folder.join("home");
     fs::create_dir_all(&home).unwrap();
-    fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let clean = "unset CONDA_EXE CONDA_ENVS_PATH CONDA_ENVS_DIRS CONDARC MAMBA_ROOT_PREFIX \
         CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV";
     (
@@ -301,7 +302,7 @@ fn every_shell_of_a_host_finds_it() {
     let (folder, env) = host();
     let home = folder.join("home");
     conda(&home.join("mambaforge/envs/gnn"));
-    fs::write(home.join(".condarc"), "envs_dirs:\n  - ~/nothing\n").unwrap();
+    write(&home, ".condarc", "envs_dirs:\n  - ~/nothing\n");
     for shell in shells() {
         let connect = format!("--connect \"sh -c 'shift; exec {shell} \\\"\\$@\\\"' x\"");
         let probed = sh(
@@ -424,7 +425,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     cluster.sh(&folder, make).ends(0);
 
     // a leading interpreter, one behind another program, and shell text
-    fs::write(folder.join("where.py"), WHERE).unwrap();
+    write(&folder, "where.py", WHERE);
     let script = folder.join("where.py").display().to_string();
     let worker = |probe: &str, rest: &str| {
         cluster.sh(
@@ -503,11 +504,11 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
 
     // a graph has; then dgl-spawn asks the interpreter of the environment again
     partition(&folder, 3);
-    fs::write(
-        folder.join("code/t.py"),
+    write(
+        &folder,
+        "code/t.py",
         "import dgl, torch, sys; print(sys.executable)\n",
-    )
-    .unwrap();
+    );
     let plan = "part-map --part-config out/g.json --workspace /srv/job --script-folder code";
     let refused = cluster.sh(&folder, &format!("<probed.jsonl {plan}"));
     let report = "part-map: host 2 (10.77.0.3): no dgl in the job's environment, /srv/v, and";

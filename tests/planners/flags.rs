@@ -1,14 +1,14 @@
 //! What each of the smaller flags does to the records, or to the hosts.
 
-use support::{partition, scratch, sh, takes_seconds};
+use support::{partition, scratch, sh, takes_seconds, write};
 
 #[test]
 fn flags_of_planners_are_seen_in_the_records() {
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "# the only one\r\n127.0.0.1\t\r\n").unwrap();
-    std::fs::write(folder.join("names.txt"), "localhost 31000\n").unwrap();
-    std::fs::write(folder.join("code/run.log"), "").unwrap();
+    write(&folder, "ip.txt", "# the only one\r\n127.0.0.1\t\r\n");
+    write(&folder, "names.txt", "localhost 31000\n");
+    write(&folder, "code/run.log", "");
     let map = "ipconf-check ip.txt | part-map --workspace /ws --part-config out/g.json";
     let env = "ipconf-check ip.txt | dgl-env --workspace /ws --part-config g.json --num-trainers 2";
     let process = |select: &str, what: &str| {
@@ -97,8 +97,8 @@ fn flags_of_part_push() {
     }
     let folder = scratch();
     partition(&folder, 1);
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    std::fs::write(folder.join("big"), "word ".repeat(1 << 20)).unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    write(&folder, "big", "word ".repeat(1 << 20));
     let push = "ipconf-check ip.txt | part-map --workspace \"$PWD/ws\" --extra big | part-push \
         --connect local --jobs 1 --progress never";
     for compress in ["always", "never", "auto"] {
@@ -136,7 +136,7 @@ fn flags_of_the_end_of_a_job() {
         return;
     }
     let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    write(&folder, "ip.txt", "127.0.0.1\n");
     let job = format!("end-flags-{}", std::process::id());
     // it does not obey TERM, so only the end of its grace ends it
     let deaf = "ipconf-check ip.txt | dgl-env --role worker --workspace \"$PWD\" -- sh -c 'trap \

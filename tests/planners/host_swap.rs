@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use support::{Cluster, ip_config, partition, python_with_dgl, root, scratch, sh};
+use support::{Cluster, ip_config, partition, python_with_dgl, read, root, scratch, sh, write};
 
 /// A plan for two hosts, the records of a run that lost the second, and a spare.
 fn lost_host(folder: &Path) {
@@ -15,16 +15,16 @@ fn lost_host(folder: &Path) {
     .ends(0);
     let summary = json!({"type": "summary", "ok": false, "code": 74, "cause": "host",
         "elapsed_ms": 1, "first_failure": {"host": 1, "error": "silent"}});
-    std::fs::write(folder.join("run.jsonl"), format!("{summary}\n")).unwrap();
+    write(folder, "run.jsonl", format!("{summary}\n"));
     let spare = json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.3", "port": 1, "cpus": 2});
-    std::fs::write(folder.join("spares.jsonl"), format!("{spare}\n")).unwrap();
+    write(folder, "spares.jsonl", format!("{spare}\n"));
 }
 
 #[test]
 fn a_spare_stands_for_a_lost_host() {
     let folder = scratch();
     lost_host(&folder);
-    std::fs::write(folder.join("empty"), "").unwrap();
+    write(&folder, "empty", "");
     let ran = sh(
         &folder,
         "host-swap --run run.jsonl --run empty --spares spares.jsonl <plan.jsonl",
@@ -35,7 +35,7 @@ fn a_spare_stands_for_a_lost_host() {
         "host-swap: host 1 (10.77.0.2) was lost (silent); 10.77.0.3 takes its place, which \
          ip_config does not say yet\n"
     );
-    let plan = std::fs::read_to_string(folder.join("plan.jsonl")).unwrap();
+    let plan = read(&folder, "plan.jsonl");
     let changed: Vec<Value> = ran
         .out
         .lines()
@@ -67,7 +67,7 @@ fn without_a_lost_host_or_a_spare_the_pipeline_ends() {
     lost_host(&folder);
     let fault = json!({"type": "summary", "ok": false, "code": 1, "cause": "process",
         "elapsed_ms": 1, "first_failure": {"host": 1, "id": 3, "code": 1}});
-    std::fs::write(folder.join("fault.jsonl"), format!("{fault}\n")).unwrap();
+    write(&folder, "fault.jsonl", format!("{fault}\n"));
     for (arguments, status, words) in [
         (
             "--run fault.jsonl --spares spares.jsonl",
@@ -95,14 +95,9 @@ fn without_a_lost_host_or_a_spare_the_pipeline_ends() {
             "its host 0 is 10.77.0.3",
         ),
     ] {
-        let ran = sh(&folder, &format!("host-swap {arguments} <plan.jsonl"));
-        assert!(
-            ran.status == status && ran.out.is_empty() && ran.err.contains(words),
-            "{arguments}: {} {}{}",
-            ran.status,
-            ran.out,
-            ran.err
-        );
+        sh(&folder, &format!("host-swap {arguments} <plan.jsonl"))
+            .gives(status, "")
+            .err_has(words);
     }
 }
 
@@ -131,9 +126,9 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
         &format!("cp -r '{}/tests/example/.' .", root().display()),
     )
     .ends(0);
-    std::fs::write(folder.join("ip_config.txt"), "10.77.0.1\n10.77.0.2\n").unwrap();
+    write(&folder, "ip_config.txt", "10.77.0.1\n10.77.0.2\n");
     // the first spare has no power either
-    std::fs::write(folder.join("spares.txt"), "10.77.0.3\n10.77.0.4\n").unwrap();
+    write(&folder, "spares.txt", "10.77.0.3\n10.77.0.4\n");
     let cluster = Cluster::up(4);
     cluster.call(&["stop", "3"]);
     let begun = std::time::Instant::now();
@@ -168,7 +163,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
         (training.join().unwrap(), gap)
     });
     let report = &ran.out;
-    assert_eq!(ran.status, 0, "{report}{}", ran.err);
+    ran.ends(0);
     assert!(
         report.contains("10.77.0.3 is passed over: ")
             && report.contains("; 10.77.0.4 takes its place")
@@ -184,7 +179,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
         .collect();
     assert!(again[0] >= 2 && all.iter().max() == Some(&59), "{again:?}");
 
-    let pushed = std::fs::read_to_string(folder.join(".dgl-run/pushed.jsonl")).unwrap();
+    let pushed = read(&folder, ".dgl-run/pushed.jsonl");
     let records: Vec<Value> = pushed
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())

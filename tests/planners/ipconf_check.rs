@@ -1,7 +1,7 @@
 //! ipconf-check on real files: every shape that users have, what is refused and how, names, tables
 //! of hosts, a clean file for DGL.
 
-use support::{scratch, sh};
+use support::{scratch, sh, write};
 
 #[test]
 fn shapes_that_users_have_come_out_clean() {
@@ -16,7 +16,7 @@ fn shapes_that_users_have_come_out_clean() {
         clean.as_bytes(),
     ];
     for text in table {
-        std::fs::write(folder.join("ip.txt"), text).unwrap();
+        write(&folder, "ip.txt", text);
         for script in [
             "ipconf-check --emit ip_config ip.txt",
             "ipconf-check --emit ip_config <ip.txt",
@@ -44,7 +44,7 @@ fn shapes_that_users_have_come_out_clean() {
 fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
     let folder = scratch();
     let all = "fe80::1\nnode-1\n10.0.0.1 30050 8\n10.0.0.2 65534\n10.0.0.2\n0.0.0.0\n127.0.0.1\n";
-    std::fs::write(folder.join("ip.txt"), all).unwrap();
+    write(&folder, "ip.txt", all);
     let got = sh(&folder, "ipconf-check --num-servers 4 ip.txt");
     let expected = [
         "ip.txt:1: fe80::1 is an IPv6 address",
@@ -53,19 +53,16 @@ fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
         "ip.txt:4: 4 servers from port 65534 on go beyond 65535",
         "ip.txt:6: 0.0.0.0 is not a host's address",
     ];
-    assert!(got.status == 65 && got.out.is_empty(), "{}", got.err);
+    got.gives(65, "");
     for problem in expected {
-        assert!(
-            got.err.contains(&format!("ipconf-check: {problem}")) && got.err.contains("  fix: "),
-            "{problem}: {}",
-            got.err
-        );
+        got.err_has(&format!("ipconf-check: {problem}"))
+            .err_has("  fix: ");
     }
     let utf16: Vec<u8> = [0xff, 0xfe]
         .into_iter()
         .chain("10.0.0.1\r\n".bytes().flat_map(|byte| [byte, 0]))
         .collect();
-    std::fs::write(folder.join("utf16.txt"), utf16).unwrap();
+    write(&folder, "utf16.txt", utf16);
     let table = [
         (
             "ipconf-check utf16.txt",
@@ -92,13 +89,7 @@ fn what_dgl_cannot_use_is_refused_with_its_line_and_cure() {
         ("ipconf-check --default-port 0 ip.txt", 2, "--default-port"),
     ];
     for (script, status, problem) in table {
-        let got = sh(&folder, script);
-        assert!(
-            got.status == status && got.err.contains(problem) && got.out.is_empty(),
-            "{script}: {} {}",
-            got.status,
-            got.err
-        );
+        sh(&folder, script).gives(status, "").err_has(problem);
     }
 }
 
@@ -154,7 +145,7 @@ fn tables_of_hosts() {
         ("address\n10.0.0.1\n", "2,\"10.0.0.1\",30050,,\n"),
     ];
     for (text, expected) in table {
-        std::fs::write(folder.join("hosts.csv"), text).unwrap();
+        write(&folder, "hosts.csv", text);
         hosts("hosts.csv").gives(0, expected);
     }
     // a name in the place of the address is looked up

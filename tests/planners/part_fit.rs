@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, python_with_dgl, root, scratch, sh, takes_seconds};
+use support::{
+    Cluster, Ran, ip_config, python_with_dgl, read, root, scratch, sh, takes_seconds, write,
+};
 
 const CONFIG: &str = "tests/fixtures/dgl-1.0.4-homo/g.json";
 
@@ -29,7 +31,7 @@ fn hosts(folder: &Path, second: Value) {
         .enumerate()
         .map(host)
         .collect();
-    fs::write(folder.join("hosts"), text).unwrap();
+    write(folder, "hosts", text);
 }
 
 fn roomy() -> std::path::PathBuf {
@@ -70,7 +72,7 @@ fn a_record_says_what_a_partition_has_and_needs() {
     let folder = roomy();
     let ran = fit(&folder, "");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
-    let came_in = fs::read_to_string(folder.join("hosts")).unwrap();
+    let came_in = read(&folder, "hosts");
     assert!(ran.out.starts_with(&came_in), "{}", ran.out);
     let records = fits(&ran.out);
     let part = |id: usize| root().join(format!("tests/fixtures/dgl-1.0.4-homo/part{id}"));
@@ -170,11 +172,12 @@ fn a_host_that_is_too_small_stops_the_pipeline() {
 fn what_it_cannot_know_is_an_error() {
     let folder = scratch();
     hosts(&folder, json!({}));
-    let unprobed = fit(&folder, "");
-    unprobed.gives(65, "");
-    unprobed.err_has("put host-probe before part-fit");
-    let none = sh(&folder, "part-fit <hosts");
-    none.ends(2).err_has("--part-config: is missing");
+    fit(&folder, "")
+        .gives(65, "")
+        .err_has("put host-probe before part-fit");
+    sh(&folder, "part-fit <hosts")
+        .ends(2)
+        .err_has("--part-config: is missing");
     let copy = "cp -r '$ROOT'/tests/fixtures/dgl-1.0.4-homo g; rm g/part0/edge_feat.dgl \
         g/part1/graph.dgl; part-fit --part-config g/g.json <hosts";
     let gone = sh(
@@ -263,15 +266,16 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
         jq 'select(.type == \"fit\") | [.load_bytes, .run_bytes] | max' fits | sort -n | tail -n 1 \
         >needed && small() { jq -c --argjson b \"$1\" 'if .type == \"host\" then .mem_bytes = $b \
         else . end' plan; };";
-    let refused = cluster.sh(
-        &folder,
-        &format!(
-            "{plan} small $(cat needed) | fit | part-push; status=$?; ls -d /srv/job; \
+    cluster
+        .sh(
+            &folder,
+            &format!(
+                "{plan} small $(cat needed) | fit | part-push; status=$?; ls -d /srv/job; \
                   exit $status"
-        ),
-    );
-    refused.gives(65, "");
-    refused.err_has("does not fit");
+            ),
+        )
+        .gives(65, "")
+        .err_has("does not fit");
     let train = format!(
         "{plan} small $(($(cat needed) * 10 / 9 + 100)) | fit | part-push | \
          dgl-env --num-trainers 1 -- '{python}' \
@@ -280,7 +284,7 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
     );
     cluster.sh(&folder, &train).ends(0);
     cluster.assert_clean();
-    let run = fs::read_to_string(folder.join("run")).unwrap();
+    let run = read(&folder, "run");
     for record in run
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())

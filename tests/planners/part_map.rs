@@ -40,19 +40,14 @@ fn files(folder: &Path, flags: &str) -> Vec<String> {
             part_map(flags)
         ),
     );
-    assert_eq!(got.status, 0, "{flags}: {}", got.err);
+    got.ends(0);
     got.out.lines().map(str::to_owned).collect()
 }
 
 /// Refused with all of these, and nothing on stdout.
 fn refused(folder: &Path, flags: &str, status: i32, problems: &[&str]) {
     let got = map(folder, flags);
-    assert!(
-        got.status == status && got.out.is_empty(),
-        "{flags}: {} {}",
-        got.status,
-        got.err
-    );
+    got.gives(status, "");
     problems
         .iter()
         .for_each(|problem| assert!(got.err.contains(problem), "{flags}: {problem}: {}", got.err));
@@ -822,6 +817,5 @@ fn several_parts_of_dgl_for_each_host() {
     servers.ends(65);
     let problem = "4 partitions for 2 hosts; DGL needs as many hosts as partitions";
     servers.err_has(problem);
-    let workers = env("--role worker");
-    workers.ends(0);
+    env("--role worker").ends(0);
 }

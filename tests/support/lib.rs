@@ -52,6 +52,15 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
+/// A file below a folder, which may be there already.
+pub fn write(folder: &Path, name: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    std::fs::write(folder.join(name), content).unwrap();
+}
+
+pub fn read(folder: &Path, name: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
 /// A program of a test's own.
 pub fn executable(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -89,6 +98,8 @@ pub fn pages() -> impl Iterator<Item = &'static str> {
 
 /// How a script ended and what it wrote.
 pub struct Ran {
+    /// What ran, as far as it is known.
+    pub script: String,
     pub status: i32,
     pub out: String,
     pub err: String,
@@ -98,8 +109,16 @@ pub struct Ran {
 impl Ran {
     #[track_caller]
     fn expect(&self, holds: bool, what: &str) -> &Ran {
-        let Ran { status, out, err } = self;
-        assert!(holds, "expected {what}\nstatus {status}\n{out}{err}");
+        let Ran {
+            script,
+            status,
+            out,
+            err,
+        } = self;
+        assert!(
+            holds,
+            "{script}\nexpected {what}\nstatus {status}\n{out}{err}"
+        );
         self
     }
 
@@ -128,9 +147,20 @@ impl Ran {
 pub fn ran(output: Output) -> Ran {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ran {
+        script: String::new(),
         status: output.status.code().unwrap_or(-1),
         out: text(output.stdout),
         err: text(output.stderr),
+    }
+}
+
+/// Runs it to its end; its last argument is what it is named by where something else was expected.
+fn run(command: &mut Command) -> Ran {
+    let ran = ran(command.output().unwrap());
+    let script = command.get_args().last().unwrap_or_default();
+    Ran {
+        script: script.to_string_lossy().into_owned(),
+        ..ran
     }
 }
 
@@ -163,12 +193,10 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 
 /// A script in plain `sh`, without pipefail, in a folder.
 pub fn sh(folder: &Path, script: &str) -> Ran {
-    ran(command("timeout")
+    run(command("timeout")
         .args(["300", "sh", "-c", script])
         .current_dir(folder)
-        .env("PATH", path())
-        .output()
-        .unwrap())
+        .env("PATH", path()))
 }
 
 /// The shells that a host may have, each as it is called, that are here to be tried.
@@ -345,7 +373,8 @@ impl Cluster {
         let mut call = command("timeout");
         // on a busy machine a login may take long, and hosts that are there are not what tests of
         // limits look for
-        call.arg("600")
+        run(call
+            .arg("600")
             .arg(script)
             .args(args)
             .env("LAB", &self.0)
@@ -354,8 +383,7 @@ impl Cluster {
             .envs(
                 self.2
                     .map(|silence| ("DGL_TOOLS_TEST_SILENCE", silence.to_string())),
-            );
-        ran(call.output().unwrap())
+            ))
     }
 
     /// A script on host 1, the launching machine, in a folder.
@@ -391,7 +419,7 @@ impl Cluster {
     /// On host 1, which must end well.
     pub fn run(&self, folder: &Path, script: &str) -> Ran {
         let ran = self.sh(folder, script);
-        assert_eq!(ran.status, 0, "{script}: {}{}", ran.out, ran.err);
+        ran.ends(0);
         ran
     }
 
