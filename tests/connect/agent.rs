@@ -26,7 +26,7 @@ impl Host {
     /// Logs in; `login` is a script that gets the words `sh -c COMMAND` and runs them, in whatever
     /// surroundings.
     fn log_in(&self, login: &str) -> Ran {
-        executable(&self.folder.join("login"), &format!("#!/bin/sh\n{login}\n"));
+        executable(&self.folder, "login", &format!("#!/bin/sh\n{login}\n"));
         self.log_in_again()
     }
 
@@ -214,7 +214,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());
-    executable(&agent, "#!/bin/sh\n: >../../../was-run\n");
+    executable(&host.cache(), &agent, "#!/bin/sh\n: >../../../was-run\n");
     let other = std::fs::metadata(&agent).unwrap().uid() + 1;
     if std::os::unix::fs::chown(host.cache(), Some(other), None).is_err() {
         println!("skipped: only root can give a folder away");
@@ -242,7 +242,7 @@ fn an_agent_that_others_can_replace_is_not_run() {
         host.folder.display(),
         name.replace("host-agent-", "")
     );
-    executable(&theirs.join(name), &evil);
+    executable(&theirs, name, &evil);
     let stranger = Some(12345);
     let given =
         [&theirs, &theirs.join(name)].map(|path| std::os::unix::fs::chown(path, stranger, None));
@@ -301,7 +301,7 @@ fn hosts_that_share_a_home_take_one_agent_at_the_same_time() {
         return;
     }
     let host = Host::new();
-    executable(&host.folder.join("login"), "#!/bin/sh\nexec \"$@\"\n");
+    executable(&host.folder, "login", "#!/bin/sh\nexec \"$@\"\n");
     let reap = "echo 10.99.0.$n | ipconf-check | \
         DGL_TOOLS_CONNECT_TIMEOUT=60s dgl-reap --list --connect \
         \"env -u XDG_CACHE_HOME HOME=$PWD/home $PWD/login\" >out.$n 2>err.$n";
@@ -324,7 +324,7 @@ fn what_a_cut_leaves_is_removed_later() {
     let host = Host::new();
     let cut = "#!/bin/sh\nhead -c 1000\nkill -s KILL 0\n";
     for program in ["gzip", "cat"] {
-        executable(&host.folder.join("bin").join(program), cut);
+        executable(&host.folder.join("bin"), program, cut);
     }
     host.log_in("PATH=$PWD/bin:$PATH exec setsid --wait \"$@\"")
         .ends(74);
@@ -395,7 +395,7 @@ fn a_slow_link_may_take_its_time_and_one_that_stands_still_may_not() {
         let host = Host::new();
         write(&host.folder, "link", LINK);
         let login = format!("#!/bin/sh\npython3 $PWD/link {rate} {last} | setsid --wait \"$@\"\n");
-        executable(&host.folder.join("login"), &login);
+        executable(&host.folder, "login", &login);
         let begun = Instant::now();
         let ran = host.log_in_within(&format!("{limit}s"));
         let seconds = begun.elapsed().as_secs();
@@ -496,7 +496,7 @@ fn another_machine_type_is_refused_with_the_cure() {
     for (system, machine, problem, fix) in table {
         let uname =
             format!("#!/bin/sh\ncase $1 in -s) echo {system} ;; -m) echo {machine} ;; esac\n");
-        executable(&host.folder.join("bin/uname"), &uname);
+        executable(&host.folder, "bin/uname", &uname);
         host.log_in("PATH=$PWD/bin:$PATH exec \"$@\"")
             .ends(74)
             .err_has(problem)
@@ -506,7 +506,8 @@ fn another_machine_type_is_refused_with_the_cure() {
     // with its agent in a folder that is named, it is that which is sent
     let agents = "mkdir -p agents && printf '#!/bin/sh\necho never\n' >agents/host-agent-riscv64";
     executable(
-        &host.folder.join("bin/uname"),
+        &host.folder,
+        "bin/uname",
         "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n",
     );
     sh(&host.folder, agents).ends(0);
@@ -515,7 +516,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         "#!/bin/sh\nexport PATH=\"$PWD/bin:$PATH\"\n{}\n",
         with_mounts(&own_disks("mode=1777"))
     );
-    executable(&host.folder.join("login"), &login);
+    executable(&host.folder, "login", &login);
     let own = "env -u XDG_CACHE_HOME HOME=$PWD/home TMPDIR=$PWD/tmp USER=me LOGNAME=me \
         DGL_TOOLS_AGENT_DIR=$PWD/own";
     let reap = format!("dgl-reap --list --connect \"{own} $PWD/login\"");
@@ -550,7 +551,7 @@ fn a_host_that_has_next_to_nothing() {
         exec unshare --user --map-root-user --pid --fork --kill-child \
         --mount-proc=$PWD/root/proc chroot $PWD/root \
                  /bin/env -i PATH=/bin HOME=/home \"$@\"\n";
-    executable(&folder.join("enter"), &format!("#!/bin/sh\n{enter}"));
+    executable(&folder, "enter", &format!("#!/bin/sh\n{enter}"));
     let job = format!("env {}", folder.join("enter").display());
     let listed = sh(
         &folder,

@@ -16,7 +16,7 @@ fn a_command_template_carries_the_whole_path() {
     let route = "#!/bin/sh\necho \"$1 $2 $3 $4 $5 $6 $7\" >>way.log; shift 7\n\
                echo 'Last login: today'; printf 'no newline'; printf noise >&2; \"$@\"; s=$?; \
                printf 'Goodbye\\n0 ends'; exit $s\n";
-    executable(&folder.join("way"), route);
+    executable(&folder, "way", route);
     let script = "export DGL_TOOLS_CONNECT='./way {name} {ip} {login} {id} {user} {port} \
         {dgl_port}' DGL_TOOLS_SSH_USERNAME=ann DGL_TOOLS_SSH_PORT=2022
         ipconf-check hosts.csv | host-probe --workspace \"$PWD\" | part-map \
@@ -55,19 +55,21 @@ fn a_template_that_fails_says_why() {
     partition(&folder, 1);
     write(&folder, "ip.txt", "127.0.0.1\n");
     executable(
-        &folder.join("refuses"),
+        &folder,
+        "refuses",
         "#!/bin/sh\necho 'error: no such pod' >&2; exit 9\n",
     );
     executable(
-        &folder.join("swallows"),
+        &folder,
+        "swallows",
         "#!/bin/sh\nread -r line; echo done; exit 0\n",
     );
-    executable(&folder.join("waits"), "#!/bin/sh\nexec sleep 60\n");
+    executable(&folder, "waits", "#!/bin/sh\nexec sleep 60\n");
     let nologin = "#!/bin/sh\necho welcome; echo 'This account is not available.'; exit 1\n";
-    executable(&folder.join("nologin"), nologin);
+    executable(&folder, "nologin", nologin);
     let queues = "#!/bin/sh\ntrap 'kill $!; echo left >>queue.log; exit 1' TERM; echo 'job 3 \
         queued' >&2; sleep 60 >/dev/null 2>&1 & wait\n";
-    executable(&folder.join("queues"), queues);
+    executable(&folder, "queues", queues);
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace \"$PWD/ws\" \
         >plan.jsonl
                 <plan.jsonl dgl-env --role worker -- touch ran >job.jsonl";
@@ -143,7 +145,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
         \x20   if sys.argv[1] == 'slow': time.sleep(1)\n";
     write(&folder, "forward.py", forward);
     let route = "#!/bin/sh\npace=$1; shift 2\n\"$@\" | exec python3 forward.py $pace\n";
-    executable(&folder.join("way"), route);
+    executable(&folder, "way", route);
     for pace in ["slow", "fast"] {
         let ran = sh(
             &folder,
@@ -161,7 +163,7 @@ fn what_a_connector_says_is_no_sign_of_life_of_its_host() {
             ran.err
         );
     }
-    executable(&folder.join("floods"), "#!/bin/sh\nexec yes warning >&2\n");
+    executable(&folder, "floods", "#!/bin/sh\nexec yes warning >&2\n");
     sh(
         &folder,
         "export DGL_TOOLS_CONNECT_TIMEOUT=1s; ipconf-check ip.txt | timeout -s KILL 20 dgl-reap \
@@ -180,7 +182,7 @@ fn a_connector_that_stays_is_ended_with_the_tool() {
     let folder = scratch();
     write(&folder, "ip.txt", "10.0.0.1\n10.0.0.2\n10.0.0.3\n");
     let stays = "#!/bin/sh\ntrap \"$1\" TERM; shift 2; echo $$ >>pids; \"$@\"; exec sleep 333\n";
-    executable(&folder.join("stays"), stays);
+    executable(&folder, "stays", stays);
     for trap in ["-", "\"\""] {
         sh(
             &folder,
@@ -239,7 +241,8 @@ fn a_host_needs_neither_dd_nor_base64() {
     let folder = scratch();
     for name in ["dd", "base64", "tar", "find", "stat"] {
         executable(
-            &folder.join("bin").join(name),
+            &folder.join("bin"),
+            name,
             "#!/bin/sh\necho \"$0\" >>\"$LOG\"\nexit 1\n",
         );
     }
@@ -381,13 +384,9 @@ fn some_hosts_only_on_real_hosts() {
         "part-map --workspace /w --partial",
         "dgl-env --workspace /w --partial --role worker -- true",
     ] {
-        assert_eq!(
-            cluster
-                .sh(&folder, &format!("{planner} <plan.jsonl"))
-                .status,
-            2,
-            "{planner}"
-        );
+        cluster
+            .sh(&folder, &format!("{planner} <plan.jsonl"))
+            .ends(2);
     }
 
     // all jobs of this user, on one host and then on the others
@@ -399,13 +398,10 @@ fn some_hosts_only_on_real_hosts() {
         ipconf-check ip.txt | dgl-reap --all --host 1 | jq -r 'select(.type==\"reaped\") | \
             \"\\(.host) \\(.job)\"' | sort
         wait $a; echo $?; wait $b; echo $?";
-    let reaped = cluster.sh(&folder, two);
-    assert!(
-        reaped.out.starts_with("1 a\n1 b\n") && !reaped.out.contains("\n0\n"),
-        "{}{}",
-        reaped.out,
-        reaped.err
-    );
+    cluster
+        .sh(&folder, two)
+        .out_begins("1 a\n1 b\n")
+        .out_lacks("\n0\n");
     cluster.assert_clean();
 }
 
@@ -599,12 +595,8 @@ fn known_hosts_of_real_hosts() {
         ": >~/.ssh/known_hosts; DGL_TOOLS_HOST_KEY=accept-new host-probe --host 1 \
             <hosts >/dev/null; cat ~/.ssh/known_hosts",
     );
-    assert!(
-        empty.out.starts_with("10.77.0.2 ssh-ed25519 ") && empty.out.lines().count() == 1,
-        "{}{}",
-        empty.out,
-        empty.err
-    );
+    empty.out_begins("10.77.0.2 ssh-ed25519 ");
+    assert!(empty.out.lines().count() == 1, "{}{}", empty.out, empty.err);
 
     // keys that ssh_config revokes, or has a command for: ssh knows what to do, libssh2 does not
     let revoked = "cp all ~/.ssh/known_hosts; grep 10.77.0.2 all | cut -d' ' -f2,3 >revoked; echo \
@@ -714,7 +706,7 @@ fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
             "{connect}: {}",
             got.err
         );
-        assert!(!got.err.contains("transport read"), "{}", got.err);
+        got.err_lacks("transport read");
         cluster.assert_clean();
     }
 }
@@ -727,7 +719,8 @@ fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
     write(&folder, "ip.txt", hosts);
     write(&folder, "file", "content");
     executable(
-        &folder.join("silent"),
+        &folder,
+        "silent",
         "#!/bin/sh\necho >>tried\nexec sleep 300\n",
     );
     let tools = [
@@ -754,7 +747,7 @@ fn ctrl_c_while_hosts_are_connected_to_ends_a_tool() {
             // each of the hosts would be waited for longer
             let limit = Duration::from_secs(100);
             assert!(begun.elapsed() < limit, "{tool} {connect}");
-            assert!(!got.err.contains("10.66.0.40"), "{}", got.err);
+            got.err_lacks("10.66.0.40");
             let tried = read(&folder, "tried");
             assert!(tried.lines().count() <= 16, "{tool} {connect}");
         }

@@ -23,7 +23,7 @@ impl Lab {
     /// alone.
     fn new(hosts: u32) -> Lab {
         let folder = scratch();
-        executable(&folder.join("engine"), ENGINE);
+        executable(&folder, "engine", ENGINE);
         let record = |id: u32| {
             format!(
                 "{{\"type\":\"host\",\"id\":{id},\"of\":{hosts},\"ip\":\"127.0.1.{0}\",\
@@ -154,7 +154,8 @@ fn hosts_are_known_by_their_names_and_each_has_its_part() {
 fn lists_of_hosts_stand_where_the_command_wants_them() {
     let lab = Lab::new(2);
     executable(
-        &lab.folder.join("lists"),
+        &lab.folder,
+        "lists",
         "#!/bin/sh\necho \"$1 $2 $3\" >lists.log; for name in $(echo \"$1\" | tr , ' '); do \
          SLURMD_NODENAME=$name \"$4\" & done; wait\n",
     );
@@ -171,19 +172,14 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
         return;
     }
     let lab = Lab::new(3);
-    let ran = lab.sh(
+    lab.sh(
         "DGL_TOOLS_CONNECT_TIMEOUT=3s dgl-reap --list --connect 'dial ./engine {agent} n1 n3' \
          <hosts.jsonl >/dev/null",
-    );
-    ran.ends(74);
-    assert!(
-        ran.err
-            .contains("host 1 (n2, 127.0.1.2): it did not dial in within 3 s")
-            && !ran.err.contains("host 0")
-            && !ran.err.contains("host 2"),
-        "{}",
-        ran.err
-    );
+    )
+    .ends(74)
+    .err_has("host 1 (n2, 127.0.1.2): it did not dial in within 3 s")
+    .err_lacks("host 0")
+    .err_lacks("host 2");
     lab.assert_clean();
 }
 
@@ -191,7 +187,7 @@ fn a_host_that_does_not_dial_in_is_named_and_others_are_not() {
 #[test]
 fn agents_dial_the_address_that_was_said() {
     let lab = Lab::new(1);
-    executable(&lab.folder.join("shows"), "#!/bin/sh\ncat \"$1\" >ticket\n");
+    executable(&lab.folder, "shows", "#!/bin/sh\ncat \"$1\" >ticket\n");
     lab.sh(
         "DGL_TOOLS_DIAL_ADDRESS=192.0.2.1 DGL_TOOLS_DIAL_PORT=31997 DGL_TOOLS_CONNECT_TIMEOUT=1s \
          dgl-reap --list --connect 'dial ./shows {ticket}' <hosts.jsonl",
@@ -215,7 +211,8 @@ fn who_was_not_asked_for_or_comes_later_is_named_and_harms_nobody() {
     lab.plan(": >began; sleep 3; echo well");
     // the one nobody asked for is there before the last that is; the second of n1 when it serves
     executable(
-        &lab.folder.join("more"),
+        &lab.folder,
+        "more",
         "#!/bin/sh\n./engine \"$1\" n1 n9 &\nuntil [ \"$(ss -Htn state established \
          'dport = :31998' | wc -l)\" -ge 2 ]; do sleep 0.1; done\n./engine \"$1\" n2 &\n\
          until [ -e began ]; do sleep 0.1; done\n./engine \"$1\" n1; wait\n",
@@ -246,7 +243,8 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
     }
     let lab = Lab::new(2);
     executable(
-        &lab.folder.join("more"),
+        &lab.folder,
+        "more",
         "#!/bin/sh\nSLURM_NODEID=4 ./engine \"$1\" n1 &\nSLURM_NODEID=5 ./engine \"$1\" n1 &\n\
          until [ \"$(ss -Htn state established 'dport = :31996' | wc -l)\" -ge 2 ]; do sleep 0.1; \
          done\n./engine \"$1\" n2; wait\n",
@@ -263,7 +261,7 @@ fn a_host_that_two_agents_claim_to_be_is_refused() {
     ] {
         ran.err_has(message);
     }
-    assert!(!ran.err.contains("host 1"), "{}", ran.err);
+    ran.err_lacks("host 1");
     lab.assert_clean();
 }
 
@@ -301,7 +299,7 @@ fn an_agent_that_connects_from_another_address_is_not_the_host_it_names() {
 fn the_command_may_do_more_after_its_agents_have_left() {
     let lab = Lab::new(2);
     let cleans = format!("{ENGINE}sleep 0.5\n: >cleaned\n");
-    executable(&lab.folder.join("engine"), &cleans);
+    executable(&lab.folder, "engine", &cleans);
     lab.sh("dgl-reap --list --connect 'dial ./engine {agent} n1 n2' <hosts.jsonl")
         .ends(0);
     assert!(lab.folder.join("cleaned").exists(), "it was ended");
@@ -316,7 +314,8 @@ fn all_that_the_command_has_started_ends_with_the_tool() {
     }
     let lab = Lab::new(1);
     executable(
-        &lab.folder.join("starts"),
+        &lab.folder,
+        "starts",
         "#!/bin/sh\nsleep 600 & echo $! >pids\n(trap '' TERM; exec sleep 600) & echo $! >>pids\n",
     );
     lab.sh(
@@ -341,15 +340,14 @@ fn a_command_that_fails_says_why() {
     }
     let lab = Lab::new(2);
     executable(
-        &lab.folder.join("refuses"),
+        &lab.folder,
+        "refuses",
         "#!/bin/sh\necho 'error: no such partition' >&2; exit 9\n",
     );
+    executable(&lab.folder, "orders", "#!/bin/sh\necho submitted >&2\n");
     executable(
-        &lab.folder.join("orders"),
-        "#!/bin/sh\necho submitted >&2\n",
-    );
-    executable(
-        &lab.folder.join("queues"),
+        &lab.folder,
+        "queues",
         "#!/bin/sh\necho waiting >&2; exec sleep 60\n",
     );
     let table = [
@@ -387,14 +385,9 @@ fn a_command_that_fails_says_why() {
         ));
         ran.ends(status);
         // once, not for each host
-        assert_eq!(
-            ran.err.matches(message).count(),
-            1,
-            "{command}: {}",
-            ran.err
-        );
+        ran.err_has_times(message, 1);
         // nothing is waited for where no agent came
-        assert!(!ran.err.contains("did not end"), "{}", ran.err);
+        ran.err_lacks("did not end");
         lab.assert_clean();
     }
 }
@@ -426,7 +419,8 @@ fn strangers_get_nowhere_and_keep_nobody_out() {
         for one in holders: one.kill()\n";
     write(&lab.folder, "strangers.py", strangers);
     executable(
-        &lab.folder.join("first"),
+        &lab.folder,
+        "first",
         "#!/bin/sh\ncp \"$2\" old; exec ./engine \"$1\" n1 n2\n",
     );
     let earlier =
@@ -450,7 +444,8 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
     let lab = Lab::new(1);
     lab.plan("env; sleep 3");
     executable(
-        &lab.folder.join("looks"),
+        &lab.folder,
+        "looks",
         "#!/bin/sh\ncp \"$2\" ticket; stat -c %a \"$2\" \"${2%/*}\" >modes; env >engine.env\n\
          SLURMD_NODENAME=n1 \"$1\" & sleep 1; tr '\\0' ' ' </proc/$!/cmdline >command; wait\n",
     );
@@ -466,11 +461,7 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
     for location in ["command", "engine.env"] {
         assert!(!lab.read(location).contains(secret), "{location}");
     }
-    assert!(
-        !ran.out.contains(secret) && ran.out.contains("RANK=0"),
-        "{}",
-        ran.out
-    );
+    ran.out_lacks(secret).out_has("RANK=0");
 }
 
 /// Where hosts share no folder, the ticket comes over stdin or in the environment.
@@ -481,29 +472,22 @@ fn a_ticket_comes_over_stdin_or_in_the_environment_too() {
     let before = "a=$(dirname $(command -v dgl-spawn))/host-agent; export a; ";
     let spawn = "dgl-spawn --no-preflight --format human --connect";
     executable(
-        &lab.folder.join("by-stdin"),
+        &lab.folder,
+        "by-stdin",
         "#!/bin/sh\nread -r t\nfor n in n1 n2; do echo \"$t\" | SLURMD_NODENAME=$n \"$a\" dial \
          \"$1\" & done; wait\n",
     );
     executable(
-        &lab.folder.join("by-env"),
+        &lab.folder,
+        "by-env",
         "#!/bin/sh\nexport DGL_TOOLS_DIAL=\"$(cat \"$1\")\"\nfor n in n1 n2; do \
          SLURMD_NODENAME=$n \"$a\" dial & done; wait\n",
     );
     for command in ["./by-stdin {stdin}", "./by-env {ticket}"] {
-        let ran = lab.sh(&format!("{before}{spawn} 'dial {command}' <job.jsonl"));
-        ran.ends(0);
-        assert_eq!(
-            ran.out.matches("RANK=").count(),
-            2,
-            "{command}: {}",
-            ran.out
-        );
-        assert!(
-            !ran.out.contains("DGL_TOOLS_DIAL="),
-            "{command}: {}",
-            ran.out
-        );
+        lab.sh(&format!("{before}{spawn} 'dial {command}' <job.jsonl"))
+            .ends(0)
+            .out_has_times("RANK=", 2)
+            .out_lacks("DGL_TOOLS_DIAL=");
     }
 }
 
@@ -514,7 +498,7 @@ fn agents_that_wait_take_one_ticket_after_the_other() {
     lab.plan("echo well");
     let pod = "#!/bin/sh\n. ./own\nuntil [ -e stop ]; do [ ! -e volume/ticket ] || \
         SLURMD_NODENAME=$1 $a dial volume/ticket 2>>pod.err; sleep 0.1; done\n";
-    executable(&lab.folder.join("pod"), pod);
+    executable(&lab.folder, "pod", pod);
     fs::create_dir(lab.folder.join("volume")).unwrap();
     let mut pods = lab.begin(
         "echo a=$(dirname $(command -v dgl-spawn))/host-agent >own; ./pod n1 & ./pod n2 & wait",
@@ -632,7 +616,7 @@ fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
     let cluster = Cluster::up(3);
     partition(&folder, 3);
     ip_config(&folder, 3);
-    executable(&folder.join("engine"), BY_SSH);
+    executable(&folder, "engine", BY_SSH);
     let route = "export DGL_TOOLS_CONNECT='dial ./engine {agent} h1 h2 h3'; ";
     let script = format!(
         "{route} ipconf-check ip.txt | host-probe --workspace /srv/job | part-map --part-config \
@@ -666,7 +650,6 @@ fn real_hosts_dial_in_that_mpirun_starts() {
     sh(&folder, "command -v mpirun").ends(0);
     let cluster = Cluster::up(3);
     ip_config(&folder, 3);
-    fs::create_dir(folder.join("src")).unwrap();
     write(&folder, "src/file", "to all\n");
     // mpirun does not like root, and looks for the other hosts' answers on all of its cards
     let route = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
@@ -697,7 +680,7 @@ fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
     let folder = scratch();
     let cluster = Cluster::up(2);
     ip_config(&folder, 2);
-    executable(&folder.join("engine"), BY_SSH);
+    executable(&folder, "engine", BY_SSH);
     let job = "ipconf-check ip.txt | dgl-env --workspace /srv --role worker -- sleep 600 \
         >job.jsonl";
     cluster.sh(&folder, job).ends(0);
@@ -846,22 +829,12 @@ fn a_list_of_hosts_that_no_command_line_holds_is_refused_with_the_cure() {
     };
     let records: String = (0..of).map(record).collect();
     write(&lab.folder, "hosts.jsonl", records);
-    executable(
-        &lab.folder.join("fails"),
-        "#!/bin/sh\necho it ran >&2; exit 9\n",
-    );
+    executable(&lab.folder, "fails", "#!/bin/sh\necho it ran >&2; exit 9\n");
     let ran = lab.sh("dgl-reap --list --connect 'dial ./fails {names} {agent}' <hosts.jsonl");
-    ran.ends(74);
-    assert!(
-        ran.err
-            .contains("of which the kernel takes 128 KiB at most")
-            && ran
-                .err
-                .contains("  fix: leave out {names}, {logins} and {ips}")
-            && !ran.err.contains("it ran"),
-        "{}",
-        ran.err
-    );
+    ran.ends(74)
+        .err_has("of which the kernel takes 128 KiB at most")
+        .err_has("  fix: leave out {names}, {logins} and {ips}")
+        .err_lacks("it ran");
     lab.sh("dgl-reap --list --connect 'dial ./fails {count} {agent}' <hosts.jsonl")
         .err_has("it ran");
 }

@@ -17,13 +17,15 @@ fn what_hosts_say_is_shown_as_text() {
     write(&folder, "ip.txt", "127.0.0.1\n");
     // the last words of what leads to a host
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         &format!("#!/bin/sh\nprintf '{EVIL}evil\\n  fix: paste this\\n' >&2\nexit 1\n"),
     );
     // an agent that fails, and words the fix
     let failed = r#"{"event":"failed","problem":"evil\u001b[2J\n  fix: paste","fix":"paste that"}"#;
     executable(
-        &folder.join("agent"),
+        &folder,
+        "agent",
         &format!(
             "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \
              \"${{token%%;*}}\"\nprintf '%s\\n' '{failed}'\n\
@@ -32,7 +34,8 @@ fn what_hosts_say_is_shown_as_text() {
     );
     // an interpreter that names its version
     executable(
-        &folder.join("python"),
+        &folder,
+        "python",
         &format!(
             "#!/bin/sh\nprintf 'dgl-tools-fact python 3.11{EVIL}\\ndgl-tools-fact dgl \
              1.0{EVIL}\\n'\n"
@@ -198,7 +201,8 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         let take_token =
             "IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"";
         executable(
-            &folder.join("way"),
+            &folder,
+            "way",
             &format!("#!/bin/sh\n{take_token}\n{says}\n"),
         );
         let got = sh(
@@ -268,7 +272,8 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
         let lines = format!("{endless}\n").repeat(500_000 / endless.len() + 1);
         write(&folder, "lines", lines);
         executable(
-            &folder.join("way"),
+            &folder,
+            "way",
             &format!(
                 "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}
                  printf '\\n%s runs\\n' \"${{token%%;*}}\"
@@ -321,7 +326,7 @@ past '\"ending\"'\"$failure\"
 past '\"over\",\"survivors\":0'
 exec cat >/dev/null
 ";
-    executable(&folder.join("way"), agent);
+    executable(&folder, "way", agent);
     sh(
         &folder,
         "dgl-spawn --attach lied --connect './way {id}' <hosts",
@@ -338,7 +343,8 @@ fn a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
     }
     let folder = scratch();
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         "#!/bin/sh\n[ $1 = 1 ] || exec sh\nIFS= read -r script; token=${script#token=}
 printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
     );
@@ -388,7 +394,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
         ),
     ];
     for (name, text, message) in table {
-        executable(&folder.join(name), &format!("{start}{text}\n"));
+        executable(&folder, name, &format!("{start}{text}\n"));
         let ran = sh(
             &folder,
             &format!(

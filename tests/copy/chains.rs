@@ -36,7 +36,7 @@ impl Lab {
         let hash = self.run(&format!("'{agent}' hash")).out;
         let liar = LIAR.replace("AGENT", &agent).replace("LIE", forgery);
         let location = format!("taken/host-agent-{}", hash.trim());
-        executable(&self.folder.join(location), &liar);
+        executable(&self.folder, location, &liar);
         let taken = self.folder.join("taken");
         let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/dgl-tools";
         self.on(
@@ -147,13 +147,8 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
     let ran = lab.push("--compress never");
     ran.ends(0);
     assert!(!lab.has(2) && lab.has(3) && lab.has(4), "{}", ran.err);
-    assert!(
-        ran.err
-            .contains("host 1 (10.77.0.3): refused what host 0 (10.77.0.2) handed on of ")
-            && !ran.err.contains("host 2 (10.77.0.4): refused"),
-        "{}",
-        ran.err
-    );
+    ran.err_has("host 1 (10.77.0.3): refused what host 0 (10.77.0.2) handed on of ")
+        .err_lacks("host 2 (10.77.0.4): refused");
     // the next one has it from here, and hands it on
     let large = self::large(&ran);
     assert!(
@@ -213,11 +208,8 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
     lab.map();
     let ran = lab.push("");
     let expected = [(true, 2 * hole as u64), (true, 0), (true, 0)];
-    assert!(
-        ran.status == 0 && (2..=4).all(|host| lab.has(host)),
-        "{}",
-        ran.err
-    );
+    ran.ends(0);
+    assert!((2..=4).all(|host| lab.has(host)));
     let sent = self::large(&ran);
     assert!(
         sent[0].1 <= expected[0].1 + (2 << 20) && sent[1..] == expected[1..],
@@ -240,18 +232,15 @@ fn holes_and_what_real_hosts_had_before_are_handed_on() {
     }
     fs::remove_dir_all(lab.ws(3)).unwrap();
     let ran = lab.push("--verify");
-    assert!(
-        ran.status == 0 && (2..=4).all(|host| lab.has(host)),
-        "{}",
-        ran.err
-    );
+    ran.ends(0);
+    assert!((2..=4).all(|host| lab.has(host)));
     let sent: Vec<u64> = self::large(&ran).iter().map(|(_, sent)| *sent).collect();
     assert!(
         sent[0] <= 64 << 10 && sent[1..] == [0, 0],
         "{sent:?} {}",
         ran.err
     );
-    assert!(!ran.err.contains("refused"), "{}", ran.err);
+    ran.err_lacks("refused");
     lab.cluster.assert_clean();
 }
 

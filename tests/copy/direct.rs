@@ -155,8 +155,7 @@ fn files_go_directly_to_real_hosts_and_nobody_listens_afterwards() {
              part-map --workspace /srv/own --extra src/large <own | part-push && \
              part-pull --workspace /srv/own --to back large <own"
         );
-        let ran = lab.run(&own);
-        assert_eq!(ran.err.matches(route).count(), 2, "{login}: {}", ran.err);
+        lab.run(&own).err_has_times(route, 2);
         let large = |folder: &str| fs::read(lab.folder.join(folder).join("large")).unwrap();
         assert!(large("back") == large("src"), "{login}");
     }
@@ -295,7 +294,8 @@ fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
     let has_begun = || lab.arrived(2) > LARGE as u64 / 10;
     // host 3 knows nothing of such a connection and says so
     let ran = disturb(|| lab.push(""), has_begun, || lab.lead_to("h3"));
-    assert!(ran.status == 0 && lab.has(2), "{}{}", ran.out, ran.err);
+    ran.ends(0);
+    assert!(lab.has(2));
     ran.err_has("its direct connection broke; its login is used instead");
     let failed = ran.out.lines().filter(|line| line.contains("\"ok\":false"));
     assert_eq!(failed.count(), 0, "{}", ran.out);
@@ -306,12 +306,8 @@ fn a_direct_connection_that_breaks_is_made_good_over_the_login_of_real_hosts() {
         || lab.is_being_brought(),
         || lab.lead_to("h3"),
     );
-    assert!(
-        ran.status == 0 && lab.has_brought_all(),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.ends(0);
+    assert!(lab.has_brought_all());
     ran.err_has("its direct connection broke; its login is used instead");
     lab.cluster.assert_clean();
 }

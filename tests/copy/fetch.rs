@@ -40,7 +40,7 @@ impl Bench {
         let prepare = "mv ip.txt ip_config.txt; cp ip_config.txt ip.txt; echo unlimited >limit; \
             : >login.env; echo 'import os; print(os.environ.get(\"RANK\"))' >code/train.py";
         sh(&folder, prepare).ends(0);
-        executable(&folder.join("login"), LOGIN);
+        executable(&folder, "login", LOGIN);
         let cluster = Cluster::up(2);
         // host-agent is larger than the limit of some logins
         cluster.run(&folder, "ipconf-check ip.txt | host-probe >hosts.jsonl");

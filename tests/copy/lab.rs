@@ -21,7 +21,6 @@ impl Lab {
     pub fn up(hosts: u32, rate: &str, large: &[u8]) -> Lab {
         let folder = scratch();
         let cluster = Cluster::up_shaped(hosts, rate);
-        fs::create_dir_all(folder.join("src")).unwrap();
         write(&folder, "src/large", large);
         write(&folder, "src/small", noise(2, 5000));
         let addresses: String = (2..=hosts)

@@ -164,12 +164,7 @@ fn files_that_cannot_be_read_are_told() {
         );
         assert_eq!(folder.join("got").join(name).exists(), ok, "{name}");
     }
-    assert_eq!(
-        ran.err.matches("could not be read whole there").count(),
-        3,
-        "{}",
-        ran.err
-    );
+    ran.err_has_times("could not be read whole there", 3);
     assert_eq!(read(folder, "got/same"), "other");
 }
 
@@ -233,7 +228,6 @@ fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
     fs::create_dir_all(folder.join("ws/out/empty/deep")).unwrap();
     fs::create_dir_all(folder.join("ws/out/.part-push.kept")).unwrap();
     fs::create_dir_all(folder.join("ws/out/.part-push.0123.4")).unwrap();
-    fs::create_dir_all(folder.join("ws/out/.part-pushed")).unwrap();
     write(&folder, "ws/out/.part-pushed/a", "a");
     write(&folder, "ws/out/.part-push.lock", "of the user's");
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -244,19 +238,10 @@ fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
         files(&folder.join("got/out")),
         [".part-push.lock", ".part-pushed/a"].map(PathBuf::from)
     );
-    assert_eq!(
-        got.out.matches("\"type\":\"pulled\"").count(),
-        3,
-        "{}",
-        got.out
-    );
-    let again = pull(&folder, "out --jobs 1");
-    assert!(
-        again.status == 0 && again.out.matches("\"skipped\":true").count() == 3,
-        "{}{}",
-        again.out,
-        again.err
-    );
+    got.out_has_times("\"type\":\"pulled\"", 3);
+    pull(&folder, "out --jobs 1")
+        .ends(0)
+        .out_has_times("\"skipped\":true", 3);
 }
 
 #[test]
@@ -273,7 +258,7 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
         "late",
     ] {
         fs::create_dir_all(ws.join(name).parent().unwrap()).unwrap();
-        executable(&ws.join(name), "#!/bin/sh\n");
+        executable(&ws, name, "#!/bin/sh\n");
     }
     write(&folder, "ip.txt", "127.0.0.1\n");
     // beyond what a file system or a calendar has
@@ -317,7 +302,8 @@ fn what_is_secret_is_secret_on_its_way() {
     write(&folder, "ip.txt", "127.0.0.1\n");
     write(&folder, "ws/secret", vec![7; 20 << 20]);
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         "#!/bin/sh\n\"$@\" | { dd bs=4096 count=2000 2>&-; touch half; until [ -e on ]; do sleep \
          0.1; done; cat; }\n",
     );
@@ -325,13 +311,7 @@ fn what_is_secret_is_secret_on_its_way() {
         --workspace \"$PWD/ws\" --to got secret >out & \
         until [ -e half ] && [ -s got/.part-pull.[0-9a-f]* ]; do sleep 0.1; done; stat -c %a \
         got/.part-pull.[0-9a-f]*; touch on; wait $!";
-    let ran = sh(&folder, script);
-    assert!(
-        ran.status == 0 && ran.out == "600\n",
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    sh(&folder, script).gives(0, "600\n");
     assert_eq!(
         fs::metadata(folder.join("got/secret")).unwrap().mode() & 0o777,
         0o600
@@ -437,7 +417,6 @@ fn a_host_that_lies_is_given_up() {
         return;
     }
     let folder = scratch();
-    fs::create_dir(folder.join("ws")).unwrap();
     write(&folder, "ws/a", "a");
     write(&folder, "ip.txt", "127.0.0.1\n");
     // the host has the agent already
@@ -466,7 +445,7 @@ fn a_host_that_lies_is_given_up() {
         let forgery = forgery.replace("SUM", &sum);
         let route =
             format!("#!/bin/sh\n\"$@\" | {{ sed -u '/\"ready\"/q'; exec yes '{forgery}'; }}\n");
-        executable(&folder.join("way"), &route);
+        executable(&folder, "way", &route);
         // what it takes more memory than this, it does not get
         let script = "ulimit -v 4000000; ipconf-check ip.txt | timeout 60 part-pull --connect \
             './way env' --workspace \"$PWD/ws\" --to got a";
@@ -567,13 +546,10 @@ fn results_come_back_as_they_are() {
         "chmod 640 ws/logs/a.log; touch -d '2001-02-03 04:05:06.123456789' ws/logs/a.log",
     );
 
-    let dry = pull(&folder, "--dry-run 'logs/*.log'");
-    assert!(
-        dry.status == 0 && dry.out.contains("logs/a.log") && !folder.join("got").exists(),
-        "{}{}",
-        dry.out,
-        dry.err
-    );
+    pull(&folder, "--dry-run 'logs/*.log'")
+        .ends(0)
+        .out_has("logs/a.log");
+    assert!(!folder.join("got").exists());
     let got = pull(&folder, "'logs/*.log'");
     got.ends(0);
     assert_eq!(
@@ -607,12 +583,7 @@ fn results_come_back_as_they_are() {
     );
     assert!(!folder.join("pwned").exists() && !ws.join("pwned").exists());
     let again = pull(&folder, "logs model.pt");
-    assert!(
-        again.status == 0 && again.out.matches("\"skipped\":true").count() == 5,
-        "{}{}",
-        again.out,
-        again.err
-    );
+    again.ends(0).out_has_times("\"skipped\":true", 5);
 
     // a large file that broke off goes on there at a whole block; what is here and differs comes
     // again
@@ -705,7 +676,8 @@ fn a_large_file_that_breaks_off_is_resumed() {
     write(&folder, "ws/first", "small");
     // breaks off in the middle of the large file
     executable(
-        &folder.join("cut"),
+        &folder,
+        "cut",
         "#!/bin/sh\n\"$@\" 2>&- | { dd bs=4096 count=4000; kill $$; }\n",
     );
     let pull = |route: &str| {
@@ -725,12 +697,8 @@ fn a_large_file_that_breaks_off_is_resumed() {
             .collect::<Vec<_>>()
     };
     let broken = pull("./cut env");
-    assert!(
-        broken.out.contains("\"dst\":\"got/first\",\"ok\":true")
-            && folder.join("got/first").exists(),
-        "{}",
-        broken.out
-    );
+    broken.out_has("\"dst\":\"got/first\",\"ok\":true");
+    assert!(folder.join("got/first").exists());
     broken
         .ends(74)
         .out_has("\"ok\":false")
@@ -768,14 +736,8 @@ fn two_that_bring_files_to_one_folder_take_turns() {
         ipconf-check ip.txt | timeout --foreground -s TERM 5 part-pull --connect local \
             --workspace \"$PWD/ws\" --to got a; echo $?; kill $holder";
     let ran = sh(&folder, ended);
-    assert!(
-        ran.out.contains("\"ok\":false")
-            && ran.out.ends_with("\n124\n")
-            && ran.err.contains("waiting for its end"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.out_has("\"ok\":false").err_has("waiting for its end");
+    assert!(ran.out.ends_with("\n124\n"), "{}{}", ran.out, ran.err);
     let held = "flock -x got/.part-pull.lock sh -c 'echo; sleep 5; [ ! -e got/a ] && echo alone \
         >&2' | { read _;";
     sh(
@@ -807,10 +769,9 @@ fn real_hosts_give_back_what_they_have() {
         &folder,
         "ipconf-check ip.txt | part-pull --workspace /srv/ws --to got out",
     );
-    got.ends(0);
-    assert!(
-        got.out.matches("\"type\":\"pulled\"").count() == 3000 && !got.out.contains("\"ok\":false")
-    );
+    got.ends(0)
+        .out_has_times("\"type\":\"pulled\"", 3000)
+        .out_lacks("\"ok\":false");
     for (host, id) in [(2, 0), (3, 1)] {
         assert_eq!(files(&folder.join(format!("got/h{id}"))).len(), 1500);
         assert_eq!(
@@ -830,17 +791,13 @@ fn real_hosts_give_back_what_they_have() {
         files(&folder.join("got/h0")).len() == 1500
             && down.out.matches("\"ok\":false").count() == 1
     );
-    let one = cluster.sh(
-        &folder,
-        "rm -rf got; ipconf-check ip.txt | part-pull --host 0 \
+    cluster
+        .sh(
+            &folder,
+            "rm -rf got; ipconf-check ip.txt | part-pull --host 0 \
         --workspace /srv/ws --to got 'out/1*.log'",
-    );
-    assert!(
-        one.status == 0
-            && folder.join("got/out/1.log").exists()
-            && !folder.join("got/out/2.log").exists(),
-        "{}",
-        one.err
-    );
+        )
+        .ends(0);
+    assert!(folder.join("got/out/1.log").exists() && !folder.join("got/out/2.log").exists());
     cluster.assert_clean();
 }

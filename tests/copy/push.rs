@@ -145,13 +145,8 @@ fn a_path_cannot_leave_the_workspace() {
     fs::create_dir_all(&ws).unwrap();
     fs::create_dir_all(&outside).unwrap();
     symlink(&outside, ws.join("src")).unwrap();
-    let led_out = push(&folder, "");
-    led_out.ends(1);
-    assert!(
-        led_out.err.contains("leads out of") && tree(&outside).is_empty(),
-        "{}",
-        led_out.err
-    );
+    push(&folder, "").ends(1).err_has("leads out of");
+    assert!(tree(&outside).is_empty());
     assert!(ws.join("ip_config.txt").exists(), "the others arrive");
 
     // a link that stays inside is followed, one in the place of a file is replaced, a folder in its
@@ -288,12 +283,7 @@ fn links_of_the_users_own_are_followed() {
         "mkdir -p disk/real; ln -s disk ws; ln -s \"$PWD/ws/real\" disk/src",
     )
     .ends(0);
-    let ran = push(&folder, "");
-    assert!(
-        ran.status == 0 && !ran.err.contains("other users"),
-        "{}",
-        ran.err
-    );
+    push(&folder, "").ends(0).err_lacks("other users");
     assert_eq!(tree(&folder.join("src")), tree(&folder.join("disk/real")));
     // what is there already may lie behind a link that leads out of the workspace
     sh(
@@ -322,15 +312,10 @@ fn sizes_times_and_modes_and_what_was_there() {
         "chmod 750 src/one; touch -d '2001-02-03 04:05:06.123456789' src/large",
     );
     map(&folder);
-    let dry = push(&folder, "--dry-run");
-    assert!(
-        dry.status == 0
-            && dry.out.contains("5 files to send, 18 MB")
-            && !folder.join("ws").exists(),
-        "{}{}",
-        dry.out,
-        dry.err
-    );
+    push(&folder, "--dry-run")
+        .ends(0)
+        .out_has("5 files to send, 18 MB");
+    assert!(!folder.join("ws").exists());
     assert_eq!(push(&folder, "--progress never").err, "");
     let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
     assert_eq!(tree(&ours), tree(&theirs));
@@ -348,11 +333,7 @@ fn sizes_times_and_modes_and_what_was_there() {
         "printf x | dd of=ws/src/large conv=notrunc bs=1 seek=9 2>/dev/null; touch -r src/large \
          ws/src/large",
     );
-    assert!(
-        push(&folder, "")
-            .err
-            .contains("0 files, 0 B; 5 there already")
-    );
+    push(&folder, "").err_has("0 files, 0 B; 5 there already");
     push(&folder, "--verify")
         .ends(0)
         .err_has("1 file, 18 MB; 4 there already");
@@ -370,7 +351,8 @@ fn sizes_times_and_modes_and_what_was_there() {
         .filter(|(ok, ..)| !ok)
         .map(|(.., error)| error)
         .collect();
-    assert!(changed.status == 1 && faults.len() == 2, "{}", changed.err);
+    changed.ends(1);
+    assert!(faults.len() == 2);
     assert!(
         faults[0].contains("No such file") && faults[1].contains("changed since"),
         "{faults:?}"
@@ -391,11 +373,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
     ]);
     fs::create_dir(folder.join("bin")).unwrap();
     for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
-        assert_eq!(
-            sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).status,
-            0,
-            "{shell}"
-        );
+        sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).ends(0);
         let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
         for options in ["", "--compress always --verify"] {
             let _ = fs::remove_dir_all(folder.join("ws"));
@@ -673,7 +651,8 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
     write(&folder, "src/a", "a");
     map(&folder);
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         r#"#!/bin/sh
         id=$1
         shift
@@ -685,7 +664,8 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
         "#,
     );
     executable(
-        &folder.join("own"),
+        &folder,
+        "own",
         "#!/bin/sh\n[ \"$1\" = 1 ] && exec unshare -m ./way \"$@\"\nexec ./way \"$@\"\n",
     );
     if sh(&folder, "unshare -m mount -t tmpfs none ws/src").status != 0 {
@@ -715,13 +695,9 @@ fn an_archive_that_breaks_off_replaces_nothing() {
         ("b", noise(2, 3 << 20)),
         ("c", noise(3, 1000)),
     ]);
-    fs::create_dir_all(folder.join("ws/src")).unwrap();
     write(&folder, "ws/src/b", "what was there");
     // no file may become larger than 1 MB, as on a disk that is full
-    executable(
-        &folder.join("full"),
-        "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n",
-    );
+    executable(&folder, "full", "#!/bin/sh\nulimit -f 2000\nexec \"$@\"\n");
     // host-agent itself is larger: the host has it already
     push(&folder, "--dry-run --connect 'env A=b'").ends(0);
     let full = push(&folder, "--connect './full env'");
@@ -743,7 +719,8 @@ fn an_archive_that_breaks_off_replaces_nothing() {
     );
     // a tar that is killed; the files come one by one
     executable(
-        &folder.join("bin/tar"),
+        &folder,
+        "bin/tar",
         "#!/bin/sh\nhead -c 2000000 | /bin/tar \"$@\"\ncat >/dev/null\nexit 137\n",
     );
     let _ = fs::remove_dir_all(folder.join("ws"));
@@ -752,12 +729,8 @@ fn an_archive_that_breaks_off_replaces_nothing() {
             &folder,
             &format!("--connect \"env PATH=$PWD/bin:$PATH\" {options}"),
         );
-        assert!(
-            ran.status == 0 && pushed(&ran.out).len() == 4,
-            "{}{}",
-            ran.out,
-            ran.err
-        );
+        ran.ends(0);
+        assert!(pushed(&ran.out).len() == 4, "{}{}", ran.out, ran.err);
         assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
         let _ = fs::remove_dir_all(folder.join("ws"));
     }
@@ -792,7 +765,8 @@ fn a_host_waits_for_a_slow_one() {
         time.sleep(len(data) / 65536)\n";
     write(&folder, "slow.py", slow);
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 1 ] || { python3 slow.py | \"$@\"; exit; }\nexec \
          \"$@\"\n",
     );
@@ -822,7 +796,6 @@ fn what_else_is_there_stays() {
         fs::write(file, "ours").unwrap();
     }
     let ws = folder.join("ws/src");
-    fs::create_dir_all(ws.join("old/deep")).unwrap();
     write(&ws, "old/deep/mine", "theirs");
     write(&ws, "old/a", "theirs");
     map(&folder);
@@ -1083,14 +1056,8 @@ fn two_pushes_into_one_workspace_do_not_mix() {
         "{}",
         refused.out
     );
-    let finished = ran(one.wait_with_output().unwrap());
-    assert!(
-        finished.status == 0
-            && tree(&ws.join("src")) == tree(&first.join("src"))
-            && ours(&ws).is_empty(),
-        "{}",
-        finished.err
-    );
+    ran(one.wait_with_output().unwrap()).ends(0);
+    assert!(tree(&ws.join("src")) == tree(&first.join("src")) && ours(&ws).is_empty());
 }
 
 /// Leads to hosts 10.77.0.1 and so on, which are all this machine, but have workspaces of their
@@ -1109,7 +1076,7 @@ fn with_own_workspaces(folder: &Path, hosts: u32, filter: &str) -> bool {
          \"$@\"; }}\n[ \"$host\" = 1 ] || in_own \"$@\"\n[ \"$host\" != 1 ] || in_own \"$@\" | \
          {filter}\n"
     );
-    executable(&folder.join("own"), &own);
+    executable(folder, "own", &own);
     let lines: String = (1..=hosts)
         .map(|host| format!("10.77.0.{host}\n"))
         .collect();
@@ -1172,7 +1139,7 @@ fn slow_way(folder: &Path, bytes: u32) {
          \"$@\"\n",
         bytes / 1000
     );
-    executable(&folder.join("way"), &route);
+    executable(folder, "way", &route);
     // it has the agent already
     push(folder, "--dry-run --connect 'env A=b'").ends(0);
 }
@@ -1225,11 +1192,8 @@ fn what_is_secret_is_secret_on_its_way() {
     }
     let again = push(&folder, "");
     let there = fs::metadata(folder.join("ws/src/secret")).unwrap();
-    assert!(
-        again.status == 0 && there.mode() & 0o777 == 0o600,
-        "{}",
-        again.err
-    );
+    again.ends(0);
+    assert!(there.mode() & 0o777 == 0o600);
 }
 
 /// As after a laptop's lid was closed: what was delivered stays delivered, and the rest is sent the
@@ -1249,7 +1213,8 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     )
     .ends(0);
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         "#!/bin/sh\nid=$1\nshift\n[ \"$id\" = 0 ] || exec \"$@\"\n\
          { dd bs=1000 count=20000 2>&-; touch half; until [ -e on ]; do sleep 0.1; done; cat; } | \
          \"$@\"\n",
@@ -1272,24 +1237,12 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
     write(&folder, "on", "");
     let ended = ran(one.wait_with_output().unwrap());
     let records = pushed(&ended.out);
-    assert!(
-        ended.status == 74 && records.iter().filter(|(ok, ..)| !ok).count() == 1,
-        "{} {}{}",
-        ended.status,
-        ended.out,
-        ended.err
-    );
-    assert!(
-        ended.err.contains("host 0 (127.0.0.1): connection lost")
-            && !ended.err.contains("correct the workspace"),
-        "{}",
-        ended.err
-    );
-    assert!(
-        !ended.err.contains("host 1 (127.0.0.2): connection lost"),
-        "{}",
-        ended.err
-    );
+    ended.ends(74);
+    assert!(records.iter().filter(|(ok, ..)| !ok).count() == 1);
+    ended
+        .err_has("host 0 (127.0.0.1): connection lost")
+        .err_lacks("correct the workspace")
+        .err_lacks("host 1 (127.0.0.2): connection lost");
     let again = push(&folder, "");
     let sent: u64 = pushed(&again.out).iter().map(|(_, sent, _)| sent).sum();
     assert!(
@@ -1481,8 +1434,8 @@ fn somebody_who_connects_and_says_nothing_does_not_hold_up_the_end() {
         silent.extend(TcpStream::connect(("127.0.0.1", port)).ok());
         std::thread::sleep(Duration::from_millis(500));
     }
-    let ended = ran(push.wait_with_output().unwrap());
-    assert!(ended.status == 0 && !silent.is_empty(), "{}", ended.err);
+    ran(push.wait_with_output().unwrap()).ends(0);
+    assert!(!silent.is_empty());
     soon("nothing of it is left", || {
         ours(&folder.join("ws")).is_empty()
     });
@@ -1496,7 +1449,8 @@ fn a_host_that_is_frozen_is_given_up_while_bytes_wait_for_it() {
     }
     let folder = plan(&[("large", noise(1, 60 << 20))]);
     executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         "#!/bin/sh\nexec setsid sh -c 'echo $$ >group; exec \"$@\"' - \"$@\"\n",
     );
     let push = begin_with(
@@ -1619,8 +1573,9 @@ fn where_nothing_may_be_written() {
     // only one folder is closed: the others arrive
     sh(folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
     let denied = push(folder, other);
+    denied.ends(1);
     assert!(
-        denied.status == 1 && pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1,
+        pushed(&denied.out).iter().filter(|(ok, ..)| *ok).count() == 1,
         "{}{}",
         denied.out,
         denied.err
@@ -1653,7 +1608,6 @@ fn real_hosts_behind_a_slow_link_get_what_shrinks_compressed() {
 fn real_hosts_on_shared_storage_behind_a_throttled_sshd() {
     let folder = scratch();
     let cluster = Cluster::up(2);
-    fs::create_dir_all(folder.join("src")).unwrap();
     write(&folder, "src/small", noise(2, 5000));
     // sixteen addresses of one host, whose sshd drops what comes beyond two logins at once
     let ips: String = (101..117).map(|k| format!("10.77.0.{k}\n")).collect();

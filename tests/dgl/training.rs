@@ -60,14 +60,10 @@ fn real_dgl_trains_to_its_end() {
             "<pushed.jsonl dgl-env --role worker 'exec \"{python}\" dgl/load.py {config} 4 $RANK' \
              | dgl-spawn --format human"
         );
-        let loaded = cluster.sh(&folder, &load);
-        loaded.ends(0);
-        assert_eq!(
-            loaded.out.matches("loaded part").count(),
-            4,
-            "{}",
-            loaded.out
-        );
+        cluster
+            .sh(&folder, &load)
+            .ends(0)
+            .out_has_times("loaded part", 4);
     }
     // by the interpreter's path, and by that of its environment
     let prefix = Path::new(&python).ancestors().nth(2).unwrap();

@@ -43,10 +43,7 @@ pub fn prepared() -> PathBuf {
     let folder = scratch();
     partition(&folder, 2);
     let stand_in = |tool: &str, script: &str| {
-        executable(
-            &folder.join("bin").join(tool),
-            &format!("#!/bin/sh\n{script}\n"),
-        );
+        executable(&folder.join("bin"), tool, &format!("#!/bin/sh\n{script}\n"));
     };
     let facts = format!("exec jq -c 'if .type == \"host\" then . + {FACTS} else . end'");
     stand_in("host-probe", &facts);

@@ -100,7 +100,7 @@ fn real_hosts_are_alike_inside_and_out_of_reach_outside() {
     let cluster = Cluster::up(2);
     let script = root().join("tools/host-lab/host-lab");
     let folder = scratch();
-    executable(&folder.join("python3"), "#!/bin/sh\nexit 9\n");
+    executable(&folder, "python3", "#!/bin/sh\nexit 9\n");
     let mut exec = Command::new(&script);
     let own_first = format!("{}:/usr/bin:/bin", folder.display());
     exec.env("LAB", &cluster.0).env("PATH", own_first);
@@ -247,13 +247,7 @@ fn real_hosts_of_an_installed_host_lab() {
         ran.out_has(line);
     }
     cluster.assert_clean();
-    let version = call(&["--version"]);
-    assert!(
-        version.out.starts_with("dgl-spawn "),
-        "{}{}",
-        version.out,
-        version.err
-    );
+    call(&["--version"]).out_begins("dgl-spawn ");
 }
 
 /// Each line is refused with that status and problem, and a fix; its state would be in `lab`.
@@ -282,7 +276,8 @@ fn what_a_machine_lacks_is_named() {
     )
     .ends(0);
     executable(
-        &folder.join("forbids/unshare"),
+        &folder,
+        "forbids/unshare",
         "#!/bin/sh\n[ \"$1\" != --help ] || exec /usr/bin/unshare --help\n\
          echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1\n",
     );

@@ -165,7 +165,6 @@ fn files_and_configs() {
         .map(|path| problem("file", &format!("no such file: {path}")));
     assert_eq!(lacks[1..], [edges, graph]);
     // DGL 0.5 looks from the working directory
-    std::fs::create_dir(folder.join("part1")).unwrap();
     write(&folder, "part1/graph.dgl", "");
     assert_eq!(
         agent.examine(config.clone())[2],
@@ -440,7 +439,6 @@ fn shared_memory_of_jobs() {
 #[test]
 fn commands_are_asked_in_the_environment_of_their_process() {
     let folder = scratch();
-    std::fs::create_dir_all(folder.join("mods/dgl")).unwrap();
     write(&folder, "mods/dgl/__init__.py", "");
     let mut agent = Agent::of_job(&folder, "mine", "9");
     let mut processes = 0;
@@ -510,13 +508,11 @@ fn commands_are_asked_in_the_environment_of_their_process() {
 fn start_up_files_do_not_beat_the_environment_of_a_process() {
     let folder = scratch();
     executable(
-        &folder.join("venv/bin/tool"),
+        &folder,
+        "venv/bin/tool",
         "#!/bin/sh\necho why venv; exit 1\n",
     );
-    executable(
-        &folder.join("bin/tool"),
-        "#!/bin/sh\necho why bashrc; exit 1\n",
-    );
+    executable(&folder, "bin/tool", "#!/bin/sh\necho why bashrc; exit 1\n");
     write(
         &folder,
         ".bashrc",

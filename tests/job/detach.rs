@@ -85,7 +85,8 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     };
     // the last host is slow: what the others do until it is there is told all the same
     executable(
-        &cluster.0.join("h3/srv/bin/python3"),
+        &cluster.0,
+        "h3/srv/bin/python3",
         "#!/bin/sh\nsleep 1\nexec /usr/bin/python3 \"$@\"\n",
     );
     job(&folder, WAITS);
@@ -145,12 +146,10 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     cluster.assert_clean();
     let later = attach(&cluster, &folder, "--attach kept --format human");
     later.ends(0).err_has("job kept ended well");
-    let kept = cluster.sh(&folder, "cat ~/.local/state/dgl-tools/kept/10.77.0.1/*");
-    assert!(
-        kept.out.contains("trainer 0 begins") && !kept.out.contains("s3cr3t"),
-        "{}",
-        kept.out
-    );
+    cluster
+        .sh(&folder, "cat ~/.local/state/dgl-tools/kept/10.77.0.1/*")
+        .out_has("trainer 0 begins")
+        .out_lacks("s3cr3t");
 
     attach(&cluster, &folder, "--attach other")
         .ends(1)
@@ -194,9 +193,10 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     let blind = "ipconf-check ip.txt | timeout --foreground -s INT 15 dgl-spawn --attach followed &
         until pid=$(pgrep -f '/followe[d]/10.77.0.1'); do sleep 0.2; done; kill -9 $pid; \
             wait";
-    let blind = cluster.sh(&folder, blind);
-    blind.err_has("(10.77.0.1): lost, and perhaps the job goes on there: ");
-    assert!(!blind.out.contains("\"ok\":true"), "{}", blind.out);
+    cluster
+        .sh(&folder, blind)
+        .err_has("(10.77.0.1): lost, and perhaps the job goes on there: ")
+        .out_lacks("\"ok\":true");
     cluster
         .sh(&folder, "ipconf-check ip.txt | dgl-reap --job followed")
         .ends(0);
@@ -364,13 +364,9 @@ fn a_connection_that_breaks_before_all_is_up_is_told() {
     let cut = "until grep -q started out.jsonl || ! kill -0 $p; do sleep 0.1; done
         kill -9 $(cat connect.pid)";
     let ran = leave_deaf_job(&folder, "detach-cut", cut);
-    assert!(ran.out.starts_with("status 74\n"), "{}", ran.out);
+    ran.out_begins("status 74\n");
     let message = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
-    assert!(
-        ran.out.contains(message) && !ran.out.contains("ended well"),
-        "{}",
-        ran.out
-    );
+    ran.out_has(message).out_lacks("ended well");
     let left = read(&folder, "left.jsonl");
     assert!(left.contains("sleep 1000"), "{left}");
 }

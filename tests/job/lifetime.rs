@@ -201,12 +201,8 @@ fn real_hosts_files_of_short_lived_processes_are_removed() {
         "echo mine >/dev/shm/other; dgl-spawn --no-preflight <job.jsonl; \
             ls /dev/shm; rm /dev/shm/*",
     );
-    assert!(
-        ran.out.ends_with("}\nother\n") && ran.status == 0,
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.ends(0);
+    assert!(ran.out.ends_with("}\nother\n"), "{}{}", ran.out, ran.err);
 }
 
 /// The same with real DGL, as far as DGL ends otherwise than other programs; a server of it exits

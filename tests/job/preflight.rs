@@ -64,12 +64,9 @@ fn copied(cluster: &Cluster, folder: &Path, hosts: u32) {
 }
 
 fn refused(got: &Ran, words: &[&str]) {
-    got.ends(74);
-    assert!(
-        got.err.contains("nothing was started") && !got.out.contains(r#""type":"started""#),
-        "{}",
-        got.err
-    );
+    got.ends(74)
+        .err_has("nothing was started")
+        .out_lacks(r#""type":"started""#);
     words
         .iter()
         .for_each(|word| assert!(got.err.contains(word), "{word}:\n{}", got.err));
@@ -155,7 +152,7 @@ fn faults_of_real_hosts_come_in_one_report() {
         end' | dgl-spawn",
     );
     refused(&nowhere, &["hosts 0-2: no such folder: /srv/none"]);
-    assert_eq!(nowhere.err.matches("host").count(), 1, "{}", nowhere.err);
+    nowhere.err_has_times("host", 1);
     cluster.on(2, "truncate -s 100G /srv/job/data/part1/node_feat.dgl");
     let other = cluster.sh(
         &folder,
@@ -386,8 +383,10 @@ fn real_dgl_two_jobs_at_once() {
              $?\"; wait $p; echo \"first $?\"",
         dir = scripts.display()
     );
-    let got = cluster.sh(&folder, &jobs);
-    got.out_has("second 0\n").out_has("first 0\n");
-    assert_eq!(got.out.matches("loss fell").count(), 2, "{}", got.out);
+    cluster
+        .sh(&folder, &jobs)
+        .out_has("second 0\n")
+        .out_has("first 0\n")
+        .out_has_times("loss fell", 2);
     cluster.assert_clean();
 }

@@ -216,18 +216,16 @@ fn on_real_hosts_only_what_is_meant_ends() {
                       env DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=theirs \
                       sleep 300";
         let stranger = start(&cluster, theirs);
-        let all = cluster.sh(
-            &folder,
-            &format!(
-                "sleep 0.5; {reap} --list; {reap} --job theirs; {reap} --all; kill {stranger}"
-            ),
-        );
-        assert!(
-            all.status == 0 && !all.out.contains("found") && !all.out.contains("reaped"),
-            "{}{}",
-            all.out,
-            all.err
-        );
+        cluster
+            .sh(
+                &folder,
+                &format!(
+                    "sleep 0.5; {reap} --list; {reap} --job theirs; {reap} --all; kill {stranger}"
+                ),
+            )
+            .ends(0)
+            .out_lacks("found")
+            .out_lacks("reaped");
     }
     cluster.assert_clean();
 }
@@ -345,12 +343,8 @@ member.wait()
     let survived = is_alive(stranger);
     sh(&folder, &format!("kill {stranger} {member}"));
     group.wait().unwrap();
-    assert!(
-        ended.out.contains(r#""processes":1"#) && !is_alive(member),
-        "{}{}",
-        ended.out,
-        ended.err
-    );
+    ended.out_has(r#""processes":1"#);
+    assert!(!is_alive(member));
     assert!(survived, "the stranger was ended");
 }
 
@@ -394,22 +388,19 @@ fn the_token_stands_on_no_command_line() {
     let tokens = [token(4)];
     for program in ["grep", "awk", "sed"] {
         support::executable(
-            &folder.join("bin").join(program),
+            &folder.join("bin"),
+            program,
             &format!("#!/bin/sh\necho \"$*\" >>log\nexec /usr/bin/{program} \"$@\"\n"),
         );
     }
     let _carrier = Carrier::start("reap-token", &tokens[0], &folder, &["sleep", "300"]);
     let reap = "echo 127.0.0.1 | ipconf-check | dgl-reap --connect \"env PATH=$PWD/bin:$PATH\"";
-    let ran = sh(
+    sh(
         &folder,
         &format!("{reap} --list | grep -c '\"reap-token\"'; {reap} --job reap-token"),
-    );
-    assert!(
-        ran.out.starts_with("1\n") && ran.out.contains(r#""ok":true,"processes":1"#),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    )
+    .out_begins("1\n")
+    .out_has(r#""ok":true,"processes":1"#);
     let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
     assert!(!log.contains(&tokens[0]), "{log}");
 }
@@ -420,7 +411,8 @@ fn a_signal_reaches_all_hosts_before_anything_ends() {
     // both hosts are this machine; the second takes longer, and by then the first signal would have
     // ended the process
     support::executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         "#!/bin/sh\n[ \"$1\" = 0 ] || sleep 1\nshift\nexec \"$@\"\n",
     );
     let ends = "trap 'sleep 0.3; exit' USR1; : >up; while :; do sleep 0.1; done";
@@ -443,7 +435,8 @@ fn hosts_without_a_process_for_a_signal_are_named() {
     // the second host has processes of its own
     let own = "exec unshare --user --map-root-user --pid --fork --kill-child --mount-proc";
     support::executable(
-        &folder.join("way"),
+        &folder,
+        "way",
         &format!("#!/bin/sh\nid=$1; shift\n[ \"$id\" = 1 ] || exec \"$@\"\n{own} \"$@\"\n"),
     );
     let _carrier = Carrier::start(
@@ -504,15 +497,10 @@ fn folders_of_ended_jobs_are_forgotten() {
         &folder,
         &format!("{forget} --format human; ls home/.local/state/dgl-tools/*"),
     );
-    first.ends(0);
-    assert!(
-        first
-            .out
-            .contains("     0  ended             its folder was removed\n")
-            && first.out.matches("removed").count() == 1,
-        "{}",
-        first.out
-    );
+    first
+        .ends(0)
+        .out_has("     0  ended             its folder was removed\n")
+        .out_has_times("removed", 1);
     for kept in [
         "elsewhere:\n10.0.0.1\n127.0.0.1.lock\n",
         "held:\n127.0.0.1\n127.0.0.1.lock\n",
@@ -521,9 +509,9 @@ fn folders_of_ended_jobs_are_forgotten() {
         first.out_has(kept);
     }
     let again = sh(&folder, forget);
+    again.ends(0);
     assert!(
-        again.status == 0
-            && again.err == "dgl-reap: no folder of a job that has ended on any host\n",
+        again.err == "dgl-reap: no folder of a job that has ended on any host\n",
         "{}{}",
         again.out,
         again.err

@@ -40,7 +40,7 @@ fn a_page_that_needs_nothing_beside_it() {
     }
     page.out_has("ended: trainer 1 failed");
     for outside in ["http", "src=", "url(", "@import"] {
-        assert!(!page.out.contains(outside), "{outside}");
+        page.out_lacks(outside);
     }
     let links = page.out.matches("href=").count();
     assert_eq!(
@@ -53,11 +53,7 @@ fn a_page_that_needs_nothing_beside_it() {
         "head -n 7 job.jsonl | dgl-report | grep -c 'the records break off'",
     )
     .ends(0);
-    assert!(
-        !sh(&folder, "dgl-report --lines 0 job.jsonl")
-            .out
-            .contains("its last lines")
-    );
+    sh(&folder, "dgl-report --lines 0 job.jsonl").out_lacks("its last lines");
     sh(&folder, "dgl-report </dev/null").ends(65);
     sh(&folder, "dgl-report none.jsonl").ends(74);
 }
@@ -180,8 +176,9 @@ fn any_record_gets_a_page() {
         &folder,
         &format!("sed -E 's/(_ms|_bytes)\":[0-9]+/\\1\":{largest}/' job.jsonl | dgl-report"),
     );
+    page.ends(0);
     assert!(
-        page.status == 0 && page.out.ends_with("</html>"),
+        page.out.ends_with("</html>"),
         "{} {}",
         page.status,
         page.err
@@ -517,9 +514,10 @@ fn flame_graphs_are_drawn_searched_and_followed_by_keyboard() {
     let records = PROFILES.to_owned() + &process.replace('\n', "") + "\n";
     write(&folder, "profile.jsonl", records);
     let page = sh(&folder, "dgl-report profile.jsonl");
-    page.ends(0).out_has("lag: where its time goes");
-    assert!(!page.out.contains("never started"), "{}", page.out);
-    page.out_has("trainer 1 on host 0 (10.0.0.1) is in load&lt;/script&gt; (t.py:4) in 100 %");
+    page.ends(0)
+        .out_has("lag: where its time goes")
+        .out_lacks("never started")
+        .out_has("trainer 1 on host 0 (10.0.0.1) is in load&lt;/script&gt; (t.py:4) in 100 %");
     // each frame with its width in per cent: first as the page comes, the slow trainer beside all;
     // then with a search; then with the focus two frames down, and that one alone
     let script = r"(() => {

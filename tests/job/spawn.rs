@@ -81,12 +81,9 @@ fn the_exception_comes_before_the_last_lines() {
     let report = "dgl-spawn: host 0 (127.0.0.1): trainer 0: KeyError: 7\n\
         dgl-spawn: host 0 (127.0.0.1): trainer 0 exited with status 1; its last lines:\n    \
         Traceback";
-    assert!(
-        ran.err.contains(report) && !ran.err.contains("frame #0"),
-        "{}",
-        ran.err
-    );
-    ran.out_has("frame #0");
+    ran.err_has(report)
+        .err_lacks("frame #0")
+        .out_has("frame #0");
 }
 
 #[test]
@@ -177,11 +174,7 @@ fn only_those_are_shown_who_are_wanted() {
         let log = read(&folder, "logs/trainer-0.log");
         assert_eq!(log, "one\n", "{options}: logs have all");
     }
-    assert!(
-        spawn(&folder, "--show trainer:1")
-            .out
-            .contains(r#""line":"one""#)
-    );
+    spawn(&folder, "--show trainer:1").out_has(r#""line":"one""#);
     for (options, fault) in [
         ("--show server:0", "--show: the job has no server:0"),
         ("--show trainer", "as trainer:0"),
@@ -285,15 +278,10 @@ fn a_job_that_failed_starts_again_from_the_beginning() {
             (None, "echo both >>others"),
         ],
     );
-    let ran = spawn(&folder, "--restart 2 --log-dir logs");
-    ran.ends(0);
-    assert!(
-        ran.err.contains("starts again in 1.0 s (2 of 2)")
-            && ran.out.matches(r#""type":"summary""#).count() == 1,
-        "{}{}",
-        ran.err,
-        ran.out
-    );
+    spawn(&folder, "--restart 2 --log-dir logs")
+        .ends(0)
+        .err_has("starts again in 1.0 s (2 of 2)")
+        .out_has_times(r#""type":"summary""#, 1);
     assert_eq!(read(&folder, "others").lines().count(), 3);
     std::fs::remove_file(folder.join("tries")).unwrap();
     spawn(&folder, "--restart 1").ends(4);
@@ -354,13 +342,10 @@ fn a_grace_below_a_second() {
         ],
     );
     let begun = Instant::now();
-    let ran = spawn(&folder, "--grace 300ms");
-    ran.ends(5);
-    assert!(
-        ran.out.contains(r#""signal":"KILL""#) && begun.elapsed() < Duration::from_secs(9),
-        "{}",
-        ran.out
-    );
+    spawn(&folder, "--grace 300ms")
+        .ends(5)
+        .out_has(r#""signal":"KILL""#);
+    assert!(begun.elapsed() < Duration::from_secs(9));
 }
 
 #[test]
@@ -637,7 +622,7 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
     let report = format!(
         "waiting up to a minute: port {port} is still held by connections of a job that has ended"
     );
-    assert_eq!(ran.err.matches(&report).count(), 1, "{}", ran.err);
+    ran.err_has_times(&report, 1);
 }
 
 #[test]
@@ -674,10 +659,7 @@ fn samples_have_the_cards_that_nvidia_smi_tells() {
         ("hangs", "exec sleep 9555", None),
         ("fails", "echo 'No devices were found'; exit 6", None),
     ] {
-        executable(
-            &folder.join("bin/nvidia-smi"),
-            &format!("#!/bin/sh\n{script}\n"),
-        );
+        executable(&folder, "bin/nvidia-smi", &format!("#!/bin/sh\n{script}\n"));
         job(&folder, &[(None, "sleep 4")]);
         let ran = sh(
             &folder,
@@ -748,10 +730,9 @@ os.wait()'";
     assert!(of(0, "rss_bytes") > of(1, "rss_bytes"), "{}", ran.out);
 
     job(&folder, &[(None, "sleep 3")]);
-    let ran = spawn(&folder, "--format jsonl");
-    assert!(!ran.out.contains("\"sample\""), "{}", ran.out);
+    spawn(&folder, "--format jsonl").out_lacks("\"sample\"");
     for wrong in ["--sample 100ms", "--sample 5s --detach"] {
-        assert_eq!(spawn(&folder, wrong).status, 2, "{wrong}");
+        spawn(&folder, wrong).ends(2);
     }
 }
 
@@ -794,6 +775,6 @@ waits()'";
         "--profile 5s@x",
         "--profile 5s --detach",
     ] {
-        assert_eq!(spawn(&folder, wrong).status, 2, "{wrong}");
+        spawn(&folder, wrong).ends(2);
     }
 }

@@ -270,7 +270,7 @@ fn where_a_login_may_not_read_the_supervisor_of_the_job_does() {
         return;
     }
     let folder = scratch();
-    executable(&folder.join("login.py"), FORBIDDEN_PY);
+    executable(&folder, "login.py", FORBIDDEN_PY);
     write(&folder, "waits.py", WAITS_PY);
     let stacks = format!(
         "dgl-stacks --connect \"env HOME=$PWD python3 {}/login.py\"",
@@ -336,13 +336,9 @@ for name in sorted(set(names)):
     let script = "python3 waits.py stranger & stranger=$!
          until [ -s stranger ]; do sleep 0.1; done
          python3 ask.py $stranger stranger; kill $stranger";
-    let ran = beside_job(&folder, "stacks-stranger", script);
-    assert!(
-        ran.out.contains("stranger False") && !ran.out.contains("stranger True"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    beside_job(&folder, "stacks-stranger", script)
+        .out_has("stranger False")
+        .out_lacks("stranger True");
 }
 
 #[test]

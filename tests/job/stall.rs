@@ -78,7 +78,7 @@ fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
         "--stall-timeout 5s",
         "has '\"type\":\"stalled\"'; sleep 5; touch go",
     );
-    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    ran.out_begins("status 0\n");
     let stalled = records(&ran.out, "stalled");
     assert_eq!(stalled.len(), 1, "{}", ran.out);
     assert!(stalled[0]["silent_s"].as_f64().unwrap() >= 5.0);
@@ -115,12 +115,7 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
     let folder = scratch();
     job(&folder, &[WAITS, ELSEWHERE]);
     let ran = spawn(&folder, "--stall-timeout 5s:end", "");
-    assert!(
-        ran.out.starts_with("status 124\n"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.out_begins("status 124\n");
     let summary = &records(&ran.out, "summary")[0];
     assert_eq!(
         (&summary["cause"], &summary["code"]),
@@ -129,13 +124,8 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
     );
     let ended = format!("job {} was ended: it had stalled for 5.0 s", name(&folder));
     ran.err_has(&ended);
-    let why = sh(&folder, "dgl-why --brief run.jsonl");
-    assert!(
-        why.out.starts_with(
-            "The job failed: it stalled: trainer 1 on host 0 (127.0.0.1) is in loads (trainer1.py:"
-        ),
-        "{}",
-        why.out
+    sh(&folder, "dgl-why --brief run.jsonl").out_begins(
+        "The job failed: it stalled: trainer 1 on host 0 (127.0.0.1) is in loads (trainer1.py:",
     );
 }
 
@@ -174,8 +164,8 @@ fn a_job_that_spins_stalls_as_one_that_waits() {
     assert!(stalled["silent_s"].as_f64().unwrap() >= 5.0, "{stalled}");
     ran.err_has(" every main thread has stood at the same line, though processes compute\n")
         .err_has("dgl-spawn: trainer 2, unlike the others, is in loads (trainer2.py:")
-        .err_has("was ended: it had stalled for 5.0 s");
-    assert!(ran.out.starts_with("status 124\n"), "{}", ran.out);
+        .err_has("was ended: it had stalled for 5.0 s")
+        .out_begins("status 124\n");
     sh(&folder, "dgl-why --brief run.jsonl").out_has(
         "The job failed: it stalled: trainer 2 on host 0 (127.0.0.1) is in loads (trainer2.py:",
     );
@@ -193,7 +183,7 @@ fn one_long_call_is_told_as_that_and_ends_nothing() {
         "--stall-timeout 5s:end --timeout 1m",
         "has '\"type\":\"stalled\"'; sleep 2; touch go",
     );
-    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    ran.out_begins("status 0\n");
     let stalled = records(&ran.out, "stalled");
     assert_eq!(stalled.len(), 1, "{}", ran.out);
     assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
@@ -389,7 +379,7 @@ fn a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
         "--stall-timeout 5s:end --host-timeout 30s",
         "has '\"line\":\"0\"'; kill -STOP $p; sleep 10; kill -CONT $p",
     );
-    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    ran.out_begins("status 0\n");
     assert!(records(&ran.out, "stalled").is_empty(), "{}", ran.out);
 }
 
@@ -410,7 +400,7 @@ fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
     let folder = scratch();
     job(&folder, &[WAITS, RAISES]);
     let ran = spawn(&folder, "--fail-on-exception", "");
-    assert!(ran.out.starts_with("status 1\n"), "{}{}", ran.out, ran.err);
+    ran.out_begins("status 1\n");
     let summary = &records(&ran.out, "summary")[0];
     assert_eq!(
         (&summary["cause"], &summary["first_failure"]["rank"]),
@@ -439,8 +429,7 @@ threading.Thread(target=loses).start()
 time.sleep(9)
 ";
     job(&folder, &[caught]);
-    let ran = spawn(&folder, "--fail-on-exception", "");
-    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    spawn(&folder, "--fail-on-exception", "").out_begins("status 0\n");
 }
 
 #[test]
@@ -455,12 +444,7 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
         "--stall-timeout 5s",
         "has 'type\":\"stalled\"'; has 'has been silent'; sleep 1; kill $p",
     );
-    assert!(
-        ran.out.starts_with("status 143\n"),
-        "{}{}",
-        ran.out,
-        ran.err
-    );
+    ran.out_begins("status 143\n");
     let report = "trainer 2 raised ValueError: loss is nan and has been silent for ";
     let waits = "it waits at DGL's exit barrier for all others to end";
     let line = ran.err.lines().find(|line| line.contains(report));
@@ -469,9 +453,9 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
         "{}",
         ran.err
     );
-    assert_eq!(ran.err.matches(report).count(), 1, "{}", ran.err);
+    ran.err_has_times(report, 1);
     let again = "trainer 2 had raised ValueError: loss is nan and did not end";
-    assert_eq!(ran.err.matches(again).count(), 1, "{}", ran.err);
+    ran.err_has_times(again, 1);
     let why = sh(&folder, "dgl-why --brief run.jsonl");
     let cause = "trainer 2 on host 0 (127.0.0.1) raised ValueError: loss is nan and did not end: \
         it waits at DGL's exit barrier for all others to end; trainers 0 and 1 wait for it in ";
@@ -486,14 +470,14 @@ fn how_long_each_process_has_been_silent_is_listed() {
     let folder = scratch();
     let talks = "import os, time\nwhile not os.path.exists('go'): print('x'); time.sleep(0.2)\n";
     job(&folder, &[WAITS, talks]);
-    let ran = spawn(
+    spawn(
         &folder,
         "",
         "has '\"line\":\"x\"'; sleep 3
          dgl-reap --connect local --list --format jsonl <job.jsonl >list.jsonl
          dgl-reap --connect local --list --format human <job.jsonl >list.txt; touch go",
-    );
-    assert!(ran.out.starts_with("status 0\n"), "{}{}", ran.out, ran.err);
+    )
+    .out_begins("status 0\n");
     let text = |name: &str| read(&folder, name);
     let found = records(&text("list.jsonl"), "found");
     let own = |script: &str| {

@@ -157,9 +157,9 @@ fn a_process_without_a_token_of_its_job_is_ended_with_it() {
         );
         job(&folder, &[&daemon]);
         let ran = spawn(&folder, "--grace 500ms");
-        ran.ends(0);
+        ran.ends(0).err_has("ended well");
         assert!(
-            ran.err.contains("ended well") && records(&ran.out, "summary")[0]["ok"] == json!(true),
+            records(&ran.out, "summary")[0]["ok"] == json!(true),
             "{}{}",
             ran.out,
             ran.err
@@ -305,13 +305,10 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
     }
     let folder = scratch();
     job(&folder, &["echo hello; sleep 0.3; touch done"]);
-    let ran = sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full");
-    ran.ends(74);
-    assert!(
-        folder.join("done").exists() && ran.err.matches("dgl-spawn: stdout: ").count() == 1,
-        "{}",
-        ran.err
-    );
+    sh(&folder, "dgl-spawn --connect local <job.jsonl >/dev/full")
+        .ends(74)
+        .err_has_times("dgl-spawn: stdout: ", 1);
+    assert!(folder.join("done").exists());
     let closed = sh(
         &folder,
         "dgl-spawn --connect local <job.jsonl >&-; echo $? >status",
@@ -326,12 +323,9 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
     std::fs::create_dir_all(folder.join("logs")).unwrap();
     std::os::unix::fs::symlink("/dev/full", folder.join("logs/trainer-0.log")).unwrap();
     let ran = spawn(&folder, "--log-dir logs");
-    ran.ends(74);
-    assert!(
-        folder.join("done").exists() && ran.err.contains("--log-dir: trainer-0.log: No space left"),
-        "{}",
-        ran.err
-    );
+    ran.ends(74)
+        .err_has("--log-dir: trainer-0.log: No space left");
+    assert!(folder.join("done").exists());
     let summary = &records(&ran.out, "summary")[0];
     assert_eq!(
         (&summary["ok"], &summary["code"]),
@@ -581,11 +575,7 @@ fn a_dev_shm_of_its_own() {
     job(&folder, &["ls /dev/shm; echo x >/dev/shm/mine; id -u"]);
     let ran = spawn(&folder, "--private-shm --format human");
     std::fs::remove_file("/dev/shm/seen-by-all").unwrap();
-    ran.ends(0);
-    assert!(
-        !ran.out.contains("seen-by-all") && !Path::new("/dev/shm/mine").exists(),
-        "{}",
-        ran.out
-    );
+    ran.ends(0).out_lacks("seen-by-all");
+    assert!(!Path::new("/dev/shm/mine").exists());
     ran.out_has(&format!("] {}\n", sh(&folder, "id -u").out.trim()));
 }

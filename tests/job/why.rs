@@ -30,8 +30,8 @@ fn it_names_the_exception_that_ended_a_job() {
     why.ends(0);
     let message =
         "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing'.\n  since: ";
-    assert!(why.out.starts_with(message), "{}", why.out);
-    why.out_has(r#"shown by: {"type":"output""#)
+    why.out_begins(message)
+        .out_has(r#"shown by: {"type":"output""#)
         .out_has(r#"{"type":"exited""#);
     let brief = sh(&folder, "dgl-why --brief job.jsonl").out;
     assert!(
@@ -51,21 +51,13 @@ fn it_finds_nothing_unusual_where_nothing_is() {
     let folder = scratch();
     job(&folder, "why-well", "print('done')\n");
     let why = sh(&folder, "dgl-why job.jsonl");
-    assert!(
-        why.out.starts_with("The job ended well: 1 process, ")
-            && why.out.ends_with("\nNothing unusual.\n"),
-        "{}",
-        why.out
-    );
-    let begun = sh(
+    why.out_begins("The job ended well: 1 process, ");
+    assert!(why.out.ends_with("\nNothing unusual.\n"), "{}", why.out);
+    sh(
         &folder,
         "grep -v summary job.jsonl | grep -v exited | dgl-why",
-    );
-    assert!(
-        begun.out.starts_with("The job runs: 1 process for "),
-        "{}",
-        begun.out
-    );
+    )
+    .out_begins("The job runs: 1 process for ");
 }
 
 #[test]
@@ -155,13 +147,9 @@ fn what_is_no_run_is_refused() {
     let folder = scratch();
     sh(&folder, "dgl-why </dev/null").ends(65);
     sh(&folder, "echo x | dgl-why").ends(65);
-    let hosts = sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why");
-    hosts.ends(0);
-    assert!(
-        hosts.out.starts_with("The job was not started: "),
-        "{}",
-        hosts.out
-    );
+    sh(&folder, "echo 127.0.0.1 | ipconf-check - | dgl-why")
+        .ends(0)
+        .out_begins("The job was not started: ");
 }
 
 #[test]
@@ -285,14 +273,10 @@ fn a_pause_of_who_decides_is_no_lost_host() {
         let ran = sh(&folder, &script);
         ran.ends(74);
         let message = format!("dgl-spawn: job paused was ended: {who} was stopped for ");
-        assert!(
-            ran.err.contains(&message)
-                && ran.err.contains("; no host was lost\n  fix: ")
-                && !ran.err.contains("lost: ")
-                && !ran.err.contains("could not be ended"),
-            "{}",
-            ran.err
-        );
+        ran.err_has(&message)
+            .err_has("; no host was lost\n  fix: ")
+            .err_lacks("lost: ")
+            .err_lacks("could not be ended");
         let why = sh(&folder, "dgl-why out.jsonl").out;
         let message = format!("The job failed: {who} was stopped for ");
         assert!(

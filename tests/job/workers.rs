@@ -127,13 +127,9 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
         )
     };
     let with_torch = "--env PYTHONPATH=/srv/job/mods";
-    let healthy = run(with_torch, "code/job.py");
-    assert!(
-        healthy.status == 0 && healthy.out.matches("ran torch\n").count() == 6,
-        "{}{}",
-        healthy.out,
-        healthy.err
-    );
+    run(with_torch, "code/job.py")
+        .ends(0)
+        .out_has_times("ran torch\n", 6);
 
     let break_hosts = "ssh h2 'rm -r /srv/job/mods/torch; PATH=$PATH:/usr/sbin:/sbin
          ip route add blackhole 10.77.0.3'
@@ -149,21 +145,12 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
     ] {
         refused.err_has(words);
     }
-    assert_eq!(
-        refused.err.matches("dgl-spawn: host").count(),
-        4,
-        "{}",
-        refused.err
-    );
+    refused.err_has_times("dgl-spawn: host", 4);
 
     // what can do without torch is not kept from running by either
-    let without = run("", "code/plain.py");
-    assert!(
-        without.status == 0 && without.out.matches("went on\n").count() == 6,
-        "{}{}",
-        without.out,
-        without.err
-    );
+    run("", "code/plain.py")
+        .ends(0)
+        .out_has_times("went on\n", 6);
     let mistyped = run(with_torch, "code/jbo.py");
     let report =
         "hosts 0-2: no such file: /srv/job/code/jbo.py; did you mean /srv/job/code/job.py?";
@@ -265,7 +252,7 @@ fn torch_workers_on_real_hosts_go_on_from_their_checkpoint() {
     let ran = cluster.sh(&folder, &script);
     ran.ends(0).err_has("(1 of 2)");
     let line = "attempt 1 began at 2 weight 10";
-    assert_eq!(ran.out.matches(line).count(), 2, "{}", ran.out);
+    ran.out_has_times(line, 2);
     cluster.assert_clean();
 }
 

@@ -172,18 +172,9 @@ fn real_dgl_by_make() {
     run("fit FIT_FLAGS='--mem trainer=90T'")
         .ends(2)
         .out_has("Error 65");
-    let ran = run("train");
-    ran.ends(0);
-    assert!(
-        ran.out.contains("loss fell from") && folder.join(".dgl-run/logs/trainer-3.log").is_file(),
-        "{}",
-        ran.out
-    );
-    let fetched = run("fetch");
-    assert!(
-        fetched.status == 0 && folder.join("results/h0/model.pt").is_file(),
-        "{}",
-        fetched.out
-    );
+    run("train").ends(0).out_has("loss fell from");
+    assert!(folder.join(".dgl-run/logs/trainer-3.log").is_file());
+    run("fetch").ends(0);
+    assert!(folder.join("results/h0/model.pt").is_file());
     cluster.assert_clean();
 }

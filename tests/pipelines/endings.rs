@@ -46,7 +46,7 @@ fn whoever_ends_dgl_launch_ends_its_job() {
          -- sh -c 'echo $$ >>../pids; exec sleep 3600'\n",
         tools().display()
     );
-    executable(&folder.join("bin/dgl-env"), &env);
+    executable(&folder, "bin/dgl-env", &env);
     let line = "dgl-launch --workspace \"$PWD/ws\" --num_trainers 1 --part_config data/g.json \
         --ip_config ip.txt t";
     assert_eq!(signalled(&folder, line, "TERM"), Some(143));
@@ -60,10 +60,10 @@ fn stand_ins() -> std::path::PathBuf {
     write(&folder, "ip.txt", "127.0.0.1\n");
     for tool in ["dgl-spawn", "part-push", "part-pull"] {
         let stays = "#!/bin/sh\ncat >read; echo $$ >>pids; exec sleep 3600\n";
-        executable(&folder.join("bin").join(tool), stays);
+        executable(&folder.join("bin"), tool, stays);
     }
     let probe = "#!/bin/sh\nexec jq -c '.cpus = 16'\n";
-    executable(&folder.join("bin/host-probe"), probe);
+    executable(&folder, "bin/host-probe", probe);
     folder
 }
 
@@ -102,7 +102,7 @@ fn make_that_is_ended_ends_its_last_tool() {
         |goal: &str, retry: u32| format!("make -I '{}' {settings}{retry} {goal}", root().display());
     for (goal, retry) in [("push", 0), ("fetch", 0), ("train", 0), ("train", 2)] {
         if goal == "train" {
-            executable(&folder.join("bin/part-push"), "#!/bin/sh\nexec cat\n");
+            executable(&folder, "bin/part-push", "#!/bin/sh\nexec cat\n");
         }
         let status = signalled(&folder, &of(goal, retry), "TERM");
         assert_eq!(status, None, "{goal}: make ends by the signal");

@@ -90,12 +90,13 @@ fn stand_ins() -> PathBuf {
     fs::create_dir_all(folder.join("ws/data")).unwrap();
     write(&folder, "ws/ip.txt", "10.0.0.1 30050\n10.0.0.2 30050\n");
     executable(
-        &folder.join("bin/host-probe"),
+        &folder,
+        "bin/host-probe",
         "#!/bin/sh\nexec jq -c '.cpus = 16'\n",
     );
     let spawn = "#!/bin/sh\necho \"${DGL_TOOLS_SSH_USERNAME-}:${DGL_TOOLS_SSH_PORT-} $*\" >>flags; \
         jq -c 'select(.type == \"process\")' >>started\nexit ${ENDS:-0}\n";
-    executable(&folder.join("bin/dgl-spawn"), spawn);
+    executable(&folder, "bin/dgl-spawn", spawn);
     folder
 }
 
@@ -258,7 +259,7 @@ two'"#;
             assert_eq!(printed(shell), usual, "{shell} {script}");
             // and it reads them as one
             let syntax = format!("{shell} '{}' --print {line} | {shell} -n", path.display());
-            assert_eq!(sh(&folder, &syntax).status, 0, "{shell} {script}");
+            sh(&folder, &syntax).ends(0);
         }
     }
 }

@@ -103,11 +103,7 @@ fn assert_refused(folder: &Path, at: usize, broken: &str, how: &str, message: &s
         before,
         "{tool} {how}: something was done behind it"
     );
-    assert!(
-        !got.out.contains(r#""type":"started""#),
-        "{tool} {how}: {}",
-        got.out
-    );
+    got.out_lacks(r#""type":"started""#);
 }
 
 #[test]
@@ -230,13 +226,10 @@ fn every_tool_refuses_a_set_with_a_hole() {
                 "file record 0: names host 2, and there are 2 hosts",
             ),
         ] {
-            let got = local(&folder, &format!("ipconf-check ip.txt | {filter} | {tool}"));
-            got.gives(65, "");
-            assert!(
-                got.err.contains(message) && !got.err.contains("stage before this one failed"),
-                "{filter} | {tool}: {}",
-                got.err
-            );
+            local(&folder, &format!("ipconf-check ip.txt | {filter} | {tool}"))
+                .gives(65, "")
+                .err_has(message)
+                .err_lacks("stage before this one failed");
         }
     }
 }

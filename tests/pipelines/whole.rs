@@ -127,11 +127,8 @@ fn records_survive_jq_and_unknown_ones_pass() {
         &folder,
         &format!("(ipconf-check ip.txt; echo '{odd}') | {map} | {env} 2>/dev/null"),
     );
-    assert!(
-        got.status == 0 && got.out.lines().any(|line| line == odd),
-        "{}",
-        got.out
-    );
+    got.ends(0);
+    assert!(got.out.lines().any(|line| line == odd), "{}", got.out);
 }
 
 #[test]
@@ -197,12 +194,8 @@ fn on_real_hosts() {
         .next()
         .and_then(|line| line.parse().ok())
         .unwrap_or(0);
-    assert!(
-        found >= 3 && !reaped.out.contains("status 0"),
-        "{}{}",
-        reaped.out,
-        reaped.err
-    );
+    reaped.out_lacks("status 0");
+    assert!(found >= 3);
     cluster.assert_clean();
 
     // faults: a host that is down, a key nobody knows, a wrong key, a port that is taken, no room
@@ -234,12 +227,8 @@ fn on_real_hosts() {
         found
     };
     let (shown, added) = (fingerprints(&unknown.err), fingerprints(&unknown.out));
-    assert!(
-        unknown.status == 74 && shown.len() == 2 && added == shown,
-        "{}{}",
-        unknown.err,
-        unknown.out
-    );
+    unknown.ends(74);
+    assert!(shown.len() == 2 && added == shown);
     cluster
         .sh(
             &folder,

@@ -70,7 +70,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
         return;
     }
     let folder = scratch();
-    executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
+    executable(&folder, "bin/nvidia-smi", &nvidia_smi(41_000));
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let probe = |options: &str| {
         let script = format!("PATH=$PWD/bin:$PATH host-probe --connect local {options} <hosts");
@@ -106,15 +106,13 @@ fn gpus_with_their_memory_and_who_uses_them() {
     // cards that are gone are in no record any more
     write(&folder, "hosts", &ran.out);
     let none = "#!/bin/sh\necho 'No devices were found'\nexit 6\n";
-    executable(&folder.join("bin/nvidia-smi"), none);
-    let again = probe("");
-    again.ends(0);
-    assert!(!again.out.contains("gpu_cards"), "{}", again.out);
+    executable(&folder, "bin/nvidia-smi", none);
+    probe("").ends(0).out_lacks("gpu_cards");
 
     // a driver that does not work is told; that no GPU is found then is no error of host-probe's
     let broken = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\n\
         exit 18\n";
-    executable(&folder.join("bin/nvidia-smi"), broken);
+    executable(&folder, "bin/nvidia-smi", broken);
     let ran = probe("");
     let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
     ran.ends(0).err_has(problem);
@@ -127,7 +125,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
 #[test]
 fn cards_that_cannot_be_asked_for_are_told() {
     let folder = scratch();
-    executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(41_000));
+    executable(&folder, "bin/nvidia-smi", &nvidia_smi(41_000));
     hosts(&folder, "hosts", &["127.0.0.1"], 30050);
     let script = "PATH=$PWD/bin:$PATH host-probe --connect 'env RUST_MIN_STACK=281474976710656' \
                   <hosts";
@@ -195,7 +193,7 @@ fn of_real_hosts_those_are_taken_that_are_up_and_free() {
     ] {
         ran.out_has(line);
     }
-    assert!(!ran.out.contains("10.77.0.5"), "{}", ran.out);
+    ran.out_lacks("10.77.0.5");
 }
 
 /// By --connect local on one host, where no job of another test is.
@@ -236,11 +234,8 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         ran.err_has(words);
     }
     let table = probe("--need 1 --format human <hosts");
-    assert!(
-        table.out.lines().count() == 2 && table.out.contains("\n   0  127.0.0.1 "),
-        "{}",
-        table.out
-    );
+    table.out_has("\n   0  127.0.0.1 ");
+    assert!(table.out.lines().count() == 2, "{}", table.out);
 
     // too few of them end the pipeline
     probe("--need 2 <hosts | part-map --workspace /w")
@@ -265,7 +260,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
         (41_000, 74, "43 GB are free on GPU 1, less than 50 GB"),
         (80_000, 0, ""),
     ] {
-        executable(&folder.join("bin/nvidia-smi"), &nvidia_smi(free_mib));
+        executable(&folder, "bin/nvidia-smi", &nvidia_smi(free_mib));
         let script = format!("PATH=$PWD/bin:$PATH {host_probe} --need 1 --min gpu=50G <hosts");
         on_host(&script).ends(status).err_has(problem);
     }

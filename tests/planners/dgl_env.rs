@@ -30,10 +30,7 @@ fn variables(text: &str) -> BTreeMap<String, String> {
 
 /// A program that writes down what it was started with and where.
 fn stand_in(folder: &Path, name: &str, text: &str) {
-    executable(
-        &folder.join("bin").join(name),
-        &format!("#!/bin/sh\n{text}\n"),
-    );
+    executable(&folder.join("bin"), name, &format!("#!/bin/sh\n{text}\n"));
 }
 
 /// Runs the processes of a plan here, with stand-ins for their programs.
@@ -69,7 +66,7 @@ fn run_plan(folder: &Path, plan: &str) -> Vec<Seen> {
             .current_dir(record["cwd"].as_str().unwrap())
             .output()
             .unwrap());
-        assert_eq!(ran.status, 0, "{line}: {}", ran.err);
+        ran.ends(0);
         let mut lines = ran.out.lines();
         let (cwd, words) = (
             lines.next().unwrap().to_owned(),
@@ -345,9 +342,7 @@ fn words_and_values_arrive_as_they_were_given() {
         folder.display(),
         show.replace('\'', r"'\''")
     );
-    let words = sh(&folder, &script);
-    words.ends(0);
-    assert_eq!(words.out.matches(odd).count(), 2, "{}", words.out);
+    sh(&folder, &script).ends(0).out_has_times(odd, 2);
     // one string is the user's shell text, and nothing in it is touched
     let text = r#"echo "a  b" '$V' $V | cat"#;
     write(&folder, "text", text);
@@ -405,13 +400,9 @@ fn warnings_name_what_disagrees_and_change_nothing() {
     ];
     for (more, command, warning) in table {
         let got = env(more, command);
-        assert!(
-            got.status == 0
-                && got.err.starts_with("dgl-env: warning: ")
-                && got.err.contains(warning),
-            "{command}: {}",
-            got.err
-        );
+        got.ends(0)
+            .err_begins("dgl-env: warning: ")
+            .err_has(warning);
         assert_eq!(
             (got.err.lines().count(), got.out.lines().count()),
             (1, 3),

@@ -372,8 +372,7 @@ fn without_dgl_on_any_host_nothing_is_copied() {
         "part-map: host 0 (127.0.0.1): no dgl in the job's environment, {}/home/v, and the graph",
         folder.display()
     );
-    refused.err_has(&report);
-    assert!(!refused.err.contains("host-probe: "), "{}", refused.err);
+    refused.err_has(&report).err_lacks("host-probe: ");
     assert!(!folder.join("ws").exists(), "something was copied");
     // scripts alone are for whatever runs there
     push("--script-folder code").ends(0);
@@ -389,12 +388,8 @@ fn without_dgl_on_any_host_nothing_is_copied() {
         &format!("{env}cd ~/v/lib/python3*/site-packages && mkdir dgl && touch dgl/__init__.py"),
     )
     .ends(0);
-    let copied = push("--part-config out/g.json --script-folder code");
-    assert!(
-        copied.status == 0 && folder.join("ws/data/part0/graph.dgl").exists(),
-        "{}",
-        copied.err
-    );
+    push("--part-config out/g.json --script-folder code").ends(0);
+    assert!(folder.join("ws/data/part0/graph.dgl").exists());
 }
 
 fn went_well(ran: &Ran, lines: &[&str]) {
@@ -488,13 +483,9 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     );
     none.ends(74);
     let report = "host 0 (10.77.0.1): no such folder: /srv/conda/envs/gnn";
-    assert!(
-        none.err.contains(report)
-            && none.err.contains("host 2 (10.77.0.3): no such")
-            && !none.err.contains("host 1"),
-        "{}",
-        none.err
-    );
+    none.err_has(report)
+        .err_has("host 2 (10.77.0.3): no such")
+        .err_lacks("host 1");
     let no_dgl = cluster.sh(
         &folder,
         "host-probe --venv /srv/v <hosts.jsonl >probed.jsonl",
@@ -526,15 +517,10 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
     );
     refused.ends(74);
     let report = "host 2 (10.77.0.3): no module named dgl for /srv/v/bin/python3 (Python 3.";
-    assert!(
-        refused.err.contains(report)
-            && refused.err.matches("no module").count() == 1
-            && refused
-                .err
-                .contains("fix: install dgl into that environment"),
-        "{}",
-        refused.err
-    );
+    refused
+        .err_has(report)
+        .err_has_times("no module", 1)
+        .err_has("fix: install dgl into that environment");
     let ran = cluster.sh(
         &folder,
         &format!("ssh h3 '{packages} && mv no-dgl dgl'; {job}"),
@@ -564,14 +550,8 @@ fn real_hosts_with_other_versions_are_refused() {
     refused.ends(74).err_has(report);
     let later = format!("{probe} 2>/dev/null | dgl-env --role worker -- true");
     assert_ne!(cluster.sh(&folder, &later).status, 0);
-    let taken = cluster.sh(&folder, &format!("{probe} --mixed-versions | jq -r .dgl"));
-    assert!(
-        taken.status == 0
-            && taken.out == "1.0.4\n2.1.0\n1.0.4\n"
-            && taken.err.contains(", where host "),
-        "{} {}{}",
-        taken.status,
-        taken.out,
-        taken.err
-    );
+    cluster
+        .sh(&folder, &format!("{probe} --mixed-versions | jq -r .dgl"))
+        .gives(0, "1.0.4\n2.1.0\n1.0.4\n")
+        .err_has(", where host ");
 }

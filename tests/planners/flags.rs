@@ -154,8 +154,9 @@ fn flags_of_the_end_of_a_job() {
              $p; echo $?"
         ),
     );
+    reaped.out_has(&format!(r#""job":"{job}""#));
     assert!(
-        reaped.out.contains(&format!(r#""job":"{job}""#)) && !reaped.out.ends_with("\n0\n"),
+        !reaped.out.ends_with("\n0\n"),
         "{}{}",
         reaped.out,
         reaped.err

@@ -73,7 +73,7 @@ fn a_record_says_what_a_partition_has_and_needs() {
     let ran = fit(&folder, "");
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     let came_in = read(&folder, "hosts");
-    assert!(ran.out.starts_with(&came_in), "{}", ran.out);
+    ran.out_begins(&came_in);
     let records = fits(&ran.out);
     let part = |id: usize| root().join(format!("tests/fixtures/dgl-1.0.4-homo/part{id}"));
     for (id, record) in records.iter().enumerate() {
@@ -150,19 +150,11 @@ fn a_host_that_is_too_small_stops_the_pipeline() {
         let ran = fit(&folder, "--num-trainers 2 --num-samplers 1");
         ran.gives(65, "");
         let begin = "part-fit: host 1 (10.77.0.2): partition 1 does not fit\n    ";
-        assert!(
-            ran.err.starts_with(begin) && ran.err.contains(problem),
-            "{}",
-            ran.err
-        );
-        ran.err_has("\n  fix: take hosts with ");
+        ran.err_begins(begin)
+            .err_has(problem)
+            .err_has("\n  fix: take hosts with ");
         let warned = fit(&folder, "--num-trainers 2 --num-samplers 1 --warn-only");
-        warned.ends(0);
-        assert!(
-            warned.err.starts_with("part-fit: warning: host 1"),
-            "{}",
-            warned.err
-        );
+        warned.ends(0).err_begins("part-fit: warning: host 1");
         let records = fits(&warned.out);
         assert!(records[0]["fits"] == true && records[1]["fits"] == false);
     }

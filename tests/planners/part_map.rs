@@ -345,7 +345,7 @@ fn what_would_fail_on_the_hosts_is_refused_here() {
     for (name, damage, problems) in table {
         let folder = fixture(name);
         assert_eq!(map(&folder, "--part-config out/g.json").status, 0, "{name}");
-        assert_eq!(sh(&folder, damage).status, 0, "{damage}");
+        sh(&folder, damage).ends(0);
         refused(&folder, "--part-config out/g.json", 65, problems);
     }
 }
@@ -404,15 +404,9 @@ fn a_version_that_cannot_load_it() {
         }
     }
     let folder = fixture("dgl-0.6.1-homo");
-    let warned = map(&folder, "--part-config out/g.json");
-    assert!(
-        warned.status == 0
-            && warned
-                .err
-                .starts_with("part-map: warning: out/g.json: names edge types without"),
-        "{}",
-        warned.err
-    );
+    map(&folder, "--part-config out/g.json")
+        .ends(0)
+        .err_begins("part-map: warning: out/g.json: names edge types without");
 }
 
 /// A folder with a partition, hosts, and a folder `code` of scripts with links, odd names and what
@@ -587,11 +581,8 @@ fn an_empty_folder_arrives() {
     );
     let got = sh(&folder, &script);
     assert_eq!(got.out, "true\ntrue\ntrue\n1\n", "{}", got.err);
-    assert!(
-        ws.join("code/a b/c").is_dir() && got.err.contains("code/d: "),
-        "{}",
-        got.err
-    );
+    got.err_has("code/d: ");
+    assert!(ws.join("code/a b/c").is_dir());
 }
 
 /// A folder as GLT writes it, with `parts` parts by this name, and records of two hosts.

@@ -52,9 +52,11 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// A file below a folder, which may be there already.
+/// A file below a folder, in whose place there may be another.
 pub fn write(folder: &Path, name: impl AsRef<Path>, content: impl AsRef<[u8]>) {
-    std::fs::write(folder.join(name), content).unwrap();
+    let path = folder.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
 }
 
 pub fn read(folder: &Path, name: impl AsRef<Path>) -> String {
@@ -62,10 +64,10 @@ pub fn read(folder: &Path, name: impl AsRef<Path>) -> String {
 }
 
 /// A program of a test's own.
-pub fn executable(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+pub fn executable(folder: &Path, name: impl AsRef<Path>, text: &str) {
+    write(folder, &name, text);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.join(name), mode).unwrap();
 }
 
 pub const TOOLS: [&str; 13] = [
@@ -141,6 +143,38 @@ impl Ran {
     #[track_caller]
     pub fn out_has(&self, text: &str) -> &Ran {
         self.expect(self.out.contains(text), text)
+    }
+
+    #[track_caller]
+    pub fn err_lacks(&self, text: &str) -> &Ran {
+        self.expect(!self.err.contains(text), &format!("no {text}"))
+    }
+
+    #[track_caller]
+    pub fn out_lacks(&self, text: &str) -> &Ran {
+        self.expect(!self.out.contains(text), &format!("no {text}"))
+    }
+
+    #[track_caller]
+    pub fn err_begins(&self, text: &str) -> &Ran {
+        self.expect(self.err.starts_with(text), text)
+    }
+
+    #[track_caller]
+    pub fn out_begins(&self, text: &str) -> &Ran {
+        self.expect(self.out.starts_with(text), text)
+    }
+
+    #[track_caller]
+    pub fn err_has_times(&self, text: &str, count: usize) -> &Ran {
+        let holds = self.err.matches(text).count() == count;
+        self.expect(holds, &format!("{count} times {text}"))
+    }
+
+    #[track_caller]
+    pub fn out_has_times(&self, text: &str, count: usize) -> &Ran {
+        let holds = self.out.matches(text).count() == count;
+        self.expect(holds, &format!("{count} times {text}"))
     }
 }
 
