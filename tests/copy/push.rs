@@ -53,6 +53,13 @@ fn pushed(out: &str) -> Vec<(bool, u64, String)> {
         .collect()
 }
 
+/// All that was to be pushed is there, and nothing else.
+#[track_caller]
+fn assert_arrived(folder: &Path) {
+    let (ours, theirs) = (folder.join("src"), folder.join("ws/src"));
+    assert!(tree(&ours) == tree(&theirs), "other files arrived");
+}
+
 /// A folder of links to busybox in the place of every tool of a host, but for those named.
 fn busybox(folder: &Path, without: &[&str]) -> String {
     let bin = folder.join("bin");
@@ -114,11 +121,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
             _ => String::new(),
         };
         push(&folder, &connect).ends(0);
-        assert_eq!(
-            tree(&folder.join("ws/src")),
-            tree(&folder.join("src")),
-            "{host}"
-        );
+        assert_arrived(&folder);
         assert!(!folder.join("pwned").exists() && !folder.join("ws/pwned").exists());
         assert_eq!(
             fs::read_dir(folder.join("ws")).unwrap().count(),
@@ -731,7 +734,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
         );
         ran.ends(0);
         assert!(pushed(&ran.out).len() == 4, "{}{}", ran.out, ran.err);
-        assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+        assert_arrived(&folder);
         let _ = fs::remove_dir_all(folder.join("ws"));
     }
 }
@@ -742,7 +745,7 @@ fn an_archive_that_breaks_off_replaces_nothing() {
 fn nothing_to_compress() {
     let folder = plan(&[(&"n".repeat(100), Vec::new())]);
     push(&folder, "--compress always").ends(0);
-    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+    assert_arrived(&folder);
 }
 
 /// A host that is done long before another is none that says nothing.
@@ -784,7 +787,7 @@ fn a_host_waits_for_a_slow_one() {
         "it was not slow enough to show anything"
     );
     ran.ends(0);
-    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+    assert_arrived(&folder);
 }
 
 #[test]
@@ -880,7 +883,7 @@ fn compressed_or_not_the_bytes_are_the_same() {
         let _ = fs::remove_dir_all(folder.join("ws"));
         let ran = push(&folder, options);
         ran.ends(0);
-        assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+        assert_arrived(&folder);
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert!((least..most).contains(&sent), "{options}: {sent}");
     }
@@ -890,7 +893,7 @@ fn compressed_or_not_the_bytes_are_the_same() {
         &format!("--compress always {}", busybox(&folder, &[])),
     )
     .ends(0);
-    assert_eq!(tree(&folder.join("src")), tree(&folder.join("ws/src")));
+    assert_arrived(&folder);
 }
 
 /// Room on the disk that a file takes.
@@ -920,10 +923,7 @@ fn zeros_are_not_sent_and_holes_stay_holes() {
         let _ = fs::remove_dir_all(folder.join("ws"));
         let ran = push(&folder, options);
         ran.ends(0);
-        assert!(
-            tree(&folder.join("ws/src")) == tree(&folder.join("src")),
-            "{options}: other bytes arrived"
-        );
+        assert_arrived(&folder);
         let sent: u64 = pushed(&ran.out).iter().map(|(_, sent, _)| sent).sum();
         assert!(sent < 5 << 20, "{options}: {sent}");
         let there = room(&folder.join("ws/src/large"));
@@ -1250,7 +1250,7 @@ fn a_push_that_was_stopped_for_long_has_lost_its_hosts() {
         "{sent}: {}",
         again.err
     );
-    assert!(tree(&folder.join("ws/src")) == tree(&folder.join("src")));
+    assert_arrived(&folder);
 }
 
 /// Loaded before the C library. A call takes 20 s, as where memory is short or a file server does

@@ -37,12 +37,13 @@ fn in_form(tool: &str, err: &str) -> Result<(), String> {
 }
 
 /// A script whose last command is the tool; its status; where and what.
-type Row = (&'static str, i32, &'static str, &'static str);
+type Row<'a> = (&'a str, i32, &'a str);
 
-fn all_in_form(folder: &Path, rows: &[Row]) {
+fn all_in_form<'a>(folder: &Path, rows: impl IntoIterator<Item = Row<'a>>) {
     let mut wrong = Vec::new();
-    for (script, status, location, problem) in rows {
-        let location = location.replace("PWD", &folder.display().to_string());
+    for (script, status, told) in rows {
+        let told = told.replace("PWD", &folder.display().to_string());
+        let (location, problem) = told.split_once(": … ").unwrap();
         let last = script.rsplit(['|', ';', '\n']).next().unwrap();
         let tool = last
             .split_whitespace()
@@ -55,9 +56,9 @@ fn all_in_form(folder: &Path, rows: &[Row]) {
         if std::env::var_os("SHOW").is_some() {
             println!("$ {script}\n{}", ran.err);
         }
-        if ran.status != *status || !report {
+        if ran.status != status || !report {
             wrong.push(format!(
-                "{script}: status {}, wanted {status} and {location}: … {problem}\n{}",
+                "{script}: status {}, wanted {status} and {told}\n{}",
                 ran.status, ran.err
             ));
         } else if let Err(why) = in_form(tool, &ran.err) {
@@ -113,265 +114,172 @@ fn of_command_lines() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    all_in_form(
-        &folder,
-        &[
-            (
-                "<hosts dgl-env --num-trainer 2 -- t",
-                2,
-                "command line",
-                "unexpected argument '--num-trainer' found",
-            ),
-            (
-                "<hosts dgl-env -- t",
-                2,
-                "command line",
-                "required arguments were not provided: --num-trainers",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 0 -- t",
-                2,
-                "command line",
-                "invalid value '0' for '--num-trainers",
-            ),
-            (
-                "<hosts dgl-env --launcher torchrun --num-trainers 1 -- t",
-                2,
-                "--launcher",
-                "was removed",
-            ),
-            (
-                "dgl-report --format speedscope run.jsonl",
-                2,
-                "--format speedscope",
-                "was removed",
-            ),
-            (
-                "<hosts host-probe --ssh_port 22",
-                2,
-                "--ssh-port",
-                "was removed",
-            ),
-            (
-                "<hosts DGL_TOOLS_CONNECT_TIMEOUT=5 host-probe",
-                2,
-                "command line",
-                "write it as 10s",
-            ),
-            (
-                "<hosts host-probe --connect telnet",
-                2,
-                "--connect",
-                "telnet is none of ssh2, ssh, local",
-            ),
-            (
-                "<hosts host-probe --need 2 --host 1",
-                2,
-                "command line",
-                "cannot be used with",
-            ),
-            (
-                "<hosts host-probe --need 2 --min ram=1G",
-                2,
-                "command line",
-                "write it as NAME=SIZE, NAME being memory, gpu, shm, disk",
-            ),
-            (
-                "<hosts host-probe --need 2 --min disk=1G",
-                2,
-                "--min disk",
-                "is the space in the workspace, which is not given",
-            ),
-            (
-                "<hosts host-probe --need 2 --min shm=lots",
-                2,
-                "command line",
-                "write it as 500M, 64G or 2T",
-            ),
-            (
-                "<hosts host-probe --host 2",
-                2,
-                "--host",
-                "there is no host 2 in the stream",
-            ),
-            (
-                "<hosts part-map --part-config out/g.json --workspace w",
-                2,
-                "--workspace",
-                "w is not an absolute path",
-            ),
-            (
-                "<hosts part-map --part-config out/g.json --workspace /w/../x",
-                2,
-                "--workspace",
-                "has .. in it",
-            ),
-            (
-                "<hosts part-map --part-config out/g.json --workspace /w --config-name a/b",
-                2,
-                "--config-name",
-                "is a file's name",
-            ),
-            (
-                "<hosts part-map --workspace /w --script-folder out/g.json",
-                2,
-                "--script-folder",
-                "is not a folder",
-            ),
-            (
-                "<hosts part-map --workspace /w --script-folder /",
-                2,
-                "--script-folder",
-                "/ has no name of its own",
-            ),
-            (
-                "<hosts part-map --workspace /w --script-folder code --exclude 'a['",
-                2,
-                "--exclude",
-                "error parsing glob",
-            ),
-            (
-                "<hosts part-pull --workspace /w --to . 'a['",
-                2,
-                "pattern",
-                "error parsing glob",
-            ),
-            (
-                "<hosts part-pull --workspace /w --to . ../a",
-                2,
-                "pattern",
-                "is not a path below the workspace",
-            ),
-            ("<hosts part-pull --to . a", 2, "--workspace", "is missing"),
-            (
-                "<hosts dgl-env --num-trainers 1",
-                2,
-                "COMMAND",
-                "is missing",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 a -- b",
-                2,
-                "COMMAND",
-                "is there twice",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 -- t",
-                2,
-                "--workspace",
-                "is missing, and the stream has no graph record",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --workspace '' -- t",
-                2,
-                "command line",
-                "a value is required for '--workspace",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --workspace w --part-config g -- t",
-                2,
-                "--workspace",
-                "w is not an absolute path",
-            ),
-            (
-                "<hosts dgl-env --role server --role worker --num-trainers 1 -- t",
-                2,
-                "--role",
-                "worker does not go together",
-            ),
-            (
-                "<hosts dgl-env --role server -- t",
-                2,
-                "--num-trainers",
-                "is missing: servers too",
-            ),
-            (
-                "<hosts dgl-env --role worker --server-env A=1 -- t",
-                2,
-                "--server-env",
-                "is not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-samplers 1 -- t",
-                2,
-                "--num-samplers",
-                "is not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-servers 2 -- t",
-                2,
-                "--num-servers",
-                "is not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-server-threads 2 -- t",
-                2,
-                "--num-server-threads",
-                "is not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --graph-format coo -- t",
-                2,
-                "--graph-format",
-                "is not for workers",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-workers 2,1 -- torchrun t.py",
-                2,
-                "COMMAND",
-                "starts torch's launcher itself",
-            ),
-            (
-                "<hosts dgl-env --role worker -- torchrun --nproc_per_node=2 t.py",
-                2,
-                "COMMAND",
-                "does not tell each which host it is",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --role trainer --server-name s --workspace /w \
+    let rows = [
+        (
+            "<hosts dgl-env --num-trainer 2 -- t",
+            "command line: … unexpected argument '--num-trainer' found",
+        ),
+        (
+            "<hosts dgl-env -- t",
+            "command line: … required arguments were not provided: --num-trainers",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 0 -- t",
+            "command line: … invalid value '0' for '--num-trainers",
+        ),
+        (
+            "<hosts dgl-env --launcher torchrun --num-trainers 1 -- t",
+            "--launcher: … was removed",
+        ),
+        (
+            "dgl-report --format speedscope run.jsonl",
+            "--format speedscope: … was removed",
+        ),
+        (
+            "<hosts host-probe --ssh_port 22",
+            "--ssh-port: … was removed",
+        ),
+        (
+            "<hosts DGL_TOOLS_CONNECT_TIMEOUT=5 host-probe",
+            "command line: … write it as 10s",
+        ),
+        (
+            "<hosts host-probe --connect telnet",
+            "--connect: … telnet is none of ssh2, ssh, local",
+        ),
+        (
+            "<hosts host-probe --need 2 --host 1",
+            "command line: … cannot be used with",
+        ),
+        (
+            "<hosts host-probe --need 2 --min ram=1G",
+            "command line: … write it as NAME=SIZE, NAME being memory, gpu, shm, disk",
+        ),
+        (
+            "<hosts host-probe --need 2 --min disk=1G",
+            "--min disk: … is the space in the workspace, which is not given",
+        ),
+        (
+            "<hosts host-probe --need 2 --min shm=lots",
+            "command line: … write it as 500M, 64G or 2T",
+        ),
+        (
+            "<hosts host-probe --host 2",
+            "--host: … there is no host 2 in the stream",
+        ),
+        (
+            "<hosts part-map --part-config out/g.json --workspace w",
+            "--workspace: … w is not an absolute path",
+        ),
+        (
+            "<hosts part-map --part-config out/g.json --workspace /w/../x",
+            "--workspace: … has .. in it",
+        ),
+        (
+            "<hosts part-map --part-config out/g.json --workspace /w --config-name a/b",
+            "--config-name: … is a file's name",
+        ),
+        (
+            "<hosts part-map --workspace /w --script-folder out/g.json",
+            "--script-folder: … is not a folder",
+        ),
+        (
+            "<hosts part-map --workspace /w --script-folder /",
+            "--script-folder: … / has no name of its own",
+        ),
+        (
+            "<hosts part-map --workspace /w --script-folder code --exclude 'a['",
+            "--exclude: … error parsing glob",
+        ),
+        (
+            "<hosts part-pull --workspace /w --to . 'a['",
+            "pattern: … error parsing glob",
+        ),
+        (
+            "<hosts part-pull --workspace /w --to . ../a",
+            "pattern: … is not a path below the workspace",
+        ),
+        ("<hosts part-pull --to . a", "--workspace: … is missing"),
+        ("<hosts dgl-env --num-trainers 1", "COMMAND: … is missing"),
+        (
+            "<hosts dgl-env --num-trainers 1 a -- b",
+            "COMMAND: … is there twice",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 -- t",
+            "--workspace: … is missing, and the stream has no graph record",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 --workspace '' -- t",
+            "command line: … a value is required for '--workspace",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 --workspace w --part-config g -- t",
+            "--workspace: … w is not an absolute path",
+        ),
+        (
+            "<hosts dgl-env --role server --role worker --num-trainers 1 -- t",
+            "--role: … worker does not go together",
+        ),
+        (
+            "<hosts dgl-env --role server -- t",
+            "--num-trainers: … is missing: servers too",
+        ),
+        (
+            "<hosts dgl-env --role worker --server-env A=1 -- t",
+            "--server-env: … is not for workers",
+        ),
+        (
+            "<hosts dgl-env --role worker --num-samplers 1 -- t",
+            "--num-samplers: … is not for workers",
+        ),
+        (
+            "<hosts dgl-env --role worker --num-servers 2 -- t",
+            "--num-servers: … is not for workers",
+        ),
+        (
+            "<hosts dgl-env --role worker --num-server-threads 2 -- t",
+            "--num-server-threads: … is not for workers",
+        ),
+        (
+            "<hosts dgl-env --role worker --graph-format coo -- t",
+            "--graph-format: … is not for workers",
+        ),
+        (
+            "<hosts dgl-env --role worker --num-workers 2,1 -- torchrun t.py",
+            "COMMAND: … starts torch's launcher itself",
+        ),
+        (
+            "<hosts dgl-env --role worker -- torchrun --nproc_per_node=2 t.py",
+            "COMMAND: … does not tell each which host it is",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 --role trainer --server-name s --workspace /w \
                  --part-config g -- t {master_port}",
-                2,
-                "{master_port}",
-                "is not known yet",
-            ),
-            (
-                "<hosts dgl-env --role worker --num-workers gpus -- t",
-                65,
-                "host 1 (10.77.0.2)",
-                "--num-workers gpus: its number of GPUs is unknown",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --env DGL_ROLE=x -- t",
-                2,
-                "--env",
-                "DGL_ROLE cannot be set",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --env A-B -- t",
-                2,
-                "--env",
-                "is not a variable's name",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 --trainer-env 'A={x}' -- t",
-                2,
-                "--trainer-env",
-                "{x} is not {local_rank}",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1,2,3 -- t",
-                2,
-                "--num-trainers",
-                "has 3 numbers for 2 hosts",
-            ),
-            (
-                "<hosts dgl-env --num-trainers 1 -- torchrun t.py",
-                2,
-                "COMMAND",
-                "starts torch's launcher itself",
-            ),
-        ],
-    );
+            "{master_port}: … is not known yet",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 --env DGL_ROLE=x -- t",
+            "--env: … DGL_ROLE cannot be set",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 --env A-B -- t",
+            "--env: … is not a variable's name",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 --trainer-env 'A={x}' -- t",
+            "--trainer-env: … {x} is not {local_rank}",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1,2,3 -- t",
+            "--num-trainers: … has 3 numbers for 2 hosts",
+        ),
+        (
+            "<hosts dgl-env --num-trainers 1 -- torchrun t.py",
+            "COMMAND: … starts torch's launcher itself",
+        ),
+    ];
+    all_in_form(&folder, rows.map(|(script, told)| (script, 2, told)));
 }
 
 #[test]
@@ -385,176 +293,380 @@ fn of_files_and_streams() {
     write(&folder, "probed", probed);
     all_in_form(
         &folder,
-        &[
+        [
             // ip_config
-            ("ipconf-check no.txt", 74, "no.txt", "No such file"),
-            ("ipconf-check none", 74, "none", "Is a directory"),
-            ("ipconf-check empty", 65, "empty", "names no host"),
-            ("printf '10.0.0.1 x\\n' | ipconf-check -", 65, "stdin:1", "\"x\" is not a port"),
-            ("printf '10.0.0.1 1 2\\n' | ipconf-check -", 65, "stdin:1", "a third column"),
-            ("printf '10.0.0.1\\n10.0.0.1\\n' | ipconf-check -", 65, "stdin:2", "stands in line 1 \
-                already"),
-            ("printf '10.0.0\\n' | ipconf-check -", 65, "stdin:1", "is not an IPv4 address"),
-            ("printf 'fe80::1\\n' | ipconf-check -", 65, "stdin:1", "is an IPv6 address"),
-            ("printf 'node1\\n' | ipconf-check -", 65, "stdin:1", "node1 is a name"),
-            ("printf 'no-such-host.invalid\\n' | ipconf-check --resolve -", 74, "stdin:1",
-                "no-such-host.invalid"),
-            ("printf '127.0.0.1\\n10.0.0.1\\n' | ipconf-check -", 65, "stdin:1", "is every \
-                machine's own address"),
-            ("printf '224.0.0.1\\n' | ipconf-check -", 65, "stdin:1", "is not a host's address"),
-            ("printf '10.0.0.1 65535\\n' | ipconf-check --num-servers 2 -", 65, "stdin:1", "go \
-                beyond 65535"),
-            ("printf '\\377\\376x' | ipconf-check -", 65, "stdin", "is UTF-16"),
-            ("printf '10.0.0.1 \\377\\n' | ipconf-check -", 65, "stdin:1", "is not UTF-8"),
-            ("head -c 5000 /dev/zero | tr '\\0' x | ipconf-check -", 65, "stdin:1", "a line of \
-                5000 bytes"),
-            ("yes 10.0.0.1 | head -c 70000000 | ipconf-check -", 65, "stdin", "this is not a list \
-                of hosts"),
-            ("printf 'ip,login\\n10.77.0.1,a,b\\n' | ipconf-check -", 65, "stdin:2", "has 3 \
-                columns, and the header has 2 columns"),
-            ("printf 'name,zone\\n' | ipconf-check -", 65, "stdin:1", "no column gives the address \
-                of a host: name, zone"),
-            ("printf 'ip;login\\n10.77.0.1;\"a b\"\\n' | ipconf-check -", 65, "stdin:2", "login \
-                \"a b\" is neither a name nor an address"),
-            ("printf 'ip,Private IP,internal_ip\\n' | ipconf-check -", 65, "stdin:1", "are both \
-                columns for the address"),
+            ("ipconf-check no.txt", 74, "no.txt: … No such file"),
+            ("ipconf-check none", 74, "none: … Is a directory"),
+            ("ipconf-check empty", 65, "empty: … names no host"),
+            (
+                "printf '10.0.0.1 x\\n' | ipconf-check -",
+                65,
+                "stdin:1: … \"x\" is not a port",
+            ),
+            (
+                "printf '10.0.0.1 1 2\\n' | ipconf-check -",
+                65,
+                "stdin:1: … a third column",
+            ),
+            (
+                "printf '10.0.0.1\\n10.0.0.1\\n' | ipconf-check -",
+                65,
+                "stdin:2: … stands in line 1 \
+                already",
+            ),
+            (
+                "printf '10.0.0\\n' | ipconf-check -",
+                65,
+                "stdin:1: … is not an IPv4 address",
+            ),
+            (
+                "printf 'fe80::1\\n' | ipconf-check -",
+                65,
+                "stdin:1: … is an IPv6 address",
+            ),
+            (
+                "printf 'node1\\n' | ipconf-check -",
+                65,
+                "stdin:1: … node1 is a name",
+            ),
+            (
+                "printf 'no-such-host.invalid\\n' | ipconf-check --resolve -",
+                74,
+                "stdin:1: … no-such-host.invalid",
+            ),
+            (
+                "printf '127.0.0.1\\n10.0.0.1\\n' | ipconf-check -",
+                65,
+                "stdin:1: … is every \
+                machine's own address",
+            ),
+            (
+                "printf '224.0.0.1\\n' | ipconf-check -",
+                65,
+                "stdin:1: … is not a host's address",
+            ),
+            (
+                "printf '10.0.0.1 65535\\n' | ipconf-check --num-servers 2 -",
+                65,
+                "stdin:1: … go \
+                beyond 65535",
+            ),
+            (
+                "printf '\\377\\376x' | ipconf-check -",
+                65,
+                "stdin: … is UTF-16",
+            ),
+            (
+                "printf '10.0.0.1 \\377\\n' | ipconf-check -",
+                65,
+                "stdin:1: … is not UTF-8",
+            ),
+            (
+                "head -c 5000 /dev/zero | tr '\\0' x | ipconf-check -",
+                65,
+                "stdin:1: … a line of \
+                5000 bytes",
+            ),
+            (
+                "yes 10.0.0.1 | head -c 70000000 | ipconf-check -",
+                65,
+                "stdin: … this is not a list \
+                of hosts",
+            ),
+            (
+                "printf 'ip,login\\n10.77.0.1,a,b\\n' | ipconf-check -",
+                65,
+                "stdin:2: … has 3 \
+                columns, and the header has 2 columns",
+            ),
+            (
+                "printf 'name,zone\\n' | ipconf-check -",
+                65,
+                "stdin:1: … no column gives the address \
+                of a host: name, zone",
+            ),
+            (
+                "printf 'ip;login\\n10.77.0.1;\"a b\"\\n' | ipconf-check -",
+                65,
+                "stdin:2: … login \
+                \"a b\" is neither a name nor an address",
+            ),
+            (
+                "printf 'ip,Private IP,internal_ip\\n' | ipconf-check -",
+                65,
+                "stdin:1: … are both \
+                columns for the address",
+            ),
             // the stream
-            ("true | part-map --part-config out/g.json --workspace \
-                /w", 65, "stdin", "the stage before this one failed: no record came in"),
-            ("head -n 1 hosts | dgl-env --role worker -- t", 65, "stdin", "1 of 2 host records \
-                are missing"),
-            ("cat hosts hosts | dgl-env --role worker -- t", 65, "stdin", "host records: id 0 is \
-                there twice"),
-            ("echo x | dgl-env --role worker -- t", 65, "stdin: line 1", "not a record"),
-            ("head -c 30 hosts | dgl-env --role worker -- t", 65, "stdin", "line 1 breaks off"),
-            ("echo '{\"type\":\"file\",\"id\":0,\"of\":1}' | dgl-spawn", 65, "stdin",
-                "never copied"),
-            ("echo '{\"type\":\"x\"}' | dgl-env --role worker -- t", 65, "stdin", "no host record \
-                came in"),
-            ("sed 's/\"ip\":\"[^\"]*\"/\"ip\":\"x\"/' hosts | dgl-env --role worker -- t", 65,
-                "stdin: host record 0", "invalid IPv4"),
-            ("dgl-env --role worker -- t <none", 74, "stdin", "Is a directory"),
+            (
+                "true | part-map --part-config out/g.json --workspace \
+                /w",
+                65,
+                "stdin: … the stage before this one failed: no record came in",
+            ),
+            (
+                "head -n 1 hosts | dgl-env --role worker -- t",
+                65,
+                "stdin: … 1 of 2 host records \
+                are missing",
+            ),
+            (
+                "cat hosts hosts | dgl-env --role worker -- t",
+                65,
+                "stdin: … host records: id 0 is \
+                there twice",
+            ),
+            (
+                "echo x | dgl-env --role worker -- t",
+                65,
+                "stdin: line 1: … not a record",
+            ),
+            (
+                "head -c 30 hosts | dgl-env --role worker -- t",
+                65,
+                "stdin: … line 1 breaks off",
+            ),
+            (
+                "echo '{\"type\":\"file\",\"id\":0,\"of\":1}' | dgl-spawn",
+                65,
+                "stdin: … never copied",
+            ),
+            (
+                "echo '{\"type\":\"x\"}' | dgl-env --role worker -- t",
+                65,
+                "stdin: … no host record \
+                came in",
+            ),
+            (
+                "sed 's/\"ip\":\"[^\"]*\"/\"ip\":\"x\"/' hosts | dgl-env --role worker -- t",
+                65,
+                "stdin: host record 0: … invalid IPv4",
+            ),
+            (
+                "dgl-env --role worker -- t <none",
+                74,
+                "stdin: … Is a directory",
+            ),
             (
                 "head -c 80000000 /dev/zero | tr '\\0' ' ' | sed 's/^/{/' | dgl-env --role worker \
                  -- t",
                 65,
-                "stdin: line 1",
-                "a record of more than",
+                "stdin: line 1: … a record of more than",
             ),
-            ("grep '\"graph\"' files >g; cat files g | part-push \
-                --dry-run", 65, "stdin", "2 graph records, where one is enough"),
-            ("ipconf-check ip.txt >/dev/full", 74, "stdout", "No space left"),
-            ("dgl-report no.jsonl", 74, "no.jsonl", "No such file"),
-            ("dgl-why no.jsonl", 74, "no.jsonl", "No such file"),
+            (
+                "grep '\"graph\"' files >g; cat files g | part-push \
+                --dry-run",
+                65,
+                "stdin: … 2 graph records, where one is enough",
+            ),
+            (
+                "ipconf-check ip.txt >/dev/full",
+                74,
+                "stdout: … No space left",
+            ),
+            ("dgl-report no.jsonl", 74, "no.jsonl: … No such file"),
+            ("dgl-why no.jsonl", 74, "no.jsonl: … No such file"),
             // the partition config and its files
-            ("<hosts part-map --part-config no.json --workspace /w", 74, "no.json", "No such file"),
-            ("ipconf-check heer.txt", 74, "heer.txt", "(os error 2); did you mean here.txt?"),
-            ("<hosts part-map --part-config ou/g.json --workspace /w", 74, "ou/g.json",
-                "did you mean out/g.json?"),
-            ("<hosts part-fit --part-config out/h.json --num-trainers 1", 74, "out/h.json",
-                "did you mean out/g.json?"),
-            ("<hosts part-map --workspace /w --script-folder oat", 74, "oat", "did you mean out?"),
-            ("sed 's/graph.dgl/grpah.dgl/' out/g.json >out/slip.json; <hosts part-map \
-                --part-config out/slip.json --workspace /w", 65,
-                "part-0.part_graph", "did you mean "),
-            ("<hosts part-map --part-config hosts --workspace \
-                /w", 65, "hosts", "not a partition config"),
-            ("echo '{\"graph_name\":\"g\"}' >c; <hosts part-map --part-config c --workspace \
-                /w", 65, "c", "num_parts"),
-            ("sed 's/\"g\"/\"a\\/b\"/' out/g.json >c; <hosts part-map --part-config c --workspace \
-                /w", 65, "c", "cannot be a file's name"),
-            ("<here part-map --part-config out/g.json --workspace \
-                /w", 65, "out/g.json", "2 partitions for 1 hosts"),
+            (
+                "<hosts part-map --part-config no.json --workspace /w",
+                74,
+                "no.json: … No such file",
+            ),
+            (
+                "ipconf-check heer.txt",
+                74,
+                "heer.txt: … (os error 2); did you mean here.txt?",
+            ),
+            (
+                "<hosts part-map --part-config ou/g.json --workspace /w",
+                74,
+                "ou/g.json: … did you mean out/g.json?",
+            ),
+            (
+                "<hosts part-fit --part-config out/h.json --num-trainers 1",
+                74,
+                "out/h.json: … did you mean out/g.json?",
+            ),
+            (
+                "<hosts part-map --workspace /w --script-folder oat",
+                74,
+                "oat: … did you mean out?",
+            ),
+            (
+                "sed 's/graph.dgl/grpah.dgl/' out/g.json >out/slip.json; <hosts part-map \
+                --part-config out/slip.json --workspace /w",
+                65,
+                "part-0.part_graph: … did you mean ",
+            ),
+            (
+                "<hosts part-map --part-config hosts --workspace \
+                /w",
+                65,
+                "hosts: … not a partition config",
+            ),
+            (
+                "echo '{\"graph_name\":\"g\"}' >c; <hosts part-map --part-config c --workspace \
+                /w",
+                65,
+                "c: … num_parts",
+            ),
+            (
+                "sed 's/\"g\"/\"a\\/b\"/' out/g.json >c; <hosts part-map --part-config c --workspace \
+                /w",
+                65,
+                "c: … cannot be a file's name",
+            ),
+            (
+                "<here part-map --part-config out/g.json --workspace \
+                /w",
+                65,
+                "out/g.json: … 2 partitions for 1 hosts",
+            ),
             (
                 "mkdir x; sed 's/part0/part7/g' out/g.json >x/g.json; <hosts part-map \
                  --part-config x/g.json --workspace /w",
                 65,
-                "part-0.node_feats",
-                "no such file",
+                "part-0.node_feats: … no such file",
             ),
             (
                 "cp -r out bad; : >bad/part0/graph.dgl; <hosts part-map --part-config bad/g.json \
                  --workspace /w",
                 65,
-                "PWD/bad/part0/graph.dgl",
-                "is empty",
+                "PWD/bad/part0/graph.dgl: … is empty",
             ),
             (
                 "cp -r out b2; echo x >b2/part1/graph.dgl; <hosts part-map --part-config \
                  b2/g.json --workspace /w",
                 65,
-                "PWD/b2/part1/graph.dgl",
-                "does not begin as",
+                "PWD/b2/part1/graph.dgl: … does not begin as",
             ),
             (
                 "sed 's/\\[1, 2\\]/[1,2,3]/' out/g.json >out/m.json; <hosts part-map \
                  --part-config out/m.json --workspace /w",
                 65,
-                "out/m.json",
-                "node_map",
+                "out/m.json: … node_map",
             ),
-            ("<hosts part-map --workspace /w --script-folder \
-                nowhere", 74, "nowhere", "No such file"),
-            ("<hosts part-map --workspace /w --extra nowhere", 74, "nowhere", "No such file"),
-            ("mkfifo none/p; <hosts part-map --workspace /w --script-folder \
-                none", 65, "PWD/none/p", "is neither a file nor a folder"),
-            ("mkdir loop; ln -s . loop/me; <hosts part-map --workspace /w --script-folder \
-                loop", 74, "PWD/loop/me", "it has no end"),
-            ("<hosts part-map --workspace /w --extra here.txt:a --extra \
-                ip.txt:a", 65, "PWD/ip.txt", "goes to /w/a"),
-            ("<hosts part-map --workspace '~/w' --script-folder \
-                code", 65, "--workspace", "the home of host 0"),
+            (
+                "<hosts part-map --workspace /w --script-folder \
+                nowhere",
+                74,
+                "nowhere: … No such file",
+            ),
+            (
+                "<hosts part-map --workspace /w --extra nowhere",
+                74,
+                "nowhere: … No such file",
+            ),
+            (
+                "mkfifo none/p; <hosts part-map --workspace /w --script-folder \
+                none",
+                65,
+                "PWD/none/p: … is neither a file nor a folder",
+            ),
+            (
+                "mkdir loop; ln -s . loop/me; <hosts part-map --workspace /w --script-folder \
+                loop",
+                74,
+                "PWD/loop/me: … it has no end",
+            ),
+            (
+                "<hosts part-map --workspace /w --extra here.txt:a --extra \
+                ip.txt:a",
+                65,
+                "PWD/ip.txt: … goes to /w/a",
+            ),
+            (
+                "<hosts part-map --workspace '~/w' --script-folder \
+                code",
+                65,
+                "--workspace: … the home of host 0",
+            ),
             // the plan
-            ("<files dgl-env --workspace /x --num-trainers 1 -- t", 65,
-                "--workspace", "/x here, but /w in"),
-            ("<job dgl-env --role worker -- t", 65, "stdin", "there are process \
-                records of worker in the stream already"),
-            ("<hosts dgl-env --workspace '~/w' --role worker -- t", 65, "--workspace", "is not \
-                known"),
-            ("<probed dgl-env --role worker -- python3.9 \
-                t.py", 65, "COMMAND", "python3.9 is not what host 0 (10.77.0.1) has in /v"),
-            ("sed 's/30050/0/' hosts | dgl-env --role worker -- t", 65, "host 0 \
-                (10.77.0.1)", "port 0"),
+            (
+                "<files dgl-env --workspace /x --num-trainers 1 -- t",
+                65,
+                "--workspace: … /x here, but /w in",
+            ),
+            (
+                "<job dgl-env --role worker -- t",
+                65,
+                "stdin: … there are process \
+                records of worker in the stream already",
+            ),
+            (
+                "<hosts dgl-env --workspace '~/w' --role worker -- t",
+                65,
+                "--workspace: … is not \
+                known",
+            ),
+            (
+                "<probed dgl-env --role worker -- python3.9 \
+                t.py",
+                65,
+                "COMMAND: … python3.9 is not what host 0 (10.77.0.1) has in /v",
+            ),
+            (
+                "sed 's/30050/0/' hosts | dgl-env --role worker -- t",
+                65,
+                "host 0 \
+                (10.77.0.1): … port 0",
+            ),
             (
                 "sed 's/\"prefix\":\"/&x/' probed | dgl-env --role worker -- t",
                 65,
-                "host 0 (10.77.0.1)",
-                "prefix \"x/v\" is not an absolute path",
+                "host 0 (10.77.0.1): … prefix \"x/v\" is not an absolute path",
             ),
             (
                 "<hosts dgl-env --num-trainers 1 --workspace /w --part-config g --master-port \
                  30050 -- t",
                 65,
-                "host 0 (10.77.0.1)",
-                "the master port 30050",
+                "host 0 (10.77.0.1): … the master port 30050",
             ),
             (
                 "mkdir -p ws; echo x >ws/g.json; <hosts dgl-env --num-trainers 1 --workspace \
                  $PWD/ws --part-config g.json -- t",
                 65,
-                "PWD/ws/g.json",
-                "not a partition config",
+                "PWD/ws/g.json: … not a partition config",
             ),
             // records that were edited
-            ("sed 's/\"dst\":\"[^\"]*\",//' files | part-push \
-                --dry-run", 65, "file record 0", "has neither dst nor dst_b64"),
-            ("sed 's/\"argv\"/\"argv_b64\"/' job | dgl-spawn \
-                --dry-run", 65, "process record 0: argv_b64", "is not base64"),
-            ("sed 's/\"argv\"/\"argv2\"/' job | dgl-spawn \
-                --dry-run", 65, "process record 0", "needs one of argv"),
+            (
+                "sed 's/\"dst\":\"[^\"]*\",//' files | part-push \
+                --dry-run",
+                65,
+                "file record 0: … has neither dst nor dst_b64",
+            ),
+            (
+                "sed 's/\"argv\"/\"argv_b64\"/' job | dgl-spawn \
+                --dry-run",
+                65,
+                "process record 0: argv_b64: … is not base64",
+            ),
+            (
+                "sed 's/\"argv\"/\"argv2\"/' job | dgl-spawn \
+                --dry-run",
+                65,
+                "process record 0: … needs one of argv",
+            ),
             // a NUL byte: another command than the one that is written would run
-            (r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --dry-run"#, 65, "process record 0: \
-                argv", "has a NUL byte in it"),
-            (r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --connect local"#, 65, "process record \
-                0: argv", "has a NUL byte in it"),
+            (
+                r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --dry-run"#,
+                65,
+                "process record 0: \
+                argv: … has a NUL byte in it",
+            ),
+            (
+                r#"sed 's/run!/ru\\u0000n/' job | dgl-spawn --connect local"#,
+                65,
+                "process record \
+                0: argv: … has a NUL byte in it",
+            ),
             (
                 concat!(
                     r#"jq -c 'if .argv then del(.argv) | .argv_b64 = ["ZWNobwA="] "#,
                     r#"else . end' job | dgl-spawn --dry-run"#
                 ),
                 65,
-                "process record 0: argv",
-                "has a NUL byte in it",
+                "process record 0: argv: … has a NUL byte in it",
             ),
             (
                 concat!(
@@ -562,8 +674,7 @@ fn of_files_and_streams() {
                     r#"else . end' job | dgl-spawn --dry-run"#
                 ),
                 65,
-                "process record 0: shell",
-                "has a NUL byte in it",
+                "process record 0: shell: … has a NUL byte in it",
             ),
             (
                 concat!(
@@ -571,20 +682,17 @@ fn of_files_and_streams() {
                     r#"dgl-spawn --dry-run"#
                 ),
                 65,
-                "process record 0: cwd",
-                "has a NUL byte",
+                "process record 0: cwd: … has a NUL byte",
             ),
             (
                 r#"jq -c 'if .argv then .setup = ":\u0000" else . end' job | dgl-spawn --dry-run"#,
                 65,
-                "process record 0: setup",
-                "has a NUL byte",
+                "process record 0: setup: … has a NUL byte",
             ),
             (
                 r#"jq -c 'if .argv then .env.A = "\u0000" else . end' job | dgl-spawn --dry-run"#,
                 65,
-                "process record 0: env",
-                "has a NUL byte",
+                "process record 0: env: … has a NUL byte",
             ),
             (
                 concat!(
@@ -592,8 +700,7 @@ fn of_files_and_streams() {
                     r#"dgl-spawn --connect local"#
                 ),
                 65,
-                "process record 0: env",
-                "has a NUL byte",
+                "process record 0: env: … has a NUL byte",
             ),
             (
                 concat!(
@@ -601,8 +708,7 @@ fn of_files_and_streams() {
                     r#"dgl-spawn --dry-run"#
                 ),
                 65,
-                "process record 0",
-                "server_name \"../g\" is not a name: letters, digits",
+                "process record 0: … server_name \"../g\" is not a name: letters, digits",
             ),
             (
                 concat!(
@@ -610,11 +716,14 @@ fn of_files_and_streams() {
                     r#"| dgl-spawn --dry-run"#
                 ),
                 65,
-                "process record 0: server_name",
-                "has a NUL byte",
+                "process record 0: server_name: … has a NUL byte",
             ),
-        ]
-        .map(|(script, status, location, problem)| (script, status, location, problem)),
+            (
+                "<hosts dgl-env --role worker --num-workers gpus -- t",
+                65,
+                "host 1 (10.77.0.2): … --num-workers gpus: its number of GPUs is unknown",
+            ),
+        ],
     );
 }
 

@@ -354,6 +354,8 @@ mod tests {
     use super::*;
     use wire::ending::ExitStatus::{self, Code, Signal};
 
+    const END: Option<Action> = Some(Action::End);
+
     /// One process a host, in the order of the roles. No server is awaited.
     fn members(roles: &[Role]) -> Vec<Member> {
         let member = |role: &Role| Member {
@@ -394,6 +396,20 @@ mod tests {
         )
     }
 
+    /// Of the first process of a host, or of the host.
+    fn failed(host: u32, index: Option<u32>, reason: Reason) -> JobFailure {
+        JobFailure {
+            host,
+            index,
+            reason,
+        }
+    }
+
+    /// Why it ended, as one value.
+    fn why(job: &Job) -> (Option<&Cause>, Option<&JobFailure>) {
+        (job.cause(), job.failure())
+    }
+
     fn ended(status: ExitStatus) -> Reason {
         Reason::Ended(status.into())
     }
@@ -401,18 +417,11 @@ mod tests {
     #[test]
     fn the_first_failure_is_the_cause_and_nothing_after_it() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Trainer, Role::Trainer]));
-        assert_eq!(job.exited((2, 0), Signal(9).into(), now), Some(Action::End));
+        assert_eq!(job.exited((2, 0), Signal(9).into(), now), END);
         assert_eq!(job.exited((1, 0), Code(3).into(), now), None);
         assert_eq!(job.lost(0, "gone"), None);
-        let first = JobFailure {
-            host: 2,
-            index: Some(0),
-            reason: ended(Signal(9)),
-        };
-        assert_eq!(
-            (job.cause(), job.failure()),
-            (Some(&Cause::Process), Some(&first))
-        );
+        let first = failed(2, Some(0), ended(Signal(9)));
+        assert_eq!(why(&job), (Some(&Cause::Process), Some(&first)));
     }
 
     #[test]
@@ -424,7 +433,7 @@ mod tests {
         for (status, shell) in [(Code(0), 143), (Code(3), 3), (Signal(9), 137)] {
             let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
             let exit = reaped(status);
-            assert_eq!(job.exited((0, 0), exit, now), Some(Action::End));
+            assert_eq!(job.exited((0, 0), exit, now), END);
             assert_eq!(job.failure().unwrap().reason, Reason::Ended(exit));
             assert_eq!(exit.shell_code(), shell);
         }
@@ -434,17 +443,10 @@ mod tests {
     fn neither_dead_graph_servers_nor_a_pause_are_a_lost_host() {
         let members = members(&[Role::Trainer, Role::Trainer]);
         let (mut job, now) = job(&members);
-        let killed = JobFailure {
-            host: 1,
-            index: None,
-            reason: ended(Signal(9)),
-        };
-        assert_eq!(job.servers_ended(Some(killed.clone())), Some(Action::End));
+        let killed = failed(1, None, ended(Signal(9)));
+        assert_eq!(job.servers_ended(Some(killed.clone())), END);
         assert_eq!(job.lost(0, "gone"), None);
-        assert_eq!(
-            (job.cause(), job.failure()),
-            (Some(&Cause::Servers), Some(&killed))
-        );
+        assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let [time, patience] = [14, 12].map(Duration::from_secs);
         let lost = |job: &mut Job, _| job.lost(0, "gone");
         let failed = |job: &mut Job, now| job.exited((0, 0), Code(1).into(), now);
@@ -459,7 +461,7 @@ mod tests {
             job.paused(time, now, patience);
             let later = now + Duration::from_secs(after_s);
             assert_eq!(job.tick(later), None);
-            assert_eq!(happens(&mut job, later), Some(Action::End));
+            assert_eq!(happens(&mut job, later), END);
             assert_eq!(job.cause(), Some(&cause), "{after_s}");
             let is_of_pause = cause == Cause::Paused(time);
             assert_eq!(job.failure().is_none(), is_of_pause, "{after_s}");
@@ -476,7 +478,7 @@ mod tests {
         ];
         for (status, shell) in table {
             let (mut job, now) = job(&members(&[Role::Trainer]));
-            assert_eq!(job.exited((0, 0), status.into(), now), Some(Action::End));
+            assert_eq!(job.exited((0, 0), status.into(), now), END);
             assert_eq!(job.failure().unwrap().reason, ended(status));
             assert_eq!(status.shell_code(), shell);
         }
@@ -485,17 +487,10 @@ mod tests {
     #[test]
     fn a_lost_host_ends_the_job() {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-        assert_eq!(job.lost(1, "silent"), Some(Action::End));
+        assert_eq!(job.lost(1, "silent"), END);
         assert_eq!(job.exited((0, 0), Code(1).into(), now), None);
-        let lost = JobFailure {
-            host: 1,
-            index: None,
-            reason: Reason::Lost("silent".into()),
-        };
-        assert_eq!(
-            (job.cause(), job.failure()),
-            (Some(&Cause::Host), Some(&lost))
-        );
+        let lost = failed(1, None, Reason::Lost("silent".into()));
+        assert_eq!(why(&job), (Some(&Cause::Host), Some(&lost)));
     }
 
     #[test]
@@ -508,9 +503,9 @@ mod tests {
             "a server has nothing left to fail at"
         );
         assert_eq!(job.tick(now), None);
-        assert_eq!(job.tick(now + SERVERS_LINGER), Some(Action::End));
+        assert_eq!(job.tick(now + SERVERS_LINGER), END);
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
-        assert_eq!((job.cause(), job.failure()), (None, None));
+        assert_eq!(why(&job), (None, None));
     }
 
     #[test]
@@ -525,36 +520,29 @@ mod tests {
     fn a_service_ends_with_those_that_it_serves_and_not_before() {
         let mut all = members(&[Role::Worker, Role::Worker]);
         all[0].service = true;
-        let failure = JobFailure {
-            host: 0,
-            index: Some(0),
-            reason: Reason::EndedEarly,
-        };
+        let failure = failed(0, Some(0), Reason::EndedEarly);
 
         let (mut early, now) = job(&all);
         assert_eq!(early.exited((0, 0), Code(0).into(), now), None);
         assert_eq!(early.tick(now), None, "its clients may be about to end");
-        assert_eq!(early.tick(now + SERVERS_LINGER), Some(Action::End));
-        assert_eq!(
-            (early.cause(), early.failure()),
-            (Some(&Cause::Process), Some(&failure))
-        );
+        assert_eq!(early.tick(now + SERVERS_LINGER), END);
+        assert_eq!(why(&early), (Some(&Cause::Process), Some(&failure)));
 
         let (mut with_clients, now) = job(&all);
         assert_eq!(with_clients.exited((0, 0), Code(0).into(), now), None);
         assert_eq!(
             with_clients.exited((1, 0), Code(0).into(), now + SERVERS_LINGER / 2),
-            Some(Action::End)
+            END
         );
         assert_eq!(with_clients.cause(), None);
 
         let (mut stays, now) = job(&all);
         assert_eq!(stays.exited((1, 0), Code(0).into(), now), None);
-        assert_eq!(stays.tick(now + SERVERS_LINGER), Some(Action::End));
-        assert_eq!((stays.cause(), stays.failure()), (None, None));
+        assert_eq!(stays.tick(now + SERVERS_LINGER), END);
+        assert_eq!(why(&stays), (None, None));
 
         let (mut fails, now) = job(&all);
-        assert_eq!(fails.exited((0, 0), Code(3).into(), now), Some(Action::End));
+        assert_eq!(fails.exited((0, 0), Code(3).into(), now), END);
         assert_eq!(fails.failure().unwrap().reason, ended(Code(3)));
     }
 
@@ -562,14 +550,14 @@ mod tests {
     fn all_ended_well() {
         let (mut job, now) = job(&members(&[Role::Worker, Role::Worker]));
         assert_eq!(job.exited((0, 0), Code(0).into(), now), None);
-        assert_eq!(job.exited((1, 0), Code(0).into(), now), Some(Action::End));
+        assert_eq!(job.exited((1, 0), Code(0).into(), now), END);
         assert_eq!(job.ending(), Some(&Ending::default()));
     }
 
     #[test]
     fn a_second_signal_is_impatient() {
         let (mut job, now) = job(&members(&[Role::Trainer]));
-        assert_eq!(job.signal(2, now), Some(Action::End));
+        assert_eq!(job.signal(2, now), END);
         assert_eq!(job.signal(2, now), Some(Action::Kill));
         assert_eq!(job.cause(), Some(&Cause::Signal(2)));
     }
@@ -580,12 +568,9 @@ mod tests {
         let later = ONE_SIGNAL * 2;
         let (mut handed_on, now) = job(&members);
         let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
-        assert_eq!(signals, [Some(Action::End), None, Some(Action::Kill)]);
+        assert_eq!(signals, [END, None, Some(Action::Kill)]);
         let (mut processes_first, now) = job(&members);
-        assert_eq!(
-            processes_first.exited((0, 0), Signal(15).into(), now),
-            Some(Action::End)
-        );
+        assert_eq!(processes_first.exited((0, 0), Signal(15).into(), now), END);
         let signals = [now, now + later].map(|at| processes_first.signal(15, at));
         assert_eq!(signals, [None, Some(Action::Kill)]);
         let (mut user, now) = job(&members);
@@ -593,7 +578,7 @@ mod tests {
             user.exited((0, 0), Code(1).into(), now),
             user.signal(2, now),
         );
-        assert_eq!(actions, (Some(Action::End), Some(Action::Kill)));
+        assert_eq!(actions, (END, Some(Action::Kill)));
     }
 
     #[test]
@@ -613,11 +598,7 @@ mod tests {
             Some(Action::EndWithStacks)
         );
         let limit = Duration::from_secs(60);
-        let failure = JobFailure {
-            host: 1,
-            index: Some(0),
-            reason: Reason::NotListening(limit),
-        };
+        let failure = failed(1, Some(0), Reason::NotListening(limit));
         assert_eq!(job.failure(), Some(&failure));
         assert_eq!(job.exited((1, 0), Signal(6).into(), now), None);
         assert_eq!(job.cause(), Some(&Cause::Time(Limit::Start(limit))));
@@ -633,23 +614,17 @@ mod tests {
         );
         let limit = Duration::from_secs(3600);
         assert_eq!(job.tick(now + limit), Some(Action::EndWithStacks));
-        assert_eq!(
-            (job.cause(), job.failure()),
-            (Some(&Cause::Time(Limit::Job(limit))), None)
-        );
+        assert_eq!(why(&job), (Some(&Cause::Time(Limit::Job(limit))), None));
     }
 
     #[test]
     fn a_job_that_stalls_and_one_that_raised_are_ended_once() {
         let (mut stalls, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         let limit = Duration::from_secs(600);
-        assert_eq!(stalls.stalled(limit), Some(Action::End));
+        assert_eq!(stalls.stalled(limit), END);
         assert_eq!(stalls.raised((0, 0), "E".to_owned()), None);
         assert_eq!(stalls.exited((0, 0), Signal(15).into(), now), None);
-        assert_eq!(
-            (stalls.cause(), stalls.failure()),
-            (Some(&Cause::Stalled(limit)), None)
-        );
+        assert_eq!(why(&stalls), (Some(&Cause::Stalled(limit)), None));
         let (mut raises, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         assert_eq!(raises.exited((0, 0), Code(0).into(), now), None);
         assert_eq!(
@@ -657,17 +632,10 @@ mod tests {
             None,
             "it has ended"
         );
-        assert_eq!(raises.raised((1, 0), "E: 1".to_owned()), Some(Action::End));
+        assert_eq!(raises.raised((1, 0), "E: 1".to_owned()), END);
         assert_eq!(raises.stalled(limit), None);
-        let failure = JobFailure {
-            host: 1,
-            index: Some(0),
-            reason: Reason::Raised("E: 1".to_owned()),
-        };
-        assert_eq!(
-            (raises.cause(), raises.failure()),
-            (Some(&Cause::Process), Some(&failure))
-        );
+        let failure = failed(1, Some(0), Reason::Raised("E: 1".to_owned()));
+        assert_eq!(why(&raises), (Some(&Cause::Process), Some(&failure)));
     }
 
     #[test]
@@ -692,27 +660,20 @@ mod tests {
         job.listening((0, 0));
         assert!(job.is_up());
         let signals = (job.signal(2, now), job.signal(2, now));
-        assert_eq!(signals, (Some(Action::End), Some(Action::Kill)));
+        assert_eq!(signals, (END, Some(Action::Kill)));
         let actions = (
             job.exited((1, 0), Code(9).into(), now),
             job.lost(0, "gone"),
             job.ending(),
         );
         assert_eq!(actions, (None, None, None));
-        let failure = JobFailure {
-            host: 1,
-            index: Some(0),
-            reason: ended(Code(9)),
-        };
+        let failure = failed(1, Some(0), ended(Code(9)));
         job.apply_remote_ending(Ending {
             cause: Some(Cause::Process),
             failure: Some(failure.clone()),
         });
         job.apply_remote_ending(Ending::default());
-        assert_eq!(
-            (job.cause(), job.failure()),
-            (Some(&Cause::Process), Some(&failure))
-        );
+        assert_eq!(why(&job), (Some(&Cause::Process), Some(&failure)));
 
         let mut job = Job::new(Mode::Following, on_hosts(&all), rules(&[]), now);
         assert_eq!((job.signal(15, now), job.detach_signal()), (None, Some(15)));
@@ -724,6 +685,6 @@ mod tests {
         let (mut job, now) = job(&members(&[Role::Trainer]));
         job.apply_remote_ending(Ending::default());
         assert_eq!(job.ending(), None);
-        assert_eq!(job.exited((0, 0), Code(1).into(), now), Some(Action::End));
+        assert_eq!(job.exited((0, 0), Code(1).into(), now), END);
     }
 }
