@@ -6,7 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use support::{Ran, executable, scratch, sh, shells, soon, takes_seconds, tools, write};
+use support::{
+    Ran, executable, make_folder, scratch, sh, shells, soon, takes_seconds, tools, write,
+};
 
 /// A host with a home and a folder for temporary files.
 struct Host {
@@ -204,7 +206,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     let host = Host::new();
     let elsewhere = host.folder.join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
-    std::fs::create_dir(host.folder.join("home/.cache")).unwrap();
+    make_folder(&host.folder, "home/.cache");
     std::os::unix::fs::symlink(&elsewhere, host.cache()).unwrap();
     well(&host.log_in("exec \"$@\""));
     assert_eq!(names_in(&elsewhere), [""; 0]);

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::{Cluster, Ran, partition, path, root, scratch, sh, shells, soon, write};
+use support::{Cluster, Ran, make_folder, partition, path, root, scratch, sh, shells, soon, write};
 
 const KUBECTL: &str = "kubectl exec -i {name} --";
 
@@ -19,7 +19,7 @@ impl Engine {
     fn up() -> Engine {
         let folder = scratch();
         let cluster = Cluster::up(2);
-        std::fs::create_dir(folder.join("bin")).unwrap();
+        make_folder(&folder, "bin");
         for engine in ["kubectl", "docker"] {
             symlink(
                 root().join("tests/cluster/engine.py"),

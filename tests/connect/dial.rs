@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use support::{
-    Cluster, Ran, command, executable, ip_config, partition, path, read, scratch, sh, soon,
-    takes_seconds, write,
+    Cluster, Ran, command, executable, ip_config, make_folder, partition, path, read, scratch, sh,
+    soon, takes_seconds, write,
 };
 
 /// `engine AGENT NAME...`: starts the agent under each name, and waits for all of them.
@@ -499,7 +499,7 @@ fn agents_that_wait_take_one_ticket_after_the_other() {
     let pod = "#!/bin/sh\n. ./own\nuntil [ -e stop ]; do [ ! -e volume/ticket ] || \
         SLURMD_NODENAME=$1 $a dial volume/ticket 2>>pod.err; sleep 0.1; done\n";
     executable(&lab.folder, "pod", pod);
-    fs::create_dir(lab.folder.join("volume")).unwrap();
+    make_folder(&lab.folder, "volume");
     let mut pods = lab.begin(
         "echo a=$(dirname $(command -v dgl-spawn))/host-agent >own; ./pod n1 & ./pod n2 & wait",
     );

@@ -19,7 +19,7 @@ use crate::lab::of_size;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, noise, scratch, soon, write};
+use support::{Cluster, Ran, make_folder, noise, scratch, soon, write};
 
 /// Large enough for a chain.
 const LARGE: usize = 24 << 20;
@@ -223,7 +223,7 @@ struct Push(Lab);
 impl Push {
     fn up() -> Push {
         let lab = Lab::up(4, "", &PUSHES);
-        fs::create_dir_all(lab.folder.join("src")).unwrap();
+        make_folder(&lab.folder, "src");
         let push = Push(lab);
         push.write_source();
         // every host has the agent already

@@ -6,7 +6,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use support::{Cluster, OpenFolder, Ran, executable, read, scratch, sh, takes_seconds, write};
+use support::{
+    Cluster, OpenFolder, Ran, executable, make_folder, read, scratch, sh, takes_seconds, write,
+};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -116,7 +118,7 @@ fn files_that_cannot_be_read_are_told() {
         return;
     }
     let OpenFolder(folder) = &OpenFolder::new("unreadable");
-    fs::create_dir_all(folder.join("ws/deep")).unwrap();
+    make_folder(folder, "ws/deep");
     write(folder, "ip.txt", "127.0.0.1\n");
     write(folder, "ws/large", vec![7; 17 << 20]);
     write(folder, "ws/middle", vec![7; 2 << 20]);
@@ -180,7 +182,7 @@ fn folders_that_cannot_be_read_are_told() {
         fs::create_dir_all(folder.join("ws/logs").join(name)).unwrap();
         fs::write(folder.join("ws/logs").join(name).join("a.log"), name).unwrap();
     }
-    fs::create_dir_all(folder.join("ws/lost+found")).unwrap();
+    make_folder(folder, "ws/lost+found");
     write(folder, "ip.txt", "127.0.0.1\n");
     sh(
         folder,
@@ -225,9 +227,9 @@ fn folders_that_cannot_be_read_are_told() {
 #[test]
 fn empty_folders_come_too_and_only_what_is_of_part_push_does_not() {
     let folder = scratch();
-    fs::create_dir_all(folder.join("ws/out/empty/deep")).unwrap();
-    fs::create_dir_all(folder.join("ws/out/.part-push.kept")).unwrap();
-    fs::create_dir_all(folder.join("ws/out/.part-push.0123.4")).unwrap();
+    make_folder(&folder, "ws/out/empty/deep");
+    make_folder(&folder, "ws/out/.part-push.kept");
+    make_folder(&folder, "ws/out/.part-push.0123.4");
     write(&folder, "ws/out/.part-pushed/a", "a");
     write(&folder, "ws/out/.part-push.lock", "of the user's");
     write(&folder, "ip.txt", "127.0.0.1\n");
@@ -298,7 +300,7 @@ fn a_host_cannot_choose_hidden_names_modes_or_times() {
 #[test]
 fn what_is_secret_is_secret_on_its_way() {
     let folder = scratch();
-    fs::create_dir(folder.join("ws")).unwrap();
+    make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
     write(&folder, "ws/secret", vec![7; 20 << 20]);
     executable(
@@ -355,7 +357,7 @@ fn what_came_of_another_version_is_removed_when_a_file_is_here() {
         return;
     }
     let folder = scratch();
-    fs::create_dir_all(folder.join("ws")).unwrap();
+    make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
     write(&folder, "ws/large", vec![7; 20 << 20]);
     write(&folder, "ws/other", vec![7; 20 << 20]);
@@ -524,7 +526,7 @@ fn results_come_back_as_they_are() {
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
     let ws = folder.join("ws");
-    fs::create_dir_all(ws.join("logs/deep")).unwrap();
+    make_folder(&ws, "logs/deep");
     let odd = OsStr::from_bytes(b"two  words\n$(touch pwned) it's \xff");
     for (name, content) in [
         ("logs/a.log", "a"),
@@ -640,7 +642,7 @@ fn only_what_differs_comes() {
         return;
     }
     let folder = scratch();
-    fs::create_dir(folder.join("ws")).unwrap();
+    make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
     let mut content: Vec<u8> = (0..5_000_000u32)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
@@ -666,7 +668,7 @@ fn a_large_file_that_breaks_off_is_resumed() {
         return;
     }
     let folder = scratch();
-    fs::create_dir(folder.join("ws")).unwrap();
+    make_folder(&folder, "ws");
     write(&folder, "ip.txt", "127.0.0.1\n");
     let large: Vec<u8> = (0..20_000_000u32)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
@@ -725,8 +727,8 @@ fn two_that_bring_files_to_one_folder_take_turns() {
         return;
     }
     let folder = scratch();
-    fs::create_dir_all(folder.join("ws")).unwrap();
-    fs::create_dir_all(folder.join("got")).unwrap();
+    make_folder(&folder, "ws");
+    make_folder(&folder, "got");
     write(&folder, "ip.txt", "127.0.0.1\n");
     write(&folder, "ws/a", "a");
     // one that is ended while it waits touches nothing; without --foreground the signal comes

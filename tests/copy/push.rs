@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use support::{
-    Cluster, OpenFolder, Ran, executable, noise, path, ran, read, scratch, sh, shells, soon,
-    takes_seconds, write,
+    Cluster, OpenFolder, Ran, executable, make_folder, noise, path, ran, read, scratch, sh, shells,
+    soon, takes_seconds, write,
 };
 
 /// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
@@ -22,7 +22,7 @@ fn plan(files: &[(&str, Vec<u8>)]) -> PathBuf {
 }
 
 fn plan_in(folder: &Path, files: &[(&str, Vec<u8>)]) {
-    fs::create_dir_all(folder.join("src")).unwrap();
+    make_folder(folder, "src");
     for (file, content) in files {
         fs::write(folder.join("src").join(file), content).unwrap();
     }
@@ -155,7 +155,7 @@ fn a_path_cannot_leave_the_workspace() {
     // a link that stays inside is followed, one in the place of a file is replaced, a folder in its
     // place stays
     fs::remove_file(ws.join("src")).unwrap();
-    fs::create_dir_all(ws.join("real/b")).unwrap();
+    make_folder(&ws, "real/b");
     symlink("real", ws.join("src")).unwrap();
     symlink(&outside, ws.join("real/a")).unwrap();
     push(&folder, "").ends(1).err_has("directory");
@@ -346,7 +346,7 @@ fn sizes_times_and_modes_and_what_was_there() {
     write(&ours, "one", "changed");
     fs::remove_file(ours.join("block")).unwrap();
     fs::remove_dir_all(folder.join("ws/src")).unwrap();
-    fs::create_dir(folder.join("ws/src")).unwrap();
+    make_folder(&folder, "ws/src");
     write(&theirs, "one", "as it was");
     let changed = push(&folder, "");
     let faults: Vec<_> = pushed(&changed.out)
@@ -374,7 +374,7 @@ fn the_script_runs_in_every_shell_of_a_host() {
         ("small", noise(2, 100)),
         ("it's\none", b"x".repeat(3 << 20)),
     ]);
-    fs::create_dir(folder.join("bin")).unwrap();
+    make_folder(&folder, "bin");
     for shell in shells().map(|shell| shell.trim_end_matches(" sh")) {
         sh(&folder, &format!("ln -sf \"$(command -v {shell})\" bin/sh")).ends(0);
         let connect = format!("--connect \"env PATH={}/bin:$PATH\"", folder.display());
@@ -516,7 +516,7 @@ fn a_file_that_is_written_on_its_host_while_it_is_compared_fails() {
     let (first, second) = (noise(1, 6 << 20), noise(2, 4 << 20));
     let folder = plan(&[("a", first), ("b", second.clone())]);
     let there = folder.join("ws/src/b");
-    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    make_folder(&folder, "ws/src");
     fs::write(&there, &second).unwrap();
     sh(&folder, "touch -d 2001-02-03 ws/src/b");
     std::thread::scope(|scope| {
@@ -649,8 +649,8 @@ fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
     }
     let folder = scratch();
     write(&folder, "ip.txt", "10.77.0.1\n10.77.0.2\n");
-    fs::create_dir_all(folder.join("src")).unwrap();
-    fs::create_dir_all(folder.join("ws/src")).unwrap();
+    make_folder(&folder, "src");
+    make_folder(&folder, "ws/src");
     write(&folder, "src/a", "a");
     map(&folder);
     executable(
@@ -1068,7 +1068,7 @@ fn with_own_workspaces(folder: &Path, hosts: u32, filter: &str) -> bool {
         .map(|host| host.to_string())
         .chain([String::new()])
     {
-        fs::create_dir_all(folder.join(format!("ws{name}"))).unwrap();
+        make_folder(folder, format!("ws{name}"));
     }
     let mount = "mount --bind \"ws$0\" ws && exec \"$@\"";
     let own = format!(
@@ -1545,7 +1545,7 @@ fn a_dead_push_is_known_whoever_has_its_pid() {
 fn where_nothing_may_be_written() {
     let OpenFolder(folder) = &OpenFolder::new("denied");
     plan_in(folder, &[("a", noise(1, 10))]);
-    fs::create_dir_all(folder.join("ws")).unwrap();
+    make_folder(folder, "ws");
     // as root everything may be written, so this host is another user's
     let other = "--connect 'setpriv --reuid=65534 --regid=65534 --clear-groups env'";
     if sh(

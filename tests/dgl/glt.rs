@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use support::{Cluster, ip_config, made_by, records, root, scratch, sh};
+use support::{Cluster, ip_config, made_by, root, scratch, sh};
 
 const WORKER: &str = "python3 glt/sage.py worker --num_nodes {num_hosts} --node_rank {rank} \
      --master_addr {master_addr} --training_pg_master_port {master_port} \
@@ -34,7 +34,7 @@ fn assert_trained(cluster: &Cluster, folder: &Path, job: &str, host: u32) {
     let begun = Instant::now();
     let ran = cluster.run(folder, &format!("{job} >run.jsonl && cat run.jsonl"));
     println!("{:.1?}", begun.elapsed());
-    let lines = records(&ran.out, "output");
+    let lines = ran.records("output");
     let accuracy = |line: &str| line.strip_prefix("accuracy ")?[..5].parse().ok();
     let accuracies: Vec<f32> = lines
         .iter()

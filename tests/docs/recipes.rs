@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{
-    executable, partition, recipe_commands, recipes_of, scratch, sh, takes_seconds, write,
+    executable, make_folder, partition, recipe_commands, recipes_of, scratch, sh, takes_seconds,
+    write,
 };
 
 /// Sections that tests on real hosts run, or that run nothing.
@@ -62,7 +63,7 @@ pub fn prepared() -> PathBuf {
     let metadata = r#"{"graph_name": "g", "node_type": ["n"], "num_nodes_per_chunk": [[20, 20]],
         "edge_type": ["n:e:n"], "num_edges_per_chunk": [[1, 1]],
         "edges": {"n:e:n": {"format": {"name": "csv"}, "data": ["e/0", "e/1"]}}}"#;
-    fs::create_dir_all(folder.join("chunked/e")).unwrap();
+    make_folder(&folder, "chunked/e");
     write(&folder, "chunked/metadata.json", metadata);
     for program in [
         "partition_algo/random_partition.py",

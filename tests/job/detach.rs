@@ -3,7 +3,9 @@
 
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, executable, ip_config, read, scratch, sh, soon, takes_seconds, write};
+use support::{
+    Cluster, Ran, executable, ip_config, make_folder, read, scratch, sh, soon, takes_seconds, write,
+};
 
 const HOSTS: u32 = 3;
 
@@ -320,7 +322,7 @@ while piece := os.read(0, 1 << 16):
     os.write(1, piece)'"
     );
     write(folder, "connect", connect);
-    std::fs::create_dir_all(folder.join("home")).unwrap();
+    make_folder(folder, "home");
 }
 
 /// Starts the job to be left in the background; `then` is done after it; its status and what it

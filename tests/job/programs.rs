@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, read, records, root, scratch, sh, takes_seconds, write};
+use support::{Cluster, Ran, ip_config, read, root, scratch, sh, takes_seconds, write};
 
 const STORE: &str = r#"
 import socket, sys
@@ -62,7 +62,8 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     }
     let ran = job(&scratch(), STORE_LINE, &format!("{TRAIN_LINE} 0"), "");
     ran.ends(0).out_has("status 0\n");
-    let lines: Vec<String> = records(&ran.out, "output")
+    let lines: Vec<String> = ran
+        .records("output")
         .into_iter()
         .map(|output| format!("{}: {}", output["id"], output["line"]))
         .collect();
@@ -73,7 +74,8 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     ] {
         assert!(lines.iter().any(|other| other == line), "{lines:?}");
     }
-    let ended: Vec<Value> = records(&ran.out, "exited")
+    let ended: Vec<Value> = ran
+        .records("exited")
         .into_iter()
         .filter(|exited| exited["role"] == "store")
         .collect();
@@ -101,7 +103,7 @@ fn a_service_is_ended_with_those_that_it_serves_and_a_failure_ends_all() {
     for (store, train, status, problem) in table {
         let ran = job(&scratch(), store, &train, "");
         ran.out_has(&format!("status {status}\n")).err_has(problem);
-        assert_eq!(records(&ran.out, "exited").len(), 3, "{}", ran.err);
+        assert_eq!(ran.records("exited").len(), 3, "{}", ran.err);
     }
 }
 
@@ -206,7 +208,7 @@ fn real_hosts_measure_their_bandwidth_by_a_job() {
     ip_config(&folder, 4);
     let ran = cluster.sh(&folder, &format!("{recipe} --format jsonl"));
     ran.ends(0);
-    let output = records(&ran.out, "output");
+    let output = ran.records("output");
     // of each client, which are processes 1 to 3, a line for each direction: "[  5][TX-C]
     // 0.00-2.00   sec  … Mbits/sec … receiver"
     let rates: Vec<f64> = output

@@ -79,12 +79,12 @@ fn a_job_that_stalls_is_told_once_and_goes_on_when_it_moves() {
         "has '\"type\":\"stalled\"'; sleep 5; touch go",
     );
     ran.out_begins("status 0\n");
-    let stalled = records(&ran.out, "stalled");
+    let stalled = ran.records("stalled");
     assert_eq!(stalled.len(), 1, "{}", ran.out);
     assert!(stalled[0]["silent_s"].as_f64().unwrap() >= 5.0);
     assert_eq!(stalled[0]["culprit"]["rank"], 2, "{}", stalled[0]);
-    assert_eq!(records(&ran.out, "stack").len(), 3, "{}", ran.out);
-    let resumed = records(&ran.out, "resumed");
+    assert_eq!(ran.records("stack").len(), 3, "{}", ran.out);
+    let resumed = ran.records("resumed");
     assert_eq!(resumed.len(), 1, "{}", ran.out);
     assert_eq!(resumed[0]["since_ms"], stalled[0]["since_ms"]);
     assert_eq!(resumed[0]["sign"], "output", "{}", resumed[0]);
@@ -116,7 +116,7 @@ fn a_job_that_stalls_is_ended_where_that_is_wanted() {
     job(&folder, &[WAITS, ELSEWHERE]);
     let ran = spawn(&folder, "--stall-timeout 5s:end", "");
     ran.out_begins("status 124\n");
-    let summary = &records(&ran.out, "summary")[0];
+    let summary = &ran.records("summary")[0];
     assert_eq!(
         (&summary["cause"], &summary["code"]),
         (&json!("stalled"), &json!(124)),
@@ -155,7 +155,7 @@ fn a_job_that_spins_stalls_as_one_that_waits() {
     let spins = spins("all_reduce");
     job(&folder, &[&spins, &spins, ELSEWHERE]);
     let ran = spawn(&folder, "--stall-timeout 5s:end --timeout 1m", "");
-    let stalled = &records(&ran.out, "stalled")[0];
+    let stalled = &ran.records("stalled")[0];
     assert_eq!(
         (&stalled["computing"], &stalled["culprit"]["rank"]),
         (&json!(true), &json!(2)),
@@ -184,7 +184,7 @@ fn one_long_call_is_told_as_that_and_ends_nothing() {
         "has '\"type\":\"stalled\"'; sleep 2; touch go",
     );
     ran.out_begins("status 0\n");
-    let stalled = records(&ran.out, "stalled");
+    let stalled = ran.records("stalled");
     assert_eq!(stalled.len(), 1, "{}", ran.out);
     assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
     let reason = stalled[0]["reason"].as_str().unwrap();
@@ -193,7 +193,7 @@ fn one_long_call_is_told_as_that_and_ends_nothing() {
     assert!(reason.starts_with(call), "{reason}");
     ran.err_has("it is left as it is, because a process that computes may be in one long call");
     // nothing is written or moved: only another line shows it
-    let resumed = &records(&ran.out, "resumed")[0];
+    let resumed = &ran.records("resumed")[0];
     assert_eq!(resumed["sign"], "processor", "{resumed}");
 }
 
@@ -211,7 +211,7 @@ fn a_process_that_is_stopped_is_named() {
         ],
     );
     let ran = spawn(&folder, "--stall-timeout 5s:end --grace 1s", "");
-    let stalled = &records(&ran.out, "stalled")[0];
+    let stalled = &ran.records("stalled")[0];
     assert_eq!(
         (&stalled["reason"], &stalled["culprit"]["rank"]),
         (&json!("trainer 1 is stopped by a signal"), &json!(1)),
@@ -244,9 +244,9 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
          dgl-stacks --connect local --format human --job {name} <job.jsonl >stacks.txt; kill $p"
     );
     let ran = spawn(&folder, "--stall-timeout 8s --wait 2m", &stacks);
-    let stalled = records(&ran.out, "stalled");
+    let stalled = ran.records("stalled");
     assert_eq!(stalled.len(), 1, "once: {}{}", ran.out, ran.err);
-    assert!(records(&ran.out, "resumed").len() <= 1, "{}", ran.out);
+    assert!(ran.records("resumed").len() <= 1, "{}", ran.out);
     assert_eq!(stalled[0]["culprit"]["rank"], 3, "{}", stalled[0]);
     let text = |name: &str| read(&folder, name);
     let first = ran
@@ -347,11 +347,7 @@ fn a_job_that_works_in_silence_does_not_stall() {
             ran.out,
             ran.err
         );
-        assert!(
-            records(&ran.out, "stalled").is_empty(),
-            "{what}: {}",
-            ran.out
-        );
+        assert!(ran.records("stalled").is_empty(), "{what}: {}", ran.out);
     };
     std::thread::scope(|scope| {
         for (what, script) in WORKERS {
@@ -380,7 +376,7 @@ fn a_launcher_that_was_stopped_takes_nothing_for_a_stall() {
         "has '\"line\":\"0\"'; kill -STOP $p; sleep 10; kill -CONT $p",
     );
     ran.out_begins("status 0\n");
-    assert!(records(&ran.out, "stalled").is_empty(), "{}", ran.out);
+    assert!(ran.records("stalled").is_empty(), "{}", ran.out);
 }
 
 const RAISES: &str = "
@@ -401,7 +397,7 @@ fn an_exception_that_nobody_caught_ends_the_job_where_that_is_wanted() {
     job(&folder, &[WAITS, RAISES]);
     let ran = spawn(&folder, "--fail-on-exception", "");
     ran.out_begins("status 1\n");
-    let summary = &records(&ran.out, "summary")[0];
+    let summary = &ran.records("summary")[0];
     assert_eq!(
         (&summary["cause"], &summary["first_failure"]["rank"]),
         (&json!("process"), &json!(1)),
@@ -526,9 +522,9 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
     let ended = cluster.sh(&folder, &format!("{spawn}:end <job.jsonl"));
     ended.ends(124);
-    let stalled = &records(&ended.out, "stalled")[0];
+    let stalled = &ended.records("stalled")[0];
     assert_eq!(stalled["culprit"]["host"], 1, "{stalled}");
-    assert_eq!(records(&ended.out, "stack").len(), 3, "{}", ended.out);
+    assert_eq!(ended.records("stack").len(), 3, "{}", ended.out);
 
     // one of those that wait spins
     let text = read(&folder, "job.jsonl");
@@ -550,11 +546,11 @@ fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
     for status in ["detached 0", "followed 0"] {
         left.out_has(status);
     }
-    let stalled = records(&left.out, "stalled");
+    let stalled = left.records("stalled");
     assert_eq!(stalled.len(), 1, "{}", left.out);
     assert_eq!(stalled[0]["culprit"]["rank"], 1, "{}", stalled[0]);
     assert_eq!(stalled[0]["computing"], true, "{}", stalled[0]);
-    assert_eq!(records(&left.out, "stack").len(), 3, "{}", left.out);
+    assert_eq!(left.records("stack").len(), 3, "{}", left.out);
     let report = "trainer 1, unlike the others, is in loads (<string>:";
     left.out_has(report);
     left_job_fails_by_an_exception(&cluster, &folder);
@@ -579,7 +575,7 @@ fn left_job_fails_by_an_exception(cluster: &Cluster, folder: &Path) {
     for status in ["detached 0", "followed 1"] {
         left.out_has(status);
     }
-    let summary = &records(&left.out, "summary")[0];
+    let summary = &left.records("summary")[0];
     assert_eq!(
         (&summary["cause"], &summary["first_failure"]["error"]),
         (
@@ -620,7 +616,7 @@ fn real_dgl_an_exception_that_waits_at_the_exit_barrier_ends_the_job() {
     ran.ends(1);
     let error = "raised ValueError: loss is not a number in trainer 1 and did not end";
     assert_eq!(
-        records(&ran.out, "summary")[0]["first_failure"]["error"],
+        ran.records("summary")[0]["first_failure"]["error"],
         error,
         "{}",
         ran.err

@@ -5,7 +5,7 @@ use crate::spawn::spawn;
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::{Ran, read, records, scratch, sh, soon, takes_seconds, write};
+use support::{Ran, make_folder, read, records, scratch, sh, soon, takes_seconds, write};
 
 /// The records of a job on this machine, a trainer for each command.
 fn job(folder: &Path, commands: &[&str]) {
@@ -32,7 +32,7 @@ fn an_exit_with_137_is_no_death_by_kill() {
     ] {
         job(&folder, &[command]);
         let ran = spawn(&folder, "");
-        let exited = &records(&ran.out, "exited")[0];
+        let exited = &ran.records("exited")[0];
         assert_eq!((ran.status, &exited[field]), (137, &value), "{}", ran.out);
         ran.err_has(message);
     }
@@ -45,7 +45,7 @@ fn what_a_process_has_cost_is_told() {
         = sum(range(20_000_000))'";
     job(&folder, &[works]);
     let ran = spawn(&folder, "");
-    let exited = &records(&ran.out, "exited")[0];
+    let exited = &ran.records("exited")[0];
     assert!(
         exited["max_rss_bytes"].as_u64().unwrap() > 80 << 20,
         "{exited}"
@@ -106,7 +106,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
     );
     job(&folder, &[&eats]);
     let ran = spawn(&folder, "");
-    let exited = &records(&ran.out, "exited")[0];
+    let exited = &ran.records("exited")[0];
     assert_eq!(
         (ran.status, &exited["signal"], &exited["oom"]),
         (137, &json!("KILL"), &json!(true)),
@@ -116,7 +116,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
     );
     ran.err_has("ended by SIGKILL: the kernel killed it because memory ran out");
     assert_eq!(
-        records(&ran.out, "summary")[0]["first_failure"]["oom"],
+        ran.records("summary")[0]["first_failure"]["oom"],
         json!(true)
     );
     // not the process itself, but what its shell runs
@@ -125,7 +125,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
         &[&format!("{}; exit $?", eats.replace("exec ", ""))],
     );
     let ran = spawn(&folder, "");
-    let exited = &records(&ran.out, "exited")[0];
+    let exited = &ran.records("exited")[0];
     assert_eq!(
         (&exited["code"], &exited["oom"]),
         (&json!(137), &json!(true))
@@ -135,11 +135,7 @@ fn a_process_that_the_kernel_killed_for_memory_is_named_so() {
     // the same death by another hand, in the same cgroup
     job(&folder, &[&format!("{enter}; kill -KILL $$")]);
     let ran = spawn(&folder, "");
-    assert!(
-        records(&ran.out, "exited")[0].get("oom").is_none(),
-        "{}",
-        ran.out
-    );
+    assert!(ran.records("exited")[0].get("oom").is_none(), "{}", ran.out);
 }
 
 #[test]
@@ -159,7 +155,7 @@ fn a_process_without_a_token_of_its_job_is_ended_with_it() {
         let ran = spawn(&folder, "--grace 500ms");
         ran.ends(0).err_has("ended well");
         assert!(
-            records(&ran.out, "summary")[0]["ok"] == json!(true),
+            ran.records("summary")[0]["ok"] == json!(true),
             "{}{}",
             ran.out,
             ran.err
@@ -242,7 +238,7 @@ fn a_line_is_seen_before_it_ends() {
     let bar = "printf ' 10%%'; sleep 1; printf '\\r 90%%'; sleep 1; printf '\\rdone\\n'";
     job(&folder, &[bar]);
     let ran = spawn(&folder, "--format jsonl --log-dir logs");
-    let lines = records(&ran.out, "output");
+    let lines = ran.records("output");
     let pieces: Vec<(&str, bool)> = lines
         .iter()
         .map(|line| {
@@ -320,13 +316,13 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
         sh(&folder, &unwanted).ends(0);
     }
     std::fs::remove_file(folder.join("done")).unwrap();
-    std::fs::create_dir_all(folder.join("logs")).unwrap();
+    make_folder(&folder, "logs");
     std::os::unix::fs::symlink("/dev/full", folder.join("logs/trainer-0.log")).unwrap();
     let ran = spawn(&folder, "--log-dir logs");
     ran.ends(74)
         .err_has("--log-dir: trainer-0.log: No space left");
     assert!(folder.join("done").exists());
-    let summary = &records(&ran.out, "summary")[0];
+    let summary = &ran.records("summary")[0];
     assert_eq!(
         (&summary["ok"], &summary["code"]),
         (&json!(false), &json!(74))
@@ -399,7 +395,7 @@ fn what_ends_after_the_end_began_is_marked() {
     let ran = spawn(&folder, "--grace 4s");
     ran.ends(3);
     let marked = |kind: &str, id: u64| {
-        records(&ran.out, kind)
+        ran.records(kind)
             .iter()
             .find(|one| one["id"] == id)
             .unwrap()
@@ -442,7 +438,7 @@ fn a_server_listens_by_a_socket_of_its_own() {
          --start-timeout 2s <job.jsonl",
     );
     ran.ends(124);
-    assert!(records(&ran.out, "listening").is_empty(), "{}", ran.out);
+    assert!(ran.records("listening").is_empty(), "{}", ran.out);
 }
 
 /// A host that says what it likes: BEFORE once it was told to start, and then BLOCK without end.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{
-    Cluster, command, ip_config, partition, path, ran, read, scratch, sh, soon, takes_seconds,
-    write,
+    Cluster, command, ip_config, make_folder, partition, path, ran, read, scratch, sh, soon,
+    takes_seconds, write,
 };
 
 /// A terminal of tmux, with a server of its own.
@@ -266,7 +266,7 @@ fn a_reader_that_goes_away() {
         .map(|host| format!("10.0.{}.{}\n", host / 250, host % 250 + 1))
         .collect();
     write(&folder, "many.txt", many);
-    std::fs::create_dir(folder.join("extras")).unwrap();
+    make_folder(&folder, "extras");
     (0..1000).for_each(|file| write(&folder, format!("extras/{file}"), ""));
     let planners = [
         "ipconf-check many.txt",

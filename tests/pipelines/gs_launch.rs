@@ -5,7 +5,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use support::{executable, partition, read, root, scratch, sh, shells, takes_seconds, write};
+use support::{
+    executable, make_folder, partition, read, root, scratch, sh, shells, takes_seconds, write,
+};
 
 /// A process: its host, folder, variables and words.
 #[derive(Debug)]
@@ -87,7 +89,7 @@ fn by_file(mut words: Vec<String>) -> Vec<String> {
 /// dgl-spawn writes down what it was to start, with which flags, and ends with status $ENDS.
 fn stand_ins() -> PathBuf {
     let folder = scratch();
-    fs::create_dir_all(folder.join("ws/data")).unwrap();
+    make_folder(&folder, "ws/data");
     write(&folder, "ws/ip.txt", "10.0.0.1 30050\n10.0.0.2 30050\n");
     executable(
         &folder,

@@ -745,15 +745,15 @@ fn of_real_hosts() {
     let worker = "dgl-env --role worker <hosts 2>/dev/null";
     let both = ["ssh2", "ssh"];
     // what the tools are told; the status; where and what; by ssh2 and by ssh where two texts stand
-    let rows: Vec<(String, i32, &str, [&str; 2])> = vec![
+    let rows: &[(&str, i32, &str, [&str; 2])] = &[
         (
-            "DGL_TOOLS_CONNECT_TIMEOUT=2s host-probe <half".into(),
+            "DGL_TOOLS_CONNECT_TIMEOUT=2s host-probe <half",
             74,
             "host 1 (10.77.0.9)",
             [" "; 2],
         ),
         (
-            "DGL_TOOLS_SSH_PORT=2 host-probe --host 1 <hosts".into(),
+            "DGL_TOOLS_SSH_PORT=2 host-probe --host 1 <hosts",
             74,
             "host 1 (10.77.0.2)",
             [
@@ -762,115 +762,115 @@ fn of_real_hosts() {
             ],
         ),
         (
-            "DGL_TOOLS_SSH_USERNAME=nobody2 host-probe --host 1 <hosts".into(),
+            "DGL_TOOLS_SSH_USERNAME=nobody2 host-probe --host 1 <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["login refused for nobody2", "Permission denied"],
         ),
         (
-            "DGL_TOOLS_IDENTITY=wrong host-probe --host 1 <hosts".into(),
+            "DGL_TOOLS_IDENTITY=wrong host-probe --host 1 <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["login refused", "Permission denied"],
         ),
         (
-            "DGL_TOOLS_SSH_CONFIG=/none host-probe --host 1 <hosts".into(),
+            "DGL_TOOLS_SSH_CONFIG=/none host-probe --host 1 <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["Can't open user config file /none"; 2],
         ),
         (
-            "host-probe <nowhere".into(),
+            "host-probe <nowhere",
             74,
             "host 0 (10.77.0.9)",
             ["nowhere.invalid: "; 2],
         ),
         (
-            ": >~/.ssh/known_hosts; host-probe --host 1 <hosts".into(),
+            ": >~/.ssh/known_hosts; host-probe --host 1 <hosts",
             74,
             "host keys",
             ["these keys are not in known_hosts"; 2],
         ),
         (
-            "cp changed ~/.ssh/known_hosts; host-probe --host 1 <hosts".into(),
+            "cp changed ~/.ssh/known_hosts; host-probe --host 1 <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["its key is not the one that known_hosts has"; 2],
         ),
         (
-            format!("host-probe --python {PYTHON_WITH_STAND_IN} <other"),
+            &format!("host-probe --python {PYTHON_WITH_STAND_IN} <other"),
             74,
             "host 0 (10.77.0.2)",
             ["10.77.0.2 is not the first address of an interface there (eth0 10.77.0.1)"; 2],
         ),
         (
-            "host-probe --venv /srv/none <hosts".into(),
+            "host-probe --venv /srv/none <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["no such folder: /srv/none"; 2],
         ),
         (
-            "host-probe --conda none <hosts".into(),
+            "host-probe --conda none <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["no conda environment none in "; 2],
         ),
         (
-            "host-probe --python none --host 1 <hosts".into(),
+            "host-probe --python none --host 1 <hosts",
             0,
             "warning: host 1 (10.77.0.2)",
             ["none does not run there: "; 2],
         ),
         (
-            "host-probe --connect 'false {name}' <hosts".into(),
+            "host-probe --connect 'false {name}' <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["the connection ended before the script"; 2],
         ),
         (
-            "host-probe --connect 'no-such-program {name}' <hosts".into(),
+            "host-probe --connect 'no-such-program {name}' <hosts",
             74,
             "host 0 (10.77.0.1)",
             ["no-such-program"; 2],
         ),
         (
-            format!("{worker} --workspace /srv/none -- true | dgl-spawn"),
+            &format!("{worker} --workspace /srv/none -- true | dgl-spawn"),
             74,
             "hosts 0-1",
             ["no such folder: /srv/none"; 2],
         ),
         (
-            format!("{worker} -- no-such-command | dgl-spawn"),
+            &format!("{worker} -- no-such-command | dgl-spawn"),
             74,
             "hosts 0-1",
             ["no such command: no-such-command"; 2],
         ),
         (
-            "DGL_TOOLS_SSH_PORT=2 DGL_TOOLS_CONNECT_TIMEOUT=2s part-push --host 0 <plan".into(),
+            "DGL_TOOLS_SSH_PORT=2 DGL_TOOLS_CONNECT_TIMEOUT=2s part-push --host 0 <plan",
             74,
             "host 0 (10.77.0.1)",
             ["Connection refused"; 2],
         ),
         (
-            "part-pull --to got --workspace /srv/none 'x*' <hosts".into(),
+            "part-pull --to got --workspace /srv/none 'x*' <hosts",
             74,
             "host 1 (10.77.0.2)",
             ["there is no folder /srv/none"; 2],
         ),
         (
-            "part-pull --to got --workspace /srv 'none*' <hosts".into(),
+            "part-pull --to got --workspace /srv 'none*' <hosts",
             1,
             "pattern",
             ["no host has a file that matches none*"; 2],
         ),
         (
-            "DGL_TOOLS_CONNECT_TIMEOUT=2s dgl-reap --list <half".into(),
+            "DGL_TOOLS_CONNECT_TIMEOUT=2s dgl-reap --list <half",
             74,
             "host 1 (10.77.0.9)",
             ["10.77.0.9"; 2],
         ),
         (
-            "dgl-reap --job none --signal USR1 <hosts".into(),
+            "dgl-reap --job none --signal USR1 <hosts",
             1,
             "--signal",
             ["no such process of job none on any host"; 2],
@@ -878,7 +878,7 @@ fn of_real_hosts() {
     ];
     let mut wrong = Vec::new();
     for (script, status, location, problems) in rows {
-        for (how, problem) in both.iter().zip(problems) {
+        for (how, problem) in both.iter().zip(*problems) {
             let ran = cluster.sh(
                 &folder,
                 &format!(
@@ -899,7 +899,7 @@ fn of_real_hosts() {
                 line.starts_with(&format!("{tool}: {location}: ")) && line.contains(problem)
             });
             if let (true, true, Ok(())) = (
-                ran.status == status,
+                ran.status == *status,
                 report,
                 in_form(tool, &faults.join("\n")),
             ) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::{records, scratch, sh, write};
+use support::{scratch, sh, write};
 
 /// Host records of this machine, as it is.
 const PROBE: &str = "echo 127.0.0.1 | ipconf-check | host-probe --connect local --python none";
@@ -19,7 +19,7 @@ fn two_sockets(folder: &Path) {
 fn host_probe_tells_the_processors_that_may_be_used() {
     let folder = scratch();
     let ran = sh(&folder, PROBE);
-    let host = &records(&ran.out, "host")[0];
+    let host = &ran.records("host")[0];
     let all: Vec<u64> = serde_json::from_value::<Vec<Vec<Vec<u64>>>>(host["numa_cores"].clone())
         .unwrap()
         .concat()
@@ -30,7 +30,7 @@ fn host_probe_tells_the_processors_that_may_be_used() {
         &folder,
         &PROBE.replace("host-probe", &format!("taskset -c {last} host-probe")),
     );
-    let host = &records(&one.out, "host")[0];
+    let host = &one.records("host")[0];
     assert_eq!(
         (&host["cpus"], &host["numa_cores"]),
         (&json!(1), &json!([[[last]]])),
@@ -50,11 +50,12 @@ fn each_process_runs_where_its_record_says_and_what_it_starts_too() {
         );
         let ran = sh(&folder, &job);
         ran.ends(0);
-        let message: BTreeMap<u64, String> = records(&ran.out, "process")
+        let message: BTreeMap<u64, String> = ran
+            .records("process")
             .iter()
             .map(|record| (record["id"].as_u64().unwrap(), record["cpus"].to_string()))
             .collect();
-        let output = records(&ran.out, "output");
+        let output = ran.records("output");
         assert_eq!(output.len(), 4, "{}", ran.out);
         for line in output {
             let id = line["id"].as_u64().unwrap();
@@ -83,7 +84,7 @@ fn servers_and_trainers_of_two_sockets() {
                 cpus.as_str().unwrap_or("-")
             )
         };
-        let shown: Vec<String> = records(&ran.out, "process").iter().map(shown).collect();
+        let shown: Vec<String> = ran.records("process").iter().map(shown).collect();
         (shown.join("; "), ran.err)
     };
     let table = [

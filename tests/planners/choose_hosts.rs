@@ -4,8 +4,8 @@ use serde_json::json;
 use std::net::TcpListener;
 use std::path::Path;
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, read, records, scratch,
-    sh, soon, takes_seconds, write,
+    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, read, scratch, sh, soon,
+    takes_seconds, write,
 };
 
 /// Hosts of this machine by the addresses of lo, of which DGL finds the first alone.
@@ -29,7 +29,7 @@ fn ports_that_are_in_use_are_passed_over() {
     let port = |options: &str| {
         let ran = probe(&folder, &format!("--port auto {options} <hosts"));
         ran.ends(0);
-        records(&ran.out, "host")[0]["port"].as_u64().unwrap()
+        ran.records("host")[0]["port"].as_u64().unwrap()
     };
     let first = u16::try_from(port("")).unwrap();
     let _listener = TcpListener::bind(("127.0.0.1", first)).unwrap();
@@ -78,7 +78,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     };
     let ran = probe("");
     ran.ends(0);
-    let host = &records(&ran.out, "host")[0];
+    let host = &ran.records("host")[0];
     assert_eq!(host["gpu_cards"].as_array().map(Vec::len), Some(2));
     let (first, second) = (&host["gpu_cards"][0], &host["gpu_cards"][1]);
     assert_eq!(
@@ -117,7 +117,7 @@ fn gpus_with_their_memory_and_who_uses_them() {
     let problem = "nvidia-smi fails: Failed to initialize NVML: Driver/library version mismatch";
     ran.ends(0).err_has(problem);
     if counts {
-        assert_eq!(records(&ran.out, "host")[0]["gpus"], 0);
+        assert_eq!(ran.records("host")[0]["gpus"], 0);
     }
 }
 
@@ -214,7 +214,7 @@ fn on_one_of_real_hosts_it_is_told_what_each_lacks() {
 
     let ran = probe("--need 1 <hosts");
     ran.ends(0);
-    let [host] = &records(&ran.out, "host")[..] else {
+    let [host] = &ran.records("host")[..] else {
         panic!("{}", ran.out)
     };
     for (name, value) in [

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs::{create_dir_all, read_to_string};
+use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
-use support::{executable, ran, root, scratch, sh, takes_seconds, write};
+use support::{executable, make_folder, ran, root, scratch, sh, takes_seconds, write};
 
 /// What dgl-env sets and the launcher of some release, or of all, does not; on purpose.
 const MORE: [&str; 7] = [
@@ -124,7 +124,7 @@ fn started((role, cwd, env, words): Seen) -> Vec<Seen> {
 fn processes_see_what_dgls_own_launcher_gives_them() {
     let folder = scratch();
     let ws = folder.join("ws");
-    create_dir_all(ws.join("code")).unwrap();
+    make_folder(&ws, "code");
     for python in ["python", "python3", "python3.8"] {
         stand_in(
             &folder,
@@ -357,7 +357,7 @@ fn words_and_values_arrive_as_they_were_given() {
 #[test]
 fn warnings_name_what_disagrees_and_change_nothing() {
     let folder = scratch();
-    create_dir_all(folder.join("data")).unwrap();
+    make_folder(&folder, "data");
     write(&folder, "ip.txt", "10.0.0.1\n");
     write(
         &folder,

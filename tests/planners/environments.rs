@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, ip_config, partition, scratch, sh, shells, takes_seconds,
-    write,
+    Cluster, PYTHON_WITH_STAND_IN, Ran, ip_config, make_folder, partition, scratch, sh, shells,
+    takes_seconds, write,
 };
 
 /// This machine as a host, with a home of its own and nothing of its conda.
@@ -26,8 +26,8 @@ fn host() -> (PathBuf, String) {
 
 /// A conda environment with a Python of the machine's.
 fn conda(prefix: &Path) {
-    fs::create_dir_all(prefix.join("conda-meta")).unwrap();
-    fs::create_dir_all(prefix.join("bin")).unwrap();
+    make_folder(prefix, "conda-meta");
+    make_folder(prefix, "bin");
     let python = sh(
         Path::new("/"),
         "python3 -c 'import sys; print(sys.executable)'",
@@ -206,7 +206,7 @@ fn what_is_no_environment_is_told() {
     let (folder, env) = host();
     let home = folder.join("home");
     conda(&home.join("miniconda3/envs/gnn"));
-    fs::create_dir_all(home.join("miniconda3/envs/empty/conda-meta")).unwrap();
+    make_folder(&home, "miniconda3/envs/empty/conda-meta");
     sh(
         &folder,
         &format!("{env}python3 -m venv --without-pip ~/v && mkdir ~/other"),

@@ -63,6 +63,11 @@ pub fn read(folder: &Path, name: impl AsRef<Path>) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
+/// A folder below another, with those above it.
+pub fn make_folder(folder: &Path, name: impl AsRef<Path>) {
+    std::fs::create_dir_all(folder.join(name)).unwrap();
+}
+
 /// A program of a test's own.
 pub fn executable(folder: &Path, name: impl AsRef<Path>, text: &str) {
     write(folder, &name, text);
@@ -122,6 +127,11 @@ impl Ran {
             "{script}\nexpected {what}\nstatus {status}\n{out}{err}"
         );
         self
+    }
+
+    /// The records of a type on stdout.
+    pub fn records(&self, kind: &str) -> Vec<Value> {
+        records(&self.out, kind)
     }
 
     #[track_caller]
