@@ -439,7 +439,7 @@ impl<'a> Diagnosis<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     fn hosts(count: u32) -> Vec<Host> {
         let ip = |id: u32| record::IpAddr(std::net::Ipv4Addr::new(10, 0, 0, id as u8 + 1));
@@ -466,13 +466,13 @@ mod tests {
         }
     }
 
-    fn find(diagnosis: &mut Diagnosis<'_>, at: usize, found: &str, rest: Value, body: &[u8]) {
-        let mut finding = rest;
+    fn find(diagnosis: &mut Diagnosis<'_>, at: usize, found: &str, rest: &str, body: &str) {
+        let mut finding: Value = serde_json::from_str(rest).unwrap();
         finding["found"] = found.into();
         let finding: Finding = serde_json::from_value(finding).unwrap();
         diagnosis.note_event(
             at,
-            SessionEvent::Event(Event::Preflight(finding), body.to_vec()),
+            SessionEvent::Event(Event::Preflight(finding), body.as_bytes().to_vec()),
         );
     }
 
@@ -492,28 +492,29 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_was_found_is_judged() {
-        let config =
-            |parts: Value, name: &str| json!({"hash": "1", "num_parts": parts, "graph_name": name});
+        let config = |parts: &str, name: &str| {
+            format!(r#"{{"hash": "1", "num_parts": {parts}, "graph_name": "{name}"}}"#)
+        };
         let table = [
             (
                 0,
                 "ip_config",
-                json!({}),
+                "{}",
                 "10.0.0.1\n10.0.0.2 30050\n10.0.0.3\n",
                 None,
             ),
             (
                 0,
                 "ip_config",
-                json!({}),
+                "{}",
                 "10.0.0.1\n10.0.0.2\n",
                 Some("the ip_config there is not that of the records"),
             ),
-            (1, "partition_config", config(json!(3), "g"), "", None),
+            (1, "partition_config", &config("3", "g"), "", None),
             (
                 1,
                 "partition_config",
-                config(json!(2), "g"),
+                &config("2", "g"),
                 "",
                 Some(
                     "the partition config there has 2 partitions for 3 hosts; DGL needs as many \
@@ -523,63 +524,63 @@ mod tests {
             (
                 1,
                 "partition_config",
-                config(Value::Null, "g"),
+                &config("null", "g"),
                 "",
                 Some("this is not a partition config: num_parts is missing"),
             ),
             (
                 1,
                 "partition_config",
-                config(json!(3), "h"),
+                &config("3", "h"),
                 "",
                 Some("the partition config there is of graph \"h\", not \"g\""),
             ),
             (
                 2,
                 "elsewhere",
-                json!({"path": "/w/d/part2/graph.dgl"}),
+                r#"{"path": "/w/d/part2/graph.dgl"}"#,
                 "",
                 Some("no such file: /w/d/part2/graph.dgl"),
             ),
             (
                 2,
                 "port_taken",
-                json!({"port": 30050, "by": {"pid": 7, "command": "x y", "job": "a"}}),
+                r#"{"port": 30050, "by": {"pid": 7, "command": "x y", "job": "a"}}"#,
                 "",
                 Some("port 30050 is taken by process 7 (x y) of job a"),
             ),
             (
                 2,
                 "port_taken",
-                json!({"port": 1, "by": {"user": "bob"}}),
+                r#"{"port": 1, "by": {"user": "bob"}}"#,
                 "",
                 Some("port 1 is taken by a process of user bob"),
             ),
             (
                 2,
                 "port_taken",
-                json!({"port": 1, "by": {"pid": 7}}),
+                r#"{"port": 1, "by": {"pid": 7}}"#,
                 "",
                 Some("port 1 is taken by process 7"),
             ),
             (
                 2,
                 "shared_memory",
-                json!({"state": {"stale": "/dev/shm/x"}, "files": 2, "total_bytes": 8192}),
+                r#"{"state": {"stale": "/dev/shm/x"}, "files": 2, "total_bytes": 8192}"#,
                 "",
                 Some("a job of DGL has left 2 files, 8.2 kB in /dev/shm, such as /dev/shm/x"),
             ),
             (
                 0,
                 "problem",
-                json!({"about": "python", "problem": "its Python does not run: a\u{1b}[2Jb"}),
+                r#"{"about": "python", "problem": "its Python does not run: a\u001b[2Jb"}"#,
                 "",
                 Some("its Python does not run: a [2Jb"),
             ),
             (
                 0,
                 "abandoned",
-                json!({"job": "a", "pids": [1, 2]}),
+                r#"{"job": "a", "pids": [1, 2]}"#,
                 "",
                 Some("job a was left there without a launcher: process 1 2"),
             ),
@@ -588,7 +589,7 @@ mod tests {
         for (at, found, rest, body, wanted) in table {
             let mut diagnosis =
                 Diagnosis::new(hosts.iter().collect(), &hosts, Some(&graph), "mine");
-            find(&mut diagnosis, at, found, rest.clone(), body.as_bytes());
+            find(&mut diagnosis, at, found, rest, body);
             let wanted: Vec<String> = wanted
                 .into_iter()
                 .map(|text| format!("{}: {text}", hosts[at].location()))
@@ -602,26 +603,26 @@ mod tests {
         let hosts = hosts(3);
         let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
         // the job's own Python has a DGL that looks from the working directory
-        let python = json!({"executable": "/p", "version": "3.8.1", "missing": [], "dgl": "0.5.3"});
-        find(&mut diagnosis, 2, "python", python, b"");
+        let python = r#"{"executable": "/p", "version": "3.8.1", "missing": [], "dgl": "0.5.3"}"#;
+        find(&mut diagnosis, 2, "python", python, "");
         find(
             &mut diagnosis,
             2,
             "elsewhere",
-            json!({"path": "/w/d/part2/graph.dgl"}),
-            b"",
+            r#"{"path": "/w/d/part2/graph.dgl"}"#,
+            "",
         );
         for (at, hash) in [(0, "1"), (1, "2"), (2, "1")] {
             find(
                 &mut diagnosis,
                 at,
                 "partition_config",
-                json!({"hash": hash, "num_parts": 3, "graph_name": "g"}),
-                b"",
+                &format!(r#"{{"hash": "{hash}", "num_parts": 3, "graph_name": "g"}}"#),
+                "",
             );
-            let folder = json!({"about": "file", "problem": "no such folder: /w"});
-            find(&mut diagnosis, at, "problem", folder.clone(), b"");
-            find(&mut diagnosis, at, "problem", folder, b"");
+            let folder = r#"{"about": "file", "problem": "no such folder: /w"}"#;
+            find(&mut diagnosis, at, "problem", folder, "");
+            find(&mut diagnosis, at, "problem", folder, "");
         }
         let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
         assert_eq!(
@@ -644,15 +645,17 @@ mod tests {
                 &mut diagnosis,
                 1,
                 "port_lingers",
-                json!({"port": 30050, "blocks": blocks}),
-                b"",
+                &format!(r#"{{"port": 30050, "blocks": {blocks}}}"#),
+                "",
             );
             find(
                 &mut diagnosis,
                 1,
                 "python",
-                json!({"executable": "/p", "version": "3", "missing": [], "dgl": dgl}),
-                b"",
+                &format!(
+                    r#"{{"executable": "/p", "version": "3", "missing": [], "dgl": "{dgl}"}}"#
+                ),
+                "",
             );
             let lingering = diagnosis.take_lingering();
             assert_eq!(
@@ -671,16 +674,10 @@ mod tests {
             &mut diagnosis,
             0,
             "listens",
-            json!({"port": 30050, "ephemeral": 40000}),
-            b"",
+            r#"{"port": 30050, "ephemeral": 40000}"#,
+            "",
         );
-        find(
-            &mut diagnosis,
-            2,
-            "listens",
-            json!({"ephemeral": 41000}),
-            b"",
-        );
+        find(&mut diagnosis, 2, "listens", r#"{"ephemeral": 41000}"#, "");
         let address = |text: &str| text.parse::<SocketAddrV4>().unwrap();
         let wanted = [
             (0, vec![address("10.0.0.3:41000")]),
@@ -694,14 +691,14 @@ mod tests {
             &mut diagnosis,
             2,
             "unreached",
-            json!({"target": "10.0.0.1:40000", "why": "timed_out"}),
-            b"",
+            r#"{"target": "10.0.0.1:40000", "why": "timed_out"}"#,
+            "",
         );
         diagnosis.note_event(1, SessionEvent::Lost("gone".to_owned()));
         // both ends find the same
         for (at, target, outward) in [(0, "10.0.0.3:41000", true), (2, "10.0.0.1:40000", false)] {
-            let found = json!({"target": target, "outward": outward});
-            find(&mut diagnosis, at, "loses_large_packets", found, b"");
+            let found = format!(r#"{{"target": "{target}", "outward": {outward}}}"#);
+            find(&mut diagnosis, at, "loses_large_packets", &found, "");
         }
         let large = "host 0 (10.0.0.1): cannot send 64 KiB to host 2 (10.0.0.3): small packets \
             pass and large ones do not";
@@ -716,19 +713,22 @@ mod tests {
     #[test]
     fn a_job_in_the_way_is_named_once_for_all_hosts() {
         let hosts = hosts(3);
-        let conflict = |index: usize, what: Value, user: Value| {
-            let by = json!({"job": "a", "user": user, "pid": 100 + index, "age_ms": 12000,
-                "confirmed": true});
-            let taken: Taken = serde_json::from_value(json!({"what": what, "by": by})).unwrap();
+        let conflict = |index: usize, what: &str, user: &str| {
+            let record = format!(
+                r#"{{"what": {what}, "by": {{"job": "a", "user": {user}, "pid": 10{index},
+                "age_ms": 12000, "confirmed": true}}}}"#
+            );
+            let taken: Taken = serde_json::from_str(&record).unwrap();
             Conflict { index, taken }
         };
-        let port = |port: u16| json!({"port": port});
+        let port = r#"{"port": 30050}"#;
+        let (shared_memory, bob) = (r#""shared_memory""#, r#""bob""#);
         let table = [
             (
                 vec![
-                    conflict(0, port(30050), Value::Null),
-                    conflict(0, port(30051), Value::Null),
-                    conflict(2, port(30050), Value::Null),
+                    conflict(0, port, "null"),
+                    conflict(0, r#"{"port": 30051}"#, "null"),
+                    conflict(2, port, "null"),
                 ],
                 vec![
                     "host 0 (10.0.0.1): ports 30050-30051 are taken by job a",
@@ -736,10 +736,7 @@ mod tests {
                 ],
             ),
             (
-                vec![
-                    conflict(1, port(30050), json!("bob")),
-                    conflict(1, json!("shared_memory"), json!("bob")),
-                ],
+                vec![conflict(1, port, bob), conflict(1, shared_memory, bob)],
                 vec![
                     "host 1 (10.0.0.2): port 30050, and /dev/shm, is taken by job a of user bob \
                      (process 101, for 12.0 s)",
@@ -747,15 +744,15 @@ mod tests {
             ),
             (
                 vec![
-                    conflict(0, json!("shared_memory"), Value::Null),
-                    conflict(1, json!("shared_memory"), Value::Null),
+                    conflict(0, shared_memory, "null"),
+                    conflict(1, shared_memory, "null"),
                 ],
                 vec!["hosts 0-1: another job of DGL runs there: job a"],
             ),
             (
                 vec![
-                    conflict(0, json!("name"), Value::Null),
-                    conflict(0, port(1), Value::Null),
+                    conflict(0, r#""name""#, "null"),
+                    conflict(0, r#"{"port": 1}"#, "null"),
                 ],
                 vec!["host 0 (10.0.0.1): a job named mine runs there"],
             ),
