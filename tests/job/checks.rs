@@ -2,6 +2,7 @@
 //! comes back.
 
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -35,12 +36,12 @@ impl Agent {
     /// One that was told of a job.
     fn of_job(folder: &Path, name: &str, token: &str) -> Agent {
         let mut agent = Agent::start(folder, &[]);
-        assert_eq!(agent.ask(&job(name, token)), [json!({"event": "done"})]);
+        assert_eq!(agent.ask(job(name, token)), [json!({"event": "done"})]);
         agent
     }
 
     /// The events of one request, with the last one. Bytes behind an event are its `body`.
-    fn ask(&mut self, request: &Value) -> Vec<Value> {
+    fn ask(&mut self, request: impl Display) -> Vec<Value> {
         writeln!(self.stdin.as_ref().unwrap(), "{request}").unwrap();
         let mut events = Vec::new();
         loop {
@@ -65,7 +66,8 @@ impl Agent {
     }
 
     /// What a check has found.
-    fn examine(&mut self, mut check: Value) -> Vec<Value> {
+    fn examine(&mut self, check: impl Display) -> Vec<Value> {
+        let mut check: Value = serde_json::from_str(&check.to_string()).unwrap();
         check["do"] = "preflight".into();
         let mut events = self.ask(&check);
         assert_eq!(events.pop(), Some(json!({"event": "done"})), "{events:?}");
@@ -90,12 +92,10 @@ fn problem(about: &str, problem: &str) -> Value {
     found("problem", json!({"about": about, "problem": problem}))
 }
 
-fn found(what: &str, rest: Value) -> Value {
-    let mut finding = json!({"event": "preflight", "found": what});
-    rest.as_object()
-        .unwrap()
-        .iter()
-        .for_each(|(key, value)| finding[key] = value.clone());
+fn found(what: &str, rest: impl Display) -> Value {
+    let mut finding: Value = serde_json::from_str(&rest.to_string()).unwrap();
+    finding["event"] = "preflight".into();
+    finding["found"] = what.into();
     finding
 }
 
@@ -106,24 +106,21 @@ fn files_and_configs() {
     write(&folder, "ip.txt", "10.0.0.1\n");
     let mut agent = Agent::start(&folder, &[]);
     let none: [Value; 0] = [];
+    assert_eq!(agent.examine(r#"{"check": "folder", "path": "out"}"#), none);
     assert_eq!(
-        agent.examine(json!({"check": "folder", "path": "out"})),
-        none
-    );
-    assert_eq!(
-        agent.examine(json!({"check": "folder", "path": "no"})),
+        agent.examine(r#"{"check": "folder", "path": "no"}"#),
         [problem("file", "no such folder: no")]
     );
     assert_eq!(
-        agent.examine(json!({"check": "file", "folder": "out", "path": "g.json"})),
+        agent.examine(r#"{"check": "file", "folder": "out", "path": "g.json"}"#),
         none
     );
     assert_eq!(
-        agent.examine(json!({"check": "file", "folder": "out", "path": "x"})),
+        agent.examine(r#"{"check": "file", "folder": "out", "path": "x"}"#),
         [problem("file", "no such file: out/x")]
     );
     assert_eq!(
-        agent.examine(json!({"check": "file", "folder": "no", "path": "x"})),
+        agent.examine(r#"{"check": "file", "folder": "no", "path": "x"}"#),
         none,
         "its folder is told alone"
     );
@@ -145,7 +142,7 @@ fn files_and_configs() {
         none,
         "Python runs a folder too"
     );
-    let text = agent.examine(json!({"check": "ip_config", "folder": ".", "path": "ip.txt"}));
+    let text = agent.examine(r#"{"check": "ip_config", "folder": ".", "path": "ip.txt"}"#);
     assert_eq!(
         (text[0]["found"].as_str(), text[0]["body"].as_str()),
         (Some("ip_config"), Some("10.0.0.1\n"))
@@ -168,7 +165,7 @@ fn files_and_configs() {
     write(&folder, "part1/graph.dgl", "");
     assert_eq!(
         agent.examine(config.clone())[2],
-        found("elsewhere", json!({"path": "./out/part1/graph.dgl"}))
+        found("elsewhere", r#"{"path": "./out/part1/graph.dgl"}"#)
     );
     let huge = std::fs::File::create(folder.join("out/part1/node_feat.dgl")).unwrap();
     huge.set_len(1 << 43).unwrap();
@@ -182,7 +179,7 @@ fn files_and_configs() {
     );
     huge.set_len(0).unwrap();
     let absent = agent.examine(
-        json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}),
+        r#"{"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}"#,
     );
     assert_eq!(
         absent[1],
@@ -191,8 +188,7 @@ fn files_and_configs() {
             "./out/g.json has no part-7, which is this host's"
         )
     );
-    let broken =
-        agent.examine(json!({"check": "partition_config", "folder": ".", "path": "ip.txt"}));
+    let broken = agent.examine(r#"{"check": "partition_config", "folder": ".", "path": "ip.txt"}"#);
     assert_eq!(
         (
             broken[0]["num_parts"].clone(),
@@ -216,9 +212,9 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     };
     let granted = [json!({"event": "done"})];
     let mut first = Agent::of_job(&folder, "first", "1");
-    assert_eq!(first.ask(&claim(&[30950, 30951])), granted);
+    assert_eq!(first.ask(claim(&[30950, 30951])), granted);
     let mut second = Agent::of_job(&folder, "second", "2");
-    let refused = second.ask(&claim(&[30951, 30952]));
+    let refused = second.ask(claim(&[30951, 30952]));
     let what: Vec<&Value> = refused.iter().map(|event| &event["what"]).collect();
     assert_eq!(
         what,
@@ -233,29 +229,29 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
         (&by["job"], &by["pid"], &by["confirmed"]),
         (&json!("first"), &json!(first.child.id()), &json!(false))
     );
-    first.ask(&json!({"do": "confirm"}));
+    first.ask(r#"{"do": "confirm"}"#);
     assert_eq!(
-        second.ask(&claim(&[30951]))[0]["by"]["confirmed"],
+        second.ask(claim(&[30951]))[0]["by"]["confirmed"],
         json!(true)
     );
     // an agent of the same job, and one that wants the same name
     let mut rehearsed = Agent::of_job(&folder, "first", "1");
-    assert_eq!(rehearsed.ask(&claim(&[30960])), granted);
+    assert_eq!(rehearsed.ask(claim(&[30960])), granted);
     let mut twin = Agent::of_job(&folder, "first", "3");
-    assert_eq!(twin.ask(&json!({"do": "claim"}))[0]["what"], json!("name"));
+    assert_eq!(twin.ask(r#"{"do": "claim"}"#)[0]["what"], json!("name"));
     // nothing of what was refused is kept, and what is given back can be had
     let mut third = Agent::of_job(&folder, "third", "4");
     assert_eq!(
-        third.ask(&json!({"do": "claim", "ports": [{"port": 30952, "address": "127.0.0.1"}]})),
+        third.ask(r#"{"do": "claim", "ports": [{"port": 30952, "address": "127.0.0.1"}]}"#),
         granted
     );
     drop(rehearsed);
     // killed, without a word
     first.child.kill().unwrap();
     drop(first);
-    assert_eq!(second.ask(&claim(&[30951])), granted);
-    second.ask(&json!({"do": "release"}));
-    assert_eq!(third.ask(&claim(&[30951])), granted);
+    assert_eq!(second.ask(claim(&[30951])), granted);
+    second.ask(r#"{"do": "release"}"#);
+    assert_eq!(third.ask(claim(&[30951])), granted);
 }
 
 #[test]
@@ -268,7 +264,7 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     silent["host_timeout_ms"] = 2000.into();
     let mut agent = Agent::start(&folder, &[]);
     agent.ask(&silent);
-    assert_eq!(agent.ask(&json!({"do": "claim", "ports": []})).len(), 1);
+    assert_eq!(agent.ask(r#"{"do": "claim", "ports": []}"#).len(), 1);
     // its launcher lives, and then is gone without the end of its stdin
     for _ in 0..6 {
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -276,13 +272,13 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     }
     let mut other = Agent::of_job(&folder, "silent-claim", "f");
     assert_eq!(
-        other.ask(&json!({"do": "claim", "ports": []})).len(),
+        other.ask(r#"{"do": "claim", "ports": []}"#).len(),
         2,
         "it is still taken"
     );
     assert!(agent.child.wait().unwrap().success());
     assert_eq!(
-        other.ask(&json!({"do": "claim", "ports": []})).len(),
+        other.ask(r#"{"do": "claim", "ports": []}"#).len(),
         1,
         "it is free"
     );
@@ -322,8 +318,8 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
             .starts_with("python3 -c import socket"),
         "{by}"
     );
-    let foreign = agent
-        .examine(json!({"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}));
+    let foreign =
+        agent.examine(r#"{"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}"#);
     assert_eq!(
         foreign,
         [problem(
@@ -335,7 +331,7 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     holder.wait().unwrap();
 
     let listens = agent
-        .examine(json!({"check": "listen", "address": "127.0.0.1", "port": 30971}))
+        .examine(r#"{"check": "listen", "address": "127.0.0.1", "port": 30971}"#)
         .pop()
         .unwrap();
     let [own, ephemeral] = ["port", "ephemeral"].map(|key| listens[key].as_u64().unwrap());
@@ -347,7 +343,7 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         .collect();
     let connect = json!({"check": "connect", "targets": targets});
     assert_eq!(other.examine(connect.clone()), [Value::Null; 0]);
-    agent.examine(json!({"check": "stop_listening"}));
+    agent.examine(r#"{"check": "stop_listening"}"#);
     let refused = targets
         .iter()
         .map(|target| found("unreached", json!({"target": target, "why": "refused"})));
@@ -370,7 +366,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .unwrap();
     let mut agent = Agent::of_job(&folder, "mine", "7");
     let listens = agent
-        .examine(json!({"check": "listen", "address": "127.0.0.1", "port": 30972}))
+        .examine(r#"{"check": "listen", "address": "127.0.0.1", "port": 30972}"#)
         .pop()
         .unwrap();
     assert!(
@@ -378,7 +374,7 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         "{listens}"
     );
     // nobody watches it: it is told, and the one that is watched is not
-    let jobs = agent.examine(json!({"check": "jobs"}));
+    let jobs = agent.examine(r#"{"check": "jobs"}"#);
     assert_eq!(
         jobs,
         [found(
@@ -391,11 +387,11 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .env("DGL_TOOLS_TOKEN", format!("waits-{token}"))
         .spawn()
         .unwrap();
-    assert_eq!(agent.examine(json!({"check": "jobs"})), [Value::Null; 0]);
+    assert_eq!(agent.examine(r#"{"check": "jobs"}"#), [Value::Null; 0]);
     let mut twin = Agent::of_job(&folder, "old", "8");
     assert_eq!(
-        twin.examine(json!({"check": "jobs"})),
-        [found("name_in_use", json!({}))]
+        twin.examine(r#"{"check": "jobs"}"#),
+        [found("name_in_use", r#"{}"#)]
     );
     for child in [&mut other, &mut watch] {
         child.kill().unwrap();
@@ -529,14 +525,14 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
             ("SHLVL", "0"),
         ],
     );
-    agent.ask(&job("mine", "a"));
+    agent.ask(job("mine", "a"));
     let path = format!("{home}/venv/bin:/usr/bin:/bin");
     agent.ask(
-        &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
+        json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
         "env": [["PATH", path]], "command": {"shell": "tool"}}),
     );
     let message =
-        agent.examine(json!({"check": "command", "process": 0, "python": {"interpreter": "tool"}}));
+        agent.examine(r#"{"check": "command", "process": 0, "python": {"interpreter": "tool"}}"#);
     assert_eq!(
         message,
         [problem("python", "its Python does not run: why venv")]
@@ -552,7 +548,7 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
     let folder = scratch();
     let mut agent = Agent::of_job(&folder, "background", "c");
     agent.ask(
-        &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
+        json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
             "command": {"words": ["python3", "x.py"]}, "setup": "sleep 70 & echo $! >pid"}),
     );
     let question = json!({"interpreter": "python3"});
@@ -593,7 +589,7 @@ fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
     let granted = [json!({"event": "done"})];
     assert_eq!(agent.ask(&claim), granted);
     agent.ask(
-        &json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
+        json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
             "command": {"words": ["python3", "x.py"]},
             "setup": "exec >log 2>&1; echo $$ >pid.partial; mv pid.partial pid; sleep 600"}),
     );

@@ -211,11 +211,10 @@ mod tests {
     /// Text that only a copy keeps.
     const MINE: &str = r#"{"type":"mine","host":1,"x":1.50}"#;
 
-    fn host(id: u32, ip: &str, more: Value) -> Value {
+    fn host(id: u32, ip: &str, more: &str) -> Value {
         let mut host = json!({"type": "host", "id": id, "of": 2, "ip": ip, "port": 30050 + id});
-        host.as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
+        let more: serde_json::Map<String, Value> = serde_json::from_str(more).unwrap();
+        host.as_object_mut().unwrap().extend(more);
         host
     }
 
@@ -238,8 +237,8 @@ mod tests {
         let pushed = json!({"type": "pushed", "id": 0, "of": 1, "file": 1, "host": 1, "ok": true,
             "bytes": 9, "sent_bytes": 9, "skipped": false, "elapsed_ms": 1});
         let records = [
-            host(0, "10.0.0.1", json!({"dgl": "1.0.4"})),
-            host(1, "10.0.0.2", json!({"line": 2, "dgl": "1.0.4", "cpus": 2})),
+            host(0, "10.0.0.1", r#"{"dgl": "1.0.4"}"#),
+            host(1, "10.0.0.2", r#"{"line": 2, "dgl": "1.0.4", "cpus": 2}"#),
             ip_config("10.0.0.1 30050\n10.0.0.2 30051\n"),
             partition(),
             json!({"type": "fit", "id": 0, "of": 1}),
@@ -271,27 +270,27 @@ mod tests {
             (summary("process", silent), None),
             (summary("host", Value::Null), None),
             (
-                host(0, "10.0.0.1", json!({"ok": false, "error": "no route"})),
+                host(0, "10.0.0.1", r#"{"ok": false, "error": "no route"}"#),
                 Some((0, "no route")),
             ),
             (
-                host(1, "10.0.0.2", json!({"ok": false})),
+                host(1, "10.0.0.2", r#"{"ok": false}"#),
                 Some((1, "it cannot be used")),
             ),
-            (host(1, "10.0.0.2", json!({})), None),
+            (host(1, "10.0.0.2", "{}"), None),
         ];
         for (record, wanted) in table {
             let lost = lost(record.clone()).unwrap();
             let got = lost.0.iter().map(|(id, why)| (*id, why.as_str())).next();
             assert_eq!(got, wanted, "{record}");
         }
-        let of_others = lost(host(1, "10.0.0.9", json!({}))).unwrap_err();
+        let of_others = lost(host(1, "10.0.0.9", "{}")).unwrap_err();
         assert!(of_others.0[0].problem.contains("its host 1 is 10.0.0.9"));
     }
 
     #[test]
     fn a_spare_gets_the_number_and_port_of_the_lost_host_and_all_get_its_address() {
-        let spare = host(0, "10.0.0.7", json!({"line": 1, "dgl": "1.0.4", "cpus": 8}));
+        let spare = host(0, "10.0.0.7", r#"{"line": 1, "dgl": "1.0.4", "cpus": 8}"#);
         let swapped = swap(&plan(), &of_host_1(), Some(&stream(&[spare]))).unwrap();
         let text = String::from_utf8(swapped.lines.concat()).unwrap();
         let records: Vec<Value> = text
@@ -301,8 +300,8 @@ mod tests {
         assert_eq!(
             records,
             [
-                host(0, "10.0.0.1", json!({"dgl": "1.0.4"})),
-                host(1, "10.0.0.7", json!({"cpus": 8, "dgl": "1.0.4"})),
+                host(0, "10.0.0.1", r#"{"dgl": "1.0.4"}"#),
+                host(1, "10.0.0.7", r#"{"cpus": 8, "dgl": "1.0.4"}"#),
                 ip_config("10.0.0.1 30050\n10.0.0.7 30051\n"),
                 partition(),
                 serde_json::from_str(MINE).unwrap(),
@@ -316,28 +315,28 @@ mod tests {
 
     #[test]
     fn spares_that_do_not_fit_are_passed_over_with_the_reason() {
-        let seven = |more: Value| host(0, "10.0.0.7", more);
+        let seven = |more: &str| host(0, "10.0.0.7", more);
         let table = [
             (
-                host(0, "10.0.0.1", json!({"dgl": "1.0.4"})),
+                host(0, "10.0.0.1", r#"{"dgl": "1.0.4"}"#),
                 "it is a host of the job",
             ),
             (
-                host(0, "10.0.0.2", json!({"dgl": "1.0.4"})),
+                host(0, "10.0.0.2", r#"{"dgl": "1.0.4"}"#),
                 "it is a host that was lost",
             ),
-            (seven(json!({"ok": false, "error": "no route"})), "no route"),
-            (seven(json!({})), "it was not probed"),
+            (seven(r#"{"ok": false, "error": "no route"}"#), "no route"),
+            (seven("{}"), "it was not probed"),
             (
-                seven(json!({"dgl": "2.1.0"})),
+                seven(r#"{"dgl": "2.1.0"}"#),
                 "it has dgl 2.1.0, where host 0 (10.0.0.1) has 1.0.4",
             ),
             (
-                seven(json!({"cpus": 1})),
+                seven(r#"{"cpus": 1}"#),
                 "it has no dgl, where host 0 (10.0.0.1) has 1.0.4",
             ),
             (
-                seven(json!({"dgl": "1.0.4", "prefix": "/v"})),
+                seven(r#"{"dgl": "1.0.4", "prefix": "/v"}"#),
                 "it was not probed for the environment of the others",
             ),
         ];
@@ -362,8 +361,10 @@ mod tests {
         ]));
         let spares = |last: &str| {
             let ips = ["10.0.0.7", "10.0.0.7", last];
-            let more = |line: u32| json!({"of": 3, "line": line, "dgl": "1.0.4"});
-            let hosts = (0u32..).zip(ips).map(|(id, ip)| host(id, ip, more(id + 1)));
+            let more = |line: u32| format!(r#"{{"of": 3, "line": {line}, "dgl": "1.0.4"}}"#);
+            let hosts = (0u32..)
+                .zip(ips)
+                .map(|(id, ip)| host(id, ip, &more(id + 1)));
             stream(&hosts.collect::<Vec<Value>>())
         };
         let report = swap(&plan(), &both, Some(&spares("10.0.0.7"))).unwrap_err();
