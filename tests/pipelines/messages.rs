@@ -511,7 +511,8 @@ fn of_files_and_streams() {
                 "c: … num_parts",
             ),
             (
-                "sed 's/\"g\"/\"a\\/b\"/' out/g.json >c; <hosts part-map --part-config c --workspace \
+                "sed 's/\"g\"/\"a\\/b\"/' out/g.json >c; <hosts part-map --part-config c \
+                --workspace \
                 /w",
                 65,
                 "c: … cannot be a file's name",
