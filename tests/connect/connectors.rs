@@ -407,9 +407,7 @@ fn some_hosts_only_on_real_hosts() {
 
 #[test]
 fn what_ssh_is_told_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
-    ip_config(&folder, 3);
+    let (folder, cluster) = Cluster::listed(3);
     let user = sh(&folder, "id -un").out.trim().to_owned();
     let probe = "export DGL_TOOLS_CONNECT_TIMEOUT=5s; ipconf-check ip.txt | host-probe --host 1,2 \
         >/dev/null";
@@ -525,9 +523,7 @@ fn what_ssh_is_told_on_real_hosts() {
 /// connection is as good as the first.
 #[test]
 fn nothing_is_lent_to_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let config = "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  ForwardX11Trusted yes\n  \
         ExitOnForwardFailure yes\n  LocalForward 3456 127.0.0.1:22\n  \
                   RemoteForward 3457 127.0.0.1:22\n  DynamicForward 3458\n  PermitLocalCommand \
@@ -567,9 +563,7 @@ fn nothing_is_lent_to_real_hosts() {
 
 #[test]
 fn known_hosts_of_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
-    ip_config(&folder, 3);
+    let (folder, cluster) = Cluster::listed(3);
     let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts all";
     cluster.sh(&folder, begin).ends(0);
 
@@ -639,9 +633,7 @@ fn known_hosts_of_real_hosts() {
 /// Values that `ssh -G` prints as they are: `none` is no file, and names of keys have tokens.
 #[test]
 fn files_that_ssh_config_names_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let probe = "DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
     let begin = "ipconf-check ip.txt >hosts; cp ~/.ssh/known_hosts none; echo 'UserKnownHostsFile \
         none' >config; export DGL_TOOLS_CONNECT=ssh2";
@@ -683,9 +675,7 @@ fn files_that_ssh_config_names_on_real_hosts() {
 
 #[test]
 fn a_connection_that_breaks_is_told_in_words_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     // ends the sshd that it runs below
     let kills = "p=$$; until grep -q ^sshd /proc/$p/comm; do read -r _ _ _ p _ </proc/$p/stat; \
         done; kill -9 $p; sleep 60";

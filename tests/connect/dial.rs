@@ -677,9 +677,7 @@ fn real_hosts_dial_in_that_mpirun_starts() {
 
 #[test]
 fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     executable(&folder, "engine", BY_SSH);
     let job = "ipconf-check ip.txt | dgl-env --workspace /srv --role worker -- sleep 600 \
         >job.jsonl";

@@ -3,7 +3,7 @@
 //! without a trace.
 
 use serde_json::json;
-use support::{Cluster, ip_config, python_with_dgl, root, scratch, sh, soon, takes_seconds, write};
+use support::{Cluster, python_with_dgl, root, scratch, sh, soon, takes_seconds, write};
 
 const HOSTS: u32 = 4;
 
@@ -12,9 +12,7 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch();
-    let cluster = Cluster::up(HOSTS);
-    ip_config(&folder, HOSTS);
+    let (folder, cluster) = Cluster::listed(HOSTS);
     let scripts = root().join("tests/dgl");
     sh(
         &folder,

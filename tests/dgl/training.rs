@@ -1,7 +1,7 @@
 //! Real DGL on real hosts: a job trained to its end, the copied config loaded by DGL itself.
 
 use std::path::Path;
-use support::{Cluster, ip_config, made_by, python_with_dgl, root, scratch, sh, with_s3};
+use support::{Cluster, made_by, python_with_dgl, root, sh, with_s3};
 
 /// What puts a graph into S3 and has the hosts download their parts from there, of which this
 /// machine keeps the config only, and sends them no more than that.
@@ -25,9 +25,7 @@ fn real_dgl_trains_to_its_end() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch();
-    let cluster = Cluster::up(4);
-    ip_config(&folder, 4);
+    let (folder, cluster) = Cluster::listed(4);
     let scripts = root().join("tests/dgl");
     sh(
         &folder,

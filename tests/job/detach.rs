@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, executable, ip_config, make_folder, read, scratch, sh, soon, takes_seconds, write,
+    Cluster, Ran, executable, make_folder, read, scratch, sh, soon, takes_seconds, write,
 };
 
 const HOSTS: u32 = 3;
@@ -70,9 +70,7 @@ fn attach(cluster: &Cluster, folder: &Path, options: &str) -> Ran {
 }
 
 fn up() -> (Cluster, std::path::PathBuf) {
-    let folder = scratch();
-    let cluster = Cluster::up(HOSTS);
-    ip_config(&folder, HOSTS);
+    let (folder, cluster) = Cluster::listed(HOSTS);
     (cluster, folder)
 }
 

@@ -1,6 +1,6 @@
 //! `dgl-spawn --dry-run`: what it prints, put into a shell, runs the same processes.
 
-use support::{Cluster, ip_config, scratch, write};
+use support::{Cluster, write};
 
 /// Shows where it is, its environment without what ssh, a shell and dgl-spawn add to it, and its
 /// words, to the byte.
@@ -9,9 +9,7 @@ const SHOW: &str = "{ pwd; env -0 | tr '\\0\\n' '\\n\\1' | grep -avE \
 
 #[test]
 fn pasted_commands_run_the_same_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     write(&folder, "show.sh", SHOW);
     let location = "/srv/a folder/it's";
     let copy = "ipconf-check ip.txt | part-map --workspace \"$W\" --extra show.sh | part-push \

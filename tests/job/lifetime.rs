@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, command, ip_config, path, python_with_dgl, root, scratch, sh, soon, write};
+use support::{Cluster, command, path, python_with_dgl, root, scratch, sh, soon, write};
 
 const HOSTS: usize = 3;
 const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
@@ -54,9 +54,7 @@ const LOSSES: [(&str, i32, &str); 4] = [
 
 #[test]
 fn real_hosts_whatever_ends_a_job_nothing_is_left() {
-    let folder = scratch();
-    let cluster = Cluster::up(HOSTS as u32);
-    ip_config(&folder, HOSTS as u32);
+    let (folder, cluster) = Cluster::listed(HOSTS as u32);
     for k in 1..=HOSTS {
         // what carries the same words on its command line, and is not part of any job
         cluster.call(&[
@@ -106,9 +104,7 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
 
 #[test]
 fn real_hosts_a_loud_job_is_ended_though_nobody_takes_its_output() {
-    let folder = scratch();
-    let cluster = Cluster::up(HOSTS as u32);
-    ip_config(&folder, HOSTS as u32);
+    let (folder, cluster) = Cluster::listed(HOSTS as u32);
     let mut job = Launched::start(&cluster, &folder, "loud", "loud", 30000);
     job.wait_until(|job| job.count("\"stdout\"") > 4_000);
     cluster.call(&["cut", "3"]);
@@ -232,9 +228,7 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let scripts = root().join("tests/dgl");
     let scripts = scripts.display();
     sh(

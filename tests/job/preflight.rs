@@ -365,9 +365,7 @@ fn real_dgl_two_jobs_at_once() {
         return;
     }
     let (python, scripts) = (python.out.trim(), root().join("tests/dgl"));
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let jobs = format!(
         "sed 's/$/ 30060/' ip.txt >ip2.txt
          for n in 1 2; do

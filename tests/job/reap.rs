@@ -1,6 +1,6 @@
 //! dgl-reap on real hosts: what it shows, signals, ends and removes, and what it leaves alone.
 
-use support::{Cluster, ip_config, read, root, scratch, sh, takes_seconds, write};
+use support::{Cluster, read, root, scratch, sh, takes_seconds, write};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -29,9 +29,7 @@ fn start(cluster: &Cluster, command: &str) -> String {
 
 #[test]
 fn jobs_on_real_hosts_are_shown_and_signalled() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     write(&folder, "job.py", JOB_PY);
     let start = format!(
         "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{0}' --part-config g.json -- \
@@ -95,9 +93,7 @@ fn summary(out: &str) -> serde_json::Value {
 
 #[test]
 fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
-    ip_config(&folder, 3);
+    let (folder, cluster) = Cluster::listed(3);
     write(&folder, "job.py", JOB_PY);
     let plan = format!(
         "ipconf-check ip.txt | dgl-env --num-trainers 2 --workspace '{}' --part-config g.json -- \
@@ -155,9 +151,7 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
 
 #[test]
 fn on_real_hosts_only_what_is_meant_ends() {
-    let folder = scratch();
-    let cluster = Cluster::up(1);
-    ip_config(&folder, 1);
+    let (folder, cluster) = Cluster::listed(1);
     let reap = "ipconf-check ip.txt | dgl-reap";
 
     // a process of a job that looks at the job and ends it does not meet itself

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, executable, ip_config, read, scratch, sh, takes_seconds, tools, write};
+use support::{Cluster, executable, read, scratch, sh, takes_seconds, tools, write};
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
 /// them say that they go on, and end well once there is a file `go`. One more thread waits for a
@@ -343,9 +343,7 @@ for name in sorted(set(names)):
 
 #[test]
 fn on_real_hosts_all_are_read_also_of_a_job_that_was_left() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     write(&folder, "job.py", JOB_PY);
     let stacks = "ipconf-check ip.txt | dgl-stacks --job left";
     let script = format!(

@@ -4,8 +4,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use support::{
-    Cluster, Ran, ip_config, python_with_dgl, read, records, root, scratch, sh, takes_seconds,
-    write,
+    Cluster, Ran, python_with_dgl, read, records, root, scratch, sh, takes_seconds, write,
 };
 
 /// Trainers on this machine, each with a script of Python.
@@ -515,9 +514,7 @@ fn job_on_hosts(folder: &Path, hosts: u32) {
 
 #[test]
 fn real_hosts_stall_together_or_not_at_all_also_of_a_job_that_was_left() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
-    ip_config(&folder, 3);
+    let (folder, cluster) = Cluster::listed(3);
     job_on_hosts(&folder, 3);
     let spawn = "dgl-spawn --no-push-check --no-preflight --stall-timeout 5s";
     let ended = cluster.sh(&folder, &format!("{spawn}:end <job.jsonl"));
@@ -591,9 +588,7 @@ fn real_dgl_an_exception_that_waits_at_the_exit_barrier_ends_the_job() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let tests = root().join("tests/dgl");
     sh(
         &folder,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{
-    Cluster, command, ip_config, make_folder, partition, path, ran, read, scratch, sh, soon,
-    takes_seconds, write,
+    Cluster, command, make_folder, partition, path, ran, read, scratch, sh, soon, takes_seconds,
+    write,
 };
 
 /// A terminal of tmux, with a server of its own.
@@ -154,9 +154,7 @@ fn ctrl_c_while_a_tool_still_reads() {
 
 #[test]
 fn ctrl_c_ends_a_job_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
-    ip_config(&folder, 3);
+    let (folder, cluster) = Cluster::listed(3);
     let script = support::root().join("tools/host-lab/host-lab");
     let route = format!(
         "LAB='{}' '{}' exec 1",

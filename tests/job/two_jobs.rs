@@ -4,8 +4,7 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, ip_config, partition, python_with_dgl, read, root, scratch, sh, takes_seconds,
-    write,
+    Cluster, Ran, partition, python_with_dgl, read, root, scratch, sh, takes_seconds, write,
 };
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
@@ -217,9 +216,7 @@ fn real_dgl_is_not_harmed_by_a_second_job_whenever_it_comes() {
         return;
     };
     let rounds = std::env::var("TWO_JOBS_ROUNDS").map_or(3, |text| text.parse().unwrap());
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let scripts = root().join("tests/dgl");
     let copy = format!(
         "DGLBACKEND=pytorch '{python}' '{0}/partition.py' --out out --num-parts 2 &&

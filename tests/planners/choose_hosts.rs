@@ -4,7 +4,7 @@ use serde_json::json;
 use std::net::TcpListener;
 use std::path::Path;
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, ip_config, partition, read, scratch, sh, soon,
+    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, partition, read, scratch, sh, soon,
     takes_seconds, write,
 };
 
@@ -150,9 +150,7 @@ fn what_was_planned_for_all_hosts_is_not_for_some() {
 
 #[test]
 fn of_real_hosts_those_are_taken_that_are_up_and_free() {
-    let folder = scratch();
-    let cluster = Cluster::up(5);
-    ip_config(&folder, 5);
+    let (folder, cluster) = Cluster::listed(5);
     partition(&folder, 2);
     cluster.call(&["stop", "2"]);
     let job = "DGL_TOOLS_TOKEN=0123456789abcdef0123456789abcdef DGL_TOOLS_JOB=other \

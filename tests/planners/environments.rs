@@ -406,9 +406,7 @@ fn went_well(ran: &Ran, lines: &[&str]) {
 
 #[test]
 fn the_job_runs_in_its_environment_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
-    ip_config(&folder, 3);
+    let (folder, cluster) = Cluster::listed(3);
     // a venv on each host, that of the third without dgl; on the second another one that conda
     // might have made
     let make = "for k in 1 2 3; do ssh h$k 'python3 -m venv --without-pip /srv/v && cd \

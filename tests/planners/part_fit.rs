@@ -4,9 +4,7 @@
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use support::{
-    Cluster, Ran, ip_config, python_with_dgl, read, root, scratch, sh, takes_seconds, write,
-};
+use support::{Cluster, Ran, python_with_dgl, read, root, scratch, sh, takes_seconds, write};
 
 const CONFIG: &str = "tests/fixtures/dgl-1.0.4-homo/g.json";
 
@@ -240,9 +238,7 @@ fn real_dgl_is_refused_where_it_does_not_fit_and_runs_where_it_just_does() {
     let Some(python) = python_with_dgl() else {
         return;
     };
-    let folder = scratch();
-    let cluster = Cluster::up(2);
-    ip_config(&folder, 2);
+    let (folder, cluster) = Cluster::listed(2);
     let prepare = format!(
         "cp -rL '{}/tests/dgl' code; DGLBACKEND=pytorch '{python}' code/partition.py --out out \
          --num-parts 2 --num-nodes 100000 && DGLBACKEND=pytorch '{python}' -c 'import dgl, torch; \

@@ -386,6 +386,13 @@ impl Cluster {
         Cluster::up_shaped(hosts, "")
     }
 
+    /// Beside a folder whose ip_config lists all of its hosts.
+    pub fn listed(hosts: u32) -> (PathBuf, Cluster) {
+        let folder = scratch();
+        ip_config(&folder, hosts);
+        (folder, Cluster::up(hosts))
+    }
+
     /// With links of that rate, as tc writes it.
     pub fn up_shaped(hosts: u32, rate: &str) -> Cluster {
         Cluster::start(hosts, rate, None)
