@@ -2,9 +2,7 @@
 //! only: `--host`, `--partial`.
 
 use std::time::{Duration, Instant};
-use support::{
-    Cluster, executable, ip_config, partition, read, scratch, sh, soon, takes_seconds, write,
-};
+use support::{Cluster, executable, partition, read, scratch, sh, soon, takes_seconds, write};
 
 /// The whole path with a template of ours, whose program talks before and after the command.
 #[test]
@@ -278,10 +276,8 @@ fn local_and_underscores() {
 
 #[test]
 fn some_hosts_only_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
+    let (folder, cluster) = Cluster::listed(3);
     partition(&folder, 3);
-    ip_config(&folder, 3);
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
         --script-folder code >plan.jsonl; part-push <plan.jsonl >pushed.jsonl";
     let pushed = cluster.sh(&folder, plan);

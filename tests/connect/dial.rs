@@ -612,10 +612,8 @@ const BY_SSH: &str = "#!/bin/sh\nagent=$1; shift\nfor host; do ssh \"$host\" \"$
 
 #[test]
 fn real_hosts_dial_in_from_the_cards_that_reach_the_tool() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
+    let (folder, cluster) = Cluster::listed(3);
     partition(&folder, 3);
-    ip_config(&folder, 3);
     executable(&folder, "engine", BY_SSH);
     let route = "export DGL_TOOLS_CONNECT='dial ./engine {agent} h1 h2 h3'; ";
     let script = format!(

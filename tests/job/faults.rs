@@ -1,7 +1,7 @@
 //! What is wrong with hosts is found before anything starts: all of it, on all of them, in one
 //! report.
 
-use support::{Cluster, PYTHON_WITH_STAND_IN, ip_config, partition, read, scratch, soon, write};
+use support::{Cluster, PYTHON_WITH_STAND_IN, partition, read, scratch, soon, write};
 
 #[test]
 fn a_second_address_of_a_card_on_real_hosts() {
@@ -44,10 +44,8 @@ fn a_second_address_of_a_card_on_real_hosts() {
 
 #[test]
 fn preflight_reports_all_faults_of_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(4);
+    let (folder, cluster) = Cluster::listed(4);
     partition(&folder, 4);
-    ip_config(&folder, 4);
     let plan = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
         --script-folder code | part-push |
                 dgl-env --num-trainers 1 -- code/tool ran >job.jsonl";

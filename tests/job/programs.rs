@@ -166,10 +166,8 @@ fn a_job_that_is_started_again_knows_it() {
 
 #[test]
 fn real_hosts_run_the_programs_that_are_theirs() {
-    let cluster = Cluster::up(4);
-    let folder = scratch();
+    let (folder, cluster) = Cluster::listed(4);
     scripts(&folder);
-    ip_config(&folder, 4);
     let script = format!(
         "ipconf-check ip.txt | host-probe |
            part-map --workspace /tmp/programs --script-folder code | part-push >copied.jsonl || exit

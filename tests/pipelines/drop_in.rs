@@ -1,6 +1,6 @@
 //! dgl-copy and dgl-launch: the flags of DGL's own scripts, and the pipelines that they stand for.
 
-use support::{Cluster, ip_config, partition, read, scratch, sh, write};
+use support::{Cluster, partition, read, scratch, sh, write};
 
 #[test]
 fn command_lines_of_every_generation() {
@@ -120,10 +120,8 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn copied_and_launched_on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
+    let (folder, cluster) = Cluster::listed(2);
     partition(&folder, 2);
-    ip_config(&folder, 2);
     write(
         &folder,
         "code/job.py",

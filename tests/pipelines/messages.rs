@@ -730,10 +730,8 @@ fn of_files_and_streams() {
 
 #[test]
 fn of_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(2);
+    let (folder, cluster) = Cluster::listed(2);
     cluster.stand_in_for_dgl(1, "2.1.0");
-    ip_config(&folder, 2);
     let script = "ipconf-check ip.txt >hosts; printf '10.77.0.1\\n10.77.0.9\\n' | ipconf-check - \
         >half; mkdir code; echo x >code/a
         printf 'ip,login\\n10.77.0.2,h1\\n' | ipconf-check - >other; ssh-keygen \

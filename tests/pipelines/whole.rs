@@ -1,7 +1,7 @@
 //! Whole pipelines in plain `sh`: records, failures of a stage, the whole path on this machine
 //! alone and on real hosts.
 
-use support::{Cluster, TOOLS, ip_config, partition, read, scratch, sh, write};
+use support::{Cluster, TOOLS, partition, read, scratch, sh, write};
 
 #[test]
 fn without_ssh_and_without_root() {
@@ -133,10 +133,8 @@ fn records_survive_jq_and_unknown_ones_pass() {
 
 #[test]
 fn on_real_hosts() {
-    let folder = scratch();
-    let cluster = Cluster::up(3);
+    let (folder, cluster) = Cluster::listed(3);
     partition(&folder, 3);
-    ip_config(&folder, 3);
     let copy = "ipconf-check ip.txt | part-map --part-config out/g.json --workspace /srv/job \
         --script-folder code | part-push";
     for connect in ["ssh", "ssh2"] {

@@ -161,6 +161,23 @@ mod tests {
         }
     }
 
+    /// One without DGL.
+    fn plain() -> Answer {
+        answer(None, 1, &[], &[])
+    }
+
+    fn need(hosts: u32) -> Need {
+        Need {
+            hosts,
+            ..Need::default()
+        }
+    }
+
+    /// Why the first is left out that is.
+    fn why_not(choice: &Choice) -> Option<&str> {
+        choice.left_out.first().map(|(_, why)| why.as_str())
+    }
+
     fn hosts(count: usize) -> Vec<Host> {
         let host = Host {
             port: 30050,
@@ -195,10 +212,9 @@ mod tests {
             Ok(&good),
         ];
         let need = Need {
-            hosts: 2,
             min_shm: Some(8),
             free_ports: Some(2),
-            ..Need::default()
+            ..need(2)
         };
         let choice = choose(&hosts(9), &answers, &need);
         assert_eq!((choice.kept, choice.spare), (vec![1, 7], vec![8]));
@@ -226,11 +242,8 @@ mod tests {
 
     #[test]
     fn hosts_without_dgl_are_alike_and_ports_count_where_they_are_kept() {
-        let (none, taken) = (answer(None, 1, &[], &[]), answer(None, 1, &[], &[30050]));
-        let need = Need {
-            hosts: 3,
-            ..Need::default()
-        };
+        let (none, taken) = (plain(), answer(None, 1, &[], &[30050]));
+        let need = need(3);
         let choice = choose(&hosts(2), &[Ok(&none), Ok(&taken)], &need);
         assert_eq!((choice.kept, choice.left_out), (vec![0, 1], vec![]));
     }
@@ -243,10 +256,7 @@ mod tests {
             answer
         };
         let (old, patched, other) = (of(Some("3.8.1")), of(Some("3.8.20")), of(Some("3.11.2")));
-        let need = Need {
-            hosts: 2,
-            ..Need::default()
-        };
+        let need = need(2);
         let choice = choose(&hosts(3), &[Ok(&other), Ok(&old), Ok(&patched)], &need);
         assert_eq!(choice.kept, [1, 2]);
         assert_eq!(
@@ -264,7 +274,7 @@ mod tests {
     #[test]
     fn each_gpu_has_so_much_free() {
         let of = |gpus: u32, free: &[Option<u64>]| {
-            let mut answer = answer(None, 1, &[], &[]);
+            let mut answer = plain();
             answer.facts.gpus = Some(gpus);
             let card = |(index, free): (u32, &Option<u64>)| GpuCard {
                 index,
@@ -276,9 +286,8 @@ mod tests {
             answer
         };
         let need = Need {
-            hosts: 1,
             min_gpu_memory: Some(40),
-            ..Need::default()
+            ..need(1)
         };
         let table = [
             (of(2, &[Some(80), Some(40)]), None),
@@ -295,19 +304,17 @@ mod tests {
         ];
         for (answer, why) in table {
             let choice = choose(&hosts(1), &[Ok(&answer)], &need);
-            let reported = choice.left_out.first().map(|(_, why)| why.as_str());
-            assert_eq!(reported, why);
+            assert_eq!(why_not(&choice), why);
         }
     }
 
     #[test]
     fn memory_that_a_control_group_withholds_does_not_count() {
-        let mut answer = answer(None, 1, &[], &[]);
+        let mut answer = plain();
         answer.facts.mem_bytes = Some(80);
         let need = Need {
-            hosts: 1,
             min_memory: Some(40),
-            ..Need::default()
+            ..need(1)
         };
         for (limit, why) in [
             (None, None),
@@ -316,19 +323,17 @@ mod tests {
         ] {
             answer.facts.mem_limit_bytes = limit;
             let choice = choose(&hosts(1), &[Ok(&answer)], &need);
-            let reported = choice.left_out.first().map(|(_, why)| why.as_str());
-            assert_eq!(reported, why);
+            assert_eq!(why_not(&choice), why);
         }
     }
 
     #[test]
     fn a_fact_that_is_not_known_is_not_enough() {
-        let mut unknown = answer(None, 1, &[], &[]);
+        let mut unknown = plain();
         unknown.facts.shm_free_bytes = None;
         let need = Need {
-            hosts: 1,
             min_shm: Some(1),
-            ..Need::default()
+            ..need(1)
         };
         let choice = choose(&hosts(1), &[Ok(&unknown)], &need);
         assert_eq!(

@@ -299,53 +299,24 @@ mod tests {
 
     #[test]
     fn same_size_and_time_is_there_already() {
+        // the time, the bytes and the mode of what is there
         let table = [
-            (THERE, true),
-            (
-                Meta {
-                    mtime: (100, 0),
-                    ..THERE
-                },
-                true,
-            ),
-            (
-                Meta {
-                    mtime: (100, 8),
-                    ..THERE
-                },
-                false,
-            ),
-            (
-                Meta {
-                    mtime: (100, 100),
-                    ..THERE
-                },
-                false,
-            ),
-            (
-                Meta {
-                    mtime: (101, 7),
-                    ..THERE
-                },
-                false,
-            ),
-            (Meta { bytes: 6, ..THERE }, false),
-            (
-                Meta {
-                    mode: 0o100_755,
-                    ..THERE
-                },
-                false,
-            ),
-            (
-                Meta {
-                    mode: 0o120_644,
-                    ..THERE
-                },
-                false,
-            ),
+            ((100, 7), 5, 0o100_644, true),
+            ((100, 0), 5, 0o100_644, true),
+            ((100, 8), 5, 0o100_644, false),
+            ((100, 100), 5, 0o100_644, false),
+            ((101, 7), 5, 0o100_644, false),
+            ((100, 7), 6, 0o100_644, false),
+            ((100, 7), 5, 0o100_755, false),
+            ((100, 7), 5, 0o120_644, false),
         ];
-        for (there, expected) in table {
+        for (mtime, bytes, mode, expected) in table {
+            let there = Meta {
+                mtime,
+                bytes,
+                mode,
+                ..THERE
+            };
             assert_eq!(is_there(&delivery("/w/a"), &there), expected, "{there:?}");
         }
         assert!(
@@ -359,23 +330,12 @@ mod tests {
 
     #[test]
     fn a_folder_and_a_file_that_must_be_there() {
-        let folder = Meta {
-            bytes: 4096,
-            mode: 0o40_700,
+        let kinds = [(4096, 0o40_700), (9, 0o100_600), (0, 0o100_600)].map(|(bytes, mode)| Meta {
+            bytes,
+            mode,
             ..THERE
-        };
-        let (file, empty) = (
-            Meta {
-                bytes: 9,
-                mode: 0o100_600,
-                ..THERE
-            },
-            Meta {
-                bytes: 0,
-                mode: 0o100_600,
-                ..THERE
-            },
-        );
+        });
+        // a folder, a file and an empty one
         for (source, expected) in [
             (Source::Folder, [true, false, false]),
             (Source::There, [true, true, false]),
@@ -386,10 +346,7 @@ mod tests {
                 mtime: None,
                 ..delivery("/w/a")
             };
-            assert_eq!(
-                [folder, file, empty].map(|there| is_there(&delivery, &there)),
-                expected
-            );
+            assert_eq!(kinds.map(|there| is_there(&delivery, &there)), expected);
         }
         let record = |dst: &str| FileCopy {
             dst: Some(dst.into()),
