@@ -3,7 +3,9 @@
 //! without a trace.
 
 use serde_json::json;
-use support::{Cluster, python_with_dgl, root, scratch, sh, soon, takes_seconds, write};
+use support::{
+    Cluster, host_record, python_with_dgl, root, scratch, sh, soon, takes_seconds, write,
+};
 
 const HOSTS: u32 = 4;
 
@@ -189,7 +191,7 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
     let (mut hosts, mut servers, mut trainers) = (String::new(), String::new(), String::new());
     for id in 0..3 {
         let ip = format!("127.0.0.{}", id + 1);
-        let host = json!({"type": "host", "id": id, "of": 3, "ip": ip, "port": 30050});
+        let host = host_record(id, 3, &ip);
         let process = |role: &str| {
             json!({"type": "process", "id": id, "of": 3, "host": id, "ip": ip, "role": role,
                 "rank": id, "server_name": "dead", "cwd": folder,

@@ -6,6 +6,11 @@ use support::{SCRIPTS, aliases_of_help, commands, flags_of_help, pages, root, sc
 
 type Names = BTreeSet<String>;
 
+/// What stands behind the first text, up to the second.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    text.split_once(from).unwrap().1.split_once(to).unwrap().0
+}
+
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -193,13 +198,7 @@ fn examples_have_flags_that_their_tools_have() {
 fn host_agent_1_has_every_request_and_event() {
     let (source, page) = (read("common/wire/src/lib.rs"), page("host-agent"));
     for (kind, section) in [("Request", "REQUESTS"), ("Event", "EVENTS")] {
-        let body = source
-            .split_once(&format!("pub enum {kind} {{"))
-            .unwrap()
-            .1
-            .split_once("\n}")
-            .unwrap()
-            .0;
+        let body = between(&source, &format!("pub enum {kind} {{"), "\n}");
         let variants = body
             .lines()
             .map(str::trim)
@@ -207,13 +206,7 @@ fn host_agent_1_has_every_request_and_event() {
         let names: Names = variants
             .map(|line| snake_case(line.split(['(', ',', ' ']).next().unwrap()))
             .collect();
-        let text = page
-            .split_once(&format!("\n.Sh {section}\n"))
-            .unwrap()
-            .1
-            .split_once("\n.Sh ")
-            .unwrap()
-            .0;
+        let text = between(&page, &format!("\n.Sh {section}\n"), "\n.Sh ");
         let items = text.lines().filter_map(|line| line.strip_prefix(".It Cm "));
         let described: Names = items
             .flat_map(|line| line.split(" , Cm "))
@@ -229,13 +222,7 @@ fn host_agent_1_has_every_request_and_event() {
 #[test]
 fn host_agent_1_has_every_step_of_files() {
     let (source, page) = (read("common/wire/src/files.rs"), page("host-agent"));
-    let body = source
-        .split_once("pub enum FileRequest {")
-        .unwrap()
-        .1
-        .split_once("\n}")
-        .unwrap()
-        .0;
+    let body = between(&source, "pub enum FileRequest {", "\n}");
     let variants = body
         .lines()
         .filter_map(|line| line.strip_prefix("    "))
@@ -355,26 +342,14 @@ fn records_source() -> String {
 fn the_manual_has_every_record_and_field() {
     let source = records_source();
     let manual = read("man/dgl-tools-records.5");
-    let records = manual
-        .split_once(".Sh RECORDS\n")
-        .unwrap()
-        .1
-        .split_once("\n.Sh ")
-        .unwrap()
-        .0;
+    let records = between(&manual, ".Sh RECORDS\n", "\n.Sh ");
     let described: Vec<(&str, &str)> = records
         .split("\n.Ss ")
         .skip(1)
         .map(|section| section.split_once('\n').unwrap())
         .collect();
 
-    let list = source
-        .split_once("\nrecords! {")
-        .unwrap()
-        .1
-        .split_once('}')
-        .unwrap()
-        .0;
+    let list = between(&source, "\nrecords! {", "}");
     let mut words = list.split_whitespace();
     let mut types = Vec::new();
     while let (Some(kind), Some(name)) = (words.next(), words.next()) {

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, executable, make_folder, read, scratch, sh, soon, takes_seconds, write,
+    Cluster, Ran, executable, host_record, make_folder, read, scratch, sh, soon, takes_seconds,
+    write,
 };
 
 const HOSTS: u32 = 3;
@@ -19,9 +20,7 @@ fn job_with(folder: &Path, trainer: &str, deaf: Option<u32>) {
     let mut records = Vec::new();
     for host in 0..HOSTS {
         let ip = format!("10.77.0.{}", host + 1);
-        records.push(
-            serde_json::json!({"type": "host", "id": host, "of": HOSTS, "ip": ip, "port": 30050}),
-        );
+        records.push(host_record(host, HOSTS, &ip));
     }
     let server = "exec python3 -uc 'import socket; s = socket.create_server((\"\", 30050)); \
         print(\"server is up\"); s.accept()'";

@@ -5,7 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
-use support::{Cluster, command, path, python_with_dgl, root, scratch, sh, soon, write};
+use support::{
+    Cluster, command, host_record, path, python_with_dgl, root, scratch, sh, soon, write,
+};
 
 const HOSTS: usize = 3;
 const TREES: [&str; 3] = ["direct", "torchrun", "daemon"];
@@ -140,7 +142,7 @@ fn real_hosts_a_server_that_fails_while_it_loads_leaves_nothing() {
             folder.join("server.py").display()
         );
         let records = [
-            serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
+            host_record(0, 1, "10.77.0.1"),
             serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1",
                 "role": "server", "rank": 0, "port": 30050,
                 "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
@@ -183,7 +185,7 @@ fn real_hosts_files_of_short_lived_processes_are_removed() {
     write(&folder, "trainer.py", trainer);
     let command = format!("exec python3 '{}'", folder.join("trainer.py").display());
     let records = [
-        serde_json::json!({"type": "host", "id": 0, "of": 1, "ip": "10.77.0.1", "port": 30050}),
+        host_record(0, 1, "10.77.0.1"),
         serde_json::json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.77.0.1",
             "role": "trainer", "rank": 0, "cwd": "/srv", "env": {}, "argv": ["sh", "-c", command]}),
     ];

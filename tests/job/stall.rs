@@ -4,13 +4,13 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use support::{
-    Cluster, Ran, python_with_dgl, read, records, root, scratch, sh, takes_seconds, write,
+    Cluster, Ran, host_record, python_with_dgl, read, records, root, scratch, sh, takes_seconds,
+    write,
 };
 
 /// Trainers on this machine, each with a script of Python.
 fn job(folder: &Path, scripts: &[&str]) {
-    let mut records =
-        vec![json!({"type": "host", "id": 0, "of": 1, "ip": "127.0.0.1", "port": 30050})];
+    let mut records = vec![host_record(0, 1, "127.0.0.1")];
     for (id, script) in scripts.iter().enumerate() {
         // what is the same has one name, so that its stacks are equal
         let first = scripts.iter().position(|other| other == script).unwrap();
@@ -497,7 +497,7 @@ fn job_on_hosts(folder: &Path, hosts: u32) {
     let mut records = Vec::new();
     for host in 0..hosts {
         let ip = format!("10.77.0.{}", host + 1);
-        records.push(json!({"type": "host", "id": host, "of": hosts, "ip": ip, "port": 30050}));
+        records.push(host_record(host, hosts, &ip));
         let name = if host == 1 { "loads" } else { "all_reduce" };
         let script = format!(
             "import os, time\nprint(\"begins\")\ndef {name}():\n  \

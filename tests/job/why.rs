@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use std::path::Path;
-use support::{made_by, read, root, scratch, sh, takes_seconds, write};
+use support::{host_record, made_by, read, root, scratch, sh, takes_seconds, write};
 
 /// Runs a worker of Python on this machine; the records are in job.jsonl. It waits for other tests'
 /// jobs that use the same port for torch.
@@ -187,10 +187,7 @@ fn workers(folder: &Path, hosts: u32, command: &str) {
     let (mut all, mut own) = (String::new(), String::new());
     for id in 0..hosts {
         let ip = format!("127.0.0.{}", id + 1);
-        all += &format!(
-            "{}\n",
-            json!({"type": "host", "id": id, "of": hosts, "ip": ip, "port": 30050})
-        );
+        all += &format!("{}\n", host_record(id, hosts, &ip));
         let process = json!({"type": "process", "id": id, "of": hosts, "host": id, "ip": ip,
             "role": "worker", "rank": id, "cwd": folder, "env": {"K": id.to_string()},
             "argv": ["sh", "-c", command]});

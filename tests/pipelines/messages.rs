@@ -512,8 +512,7 @@ fn of_files_and_streams() {
             ),
             (
                 "sed 's/\"g\"/\"a\\/b\"/' out/g.json >c; <hosts part-map --part-config c \
-                --workspace \
-                /w",
+                --workspace /w",
                 65,
                 "c: … cannot be a file's name",
             ),

@@ -220,103 +220,88 @@ fn edited_records_are_checked_again() {
     write(&folder, "graph.jsonl", graph);
     let host = |edit: &str| format!(r#"if .type == "host" and .id == 1 then {edit} else . end"#);
     let graph = |edit: &str| format!(r#"if .type == "graph" then {edit} else . end"#);
-    let table = [
-        (host(".id = 0"), "host records: id 0 is there twice"),
-        (host(".id = 2"), "host records: id 2 is not below 2"),
-        (host(".id = -1"), "not a record: invalid value"),
-        (host(".id = 1.5"), "not a record: invalid type"),
+    let of_hosts = [
+        (".id = 0", "host records: id 0 is there twice"),
+        (".id = 2", "host records: id 2 is not below 2"),
+        (".id = -1", "not a record: invalid value"),
+        (".id = 1.5", "not a record: invalid type"),
+        (".of = 3", "host records: one says it is of 2, another of 3"),
+        ("empty", "1 of 2 host records are missing"),
+        (".ok = false", "the stage before this one failed"),
+        ("del(.ip)", "missing field `ip`"),
+        (".ip = \"node1\"", "host record 1: invalid IPv4 address"),
         (
-            host(".of = 3"),
-            "host records: one says it is of 2, another of 3",
-        ),
-        (host("empty"), "1 of 2 host records are missing"),
-        (host(".ok = false"), "the stage before this one failed"),
-        (host("del(.ip)"), "missing field `ip`"),
-        (
-            host(".ip = \"node1\""),
-            "host record 1: invalid IPv4 address",
-        ),
-        (
-            host(".ip = \"10.0.0.1\""),
+            ".ip = \"10.0.0.1\"",
             "host 1 (10.0.0.1): has the address of host 0",
         ),
         (
-            host(".ip = \"0.0.0.0\""),
+            ".ip = \"0.0.0.0\"",
             "host 1 (0.0.0.0): 0.0.0.0 is not a host's address",
         ),
         (
-            host(".ip = \"127.0.1.1\""),
+            ".ip = \"127.0.1.1\"",
             "the other hosts cannot reach 127.0.1.1",
         ),
-        (host(".port = 0"), "host 1 (10.0.0.2): port 0"),
-        (host(".port = 65536"), "host record 1: invalid value"),
+        (".port = 0", "host 1 (10.0.0.2): port 0"),
+        (".port = 65536", "host record 1: invalid value"),
         (
-            host(".port = 65535"),
+            ".port = 65535",
             "2 servers from port 65535 on go beyond 65535",
         ),
-        (host(".cpus = 0"), "host 1 (10.0.0.2): cpus is 0"),
-        (host(".cpus = \"8\""), "host record 1: invalid type"),
+        (".cpus = 0", "host 1 (10.0.0.2): cpus is 0"),
+        (".cpus = \"8\"", "host record 1: invalid type"),
         (
-            host(".iface = \"\""),
+            ".iface = \"\"",
             "iface \"\" is not a network interface's name",
         ),
-        (host(".iface = \"eth0,eth1\""), "iface \"eth0,eth1\" is not"),
+        (".iface = \"eth0,eth1\"", "iface \"eth0,eth1\" is not"),
         (
-            host(".iface = \"eth 0\\u0000\""),
+            ".iface = \"eth 0\\u0000\"",
             "is not a network interface's name",
         ),
         (
-            host(".iface = \"a-name-of-16-byt\""),
+            ".iface = \"a-name-of-16-byt\"",
             "is not a network interface's name",
         ),
         (
-            host(".prefix = \"/v\\u0000\""),
+            ".prefix = \"/v\\u0000\"",
             "prefix \"/v\\0\" is not an absolute path",
         ),
         (
-            host(".path = \"/bin\\u0000\""),
+            ".path = \"/bin\\u0000\"",
             "host 1 (10.0.0.2): path has a NUL byte in it",
         ),
         (
-            host(".conda_env = \"a\\u0000b\""),
+            ".conda_env = \"a\\u0000b\"",
             "host 1 (10.0.0.2): conda_env has a NUL byte in it",
         ),
+        (".master_port = 0", "host 1 (10.0.0.2): master_port is 0"),
+    ];
+    let of_graphs = [
         (
-            host(".master_port = 0"),
-            "host 1 (10.0.0.2): master_port is 0",
-        ),
-        (
-            graph(".num_parts = 3"),
+            ".num_parts = 3",
             "stdin: graph record: 3 partitions for 2 hosts",
         ),
-        (graph(".num_parts = 0"), "0 partitions for 2 hosts"),
-        (graph("del(.num_parts)"), "missing field `num_parts`"),
-        (graph(".workspace = \"ws\""), "ws is not an absolute path"),
+        (".num_parts = 0", "0 partitions for 2 hosts"),
+        ("del(.num_parts)", "missing field `num_parts`"),
+        (".workspace = \"ws\"", "ws is not an absolute path"),
         (
-            graph(".workspace = \"~/ws\""),
+            ".workspace = \"~/ws\"",
             "the home of host 0 (10.0.0.1) is not known",
         ),
         (
-            graph(".workspace = \"/w\\u0000s\""),
+            ".workspace = \"/w\\u0000s\"",
             "workspace: has a NUL byte in it",
         ),
-        (
-            graph(".part_config = \"\""),
-            "graph record: part_config: is empty",
-        ),
-        (graph("., ."), "2 graph records, where one is enough"),
-        (
-            format!(
-                "., {}",
-                concat!(
-                    r#"{type: "process", id: 0, of: 1, host: 0, ip: "10.0.0.1", role: "#,
-                    r#""worker", rank: 0, argv: ["t"]}"#
-                )
-            ),
-            "",
-        ),
+        (".part_config = \"\"", "graph record: part_config: is empty"),
+        ("., .", "2 graph records, where one is enough"),
     ];
-    for (edit, problem) in table {
+    let process = r#"., {type: "process", id: 0, of: 1, host: 0, ip: "10.0.0.1",
+        role: "worker", rank: 0, argv: ["t"]}"#;
+    let of_hosts = of_hosts.map(|(edit, problem)| (host(edit), problem));
+    let of_graphs = of_graphs.map(|(edit, problem)| (graph(edit), problem));
+    let table = of_hosts.into_iter().chain(of_graphs);
+    for (edit, problem) in table.chain([(process.to_owned(), "")]) {
         let script = format!(
             "(ipconf-check ip.txt; cat graph.jsonl) | jq -c '{edit}' | dgl-env --num-trainers 1 \
              --num-servers 2 -- python3 t.py"

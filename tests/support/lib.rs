@@ -208,6 +208,12 @@ fn run(command: &mut Command) -> Ran {
     }
 }
 
+/// As ipconf-check writes it of a host with DGL's own port.
+pub fn host_record(id: impl Into<Value>, of: impl Into<Value>, ip: &str) -> Value {
+    serde_json::json!({"type": "host", "id": id.into(), "of": of.into(), "ip": ip,
+        "port": 30050})
+}
+
 /// The records of a type among the lines of an output.
 pub fn records(out: &str, kind: &str) -> Vec<Value> {
     let all = out
