@@ -405,6 +405,11 @@ mod tests {
         }
     }
 
+    /// The process of a host ends.
+    fn exited(job: &mut Job, host: u32, status: ExitStatus, now: Instant) -> Option<Action> {
+        job.exited((host, 0), status.into(), now)
+    }
+
     /// Why it ended, as one value.
     fn why(job: &Job) -> (Option<&Cause>, Option<&JobFailure>) {
         (job.cause(), job.failure())
@@ -417,8 +422,8 @@ mod tests {
     #[test]
     fn the_first_failure_is_the_cause_and_nothing_after_it() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Trainer, Role::Trainer]));
-        assert_eq!(job.exited((2, 0), Signal(9).into(), now), END);
-        assert_eq!(job.exited((1, 0), Code(3).into(), now), None);
+        assert_eq!(exited(&mut job, 2, Signal(9), now), END);
+        assert_eq!(exited(&mut job, 1, Code(3), now), None);
         assert_eq!(job.lost(0, "gone"), None);
         let first = failed(2, Some(0), ended(Signal(9)));
         assert_eq!(why(&job), (Some(&Cause::Process), Some(&first)));
@@ -449,7 +454,7 @@ mod tests {
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let [time, patience] = [14, 12].map(Duration::from_secs);
         let lost = |job: &mut Job, _| job.lost(0, "gone");
-        let failed = |job: &mut Job, now| job.exited((0, 0), Code(1).into(), now);
+        let failed = |job: &mut Job, now| exited(job, 0, Code(1), now);
         let table: [(fn(&mut Job, Instant) -> Option<Action>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
             (lost, 14, Cause::Host),
@@ -478,7 +483,7 @@ mod tests {
         ];
         for (status, shell) in table {
             let (mut job, now) = job(&members(&[Role::Trainer]));
-            assert_eq!(job.exited((0, 0), status.into(), now), END);
+            assert_eq!(exited(&mut job, 0, status, now), END);
             assert_eq!(job.failure().unwrap().reason, ended(status));
             assert_eq!(status.shell_code(), shell);
         }
@@ -488,7 +493,7 @@ mod tests {
     fn a_lost_host_ends_the_job() {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         assert_eq!(job.lost(1, "silent"), END);
-        assert_eq!(job.exited((0, 0), Code(1).into(), now), None);
+        assert_eq!(exited(&mut job, 0, Code(1), now), None);
         let lost = failed(1, None, Reason::Lost("silent".into()));
         assert_eq!(why(&job), (Some(&Cause::Host), Some(&lost)));
     }
@@ -496,9 +501,9 @@ mod tests {
     #[test]
     fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Server, Role::Trainer]));
-        assert_eq!(job.exited((2, 0), Code(0).into(), now), None);
+        assert_eq!(exited(&mut job, 2, Code(0), now), None);
         assert_eq!(
-            job.exited((0, 0), Code(1).into(), now),
+            exited(&mut job, 0, Code(1), now),
             None,
             "a server has nothing left to fail at"
         );
@@ -512,7 +517,7 @@ mod tests {
     fn servers_alone_are_no_servers_that_stay_behind() {
         let (mut job, now) = job(&awaited(&[Role::Server, Role::Server]));
         (0..2).for_each(|host| job.listening((host, 0)));
-        assert_eq!(job.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(exited(&mut job, 0, Code(0), now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
     }
 
@@ -523,34 +528,34 @@ mod tests {
         let failure = failed(0, Some(0), Reason::EndedEarly);
 
         let (mut early, now) = job(&all);
-        assert_eq!(early.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(exited(&mut early, 0, Code(0), now), None);
         assert_eq!(early.tick(now), None, "its clients may be about to end");
         assert_eq!(early.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&early), (Some(&Cause::Process), Some(&failure)));
 
         let (mut with_clients, now) = job(&all);
-        assert_eq!(with_clients.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(exited(&mut with_clients, 0, Code(0), now), None);
         assert_eq!(
-            with_clients.exited((1, 0), Code(0).into(), now + SERVERS_LINGER / 2),
+            exited(&mut with_clients, 1, Code(0), now + SERVERS_LINGER / 2),
             END
         );
         assert_eq!(with_clients.cause(), None);
 
         let (mut stays, now) = job(&all);
-        assert_eq!(stays.exited((1, 0), Code(0).into(), now), None);
+        assert_eq!(exited(&mut stays, 1, Code(0), now), None);
         assert_eq!(stays.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&stays), (None, None));
 
         let (mut fails, now) = job(&all);
-        assert_eq!(fails.exited((0, 0), Code(3).into(), now), END);
+        assert_eq!(exited(&mut fails, 0, Code(3), now), END);
         assert_eq!(fails.failure().unwrap().reason, ended(Code(3)));
     }
 
     #[test]
     fn all_ended_well() {
         let (mut job, now) = job(&members(&[Role::Worker, Role::Worker]));
-        assert_eq!(job.exited((0, 0), Code(0).into(), now), None);
-        assert_eq!(job.exited((1, 0), Code(0).into(), now), END);
+        assert_eq!(exited(&mut job, 0, Code(0), now), None);
+        assert_eq!(exited(&mut job, 1, Code(0), now), END);
         assert_eq!(job.ending(), Some(&Ending::default()));
     }
 
@@ -570,14 +575,11 @@ mod tests {
         let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
         assert_eq!(signals, [END, None, Some(Action::Kill)]);
         let (mut processes_first, now) = job(&members);
-        assert_eq!(processes_first.exited((0, 0), Signal(15).into(), now), END);
+        assert_eq!(exited(&mut processes_first, 0, Signal(15), now), END);
         let signals = [now, now + later].map(|at| processes_first.signal(15, at));
         assert_eq!(signals, [None, Some(Action::Kill)]);
         let (mut user, now) = job(&members);
-        let actions = (
-            user.exited((0, 0), Code(1).into(), now),
-            user.signal(2, now),
-        );
+        let actions = (exited(&mut user, 0, Code(1), now), user.signal(2, now));
         assert_eq!(actions, (END, Some(Action::Kill)));
     }
 
@@ -600,7 +602,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         let failure = failed(1, Some(0), Reason::NotListening(limit));
         assert_eq!(job.failure(), Some(&failure));
-        assert_eq!(job.exited((1, 0), Signal(6).into(), now), None);
+        assert_eq!(exited(&mut job, 1, Signal(6), now), None);
         assert_eq!(job.cause(), Some(&Cause::Time(Limit::Start(limit))));
     }
 
@@ -623,10 +625,10 @@ mod tests {
         let limit = Duration::from_secs(600);
         assert_eq!(stalls.stalled(limit), END);
         assert_eq!(stalls.raised((0, 0), "E".to_owned()), None);
-        assert_eq!(stalls.exited((0, 0), Signal(15).into(), now), None);
+        assert_eq!(exited(&mut stalls, 0, Signal(15), now), None);
         assert_eq!(why(&stalls), (Some(&Cause::Stalled(limit)), None));
         let (mut raises, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-        assert_eq!(raises.exited((0, 0), Code(0).into(), now), None);
+        assert_eq!(exited(&mut raises, 0, Code(0), now), None);
         assert_eq!(
             raises.raised((0, 0), "late".to_owned()),
             None,
@@ -662,7 +664,7 @@ mod tests {
         let signals = (job.signal(2, now), job.signal(2, now));
         assert_eq!(signals, (END, Some(Action::Kill)));
         let actions = (
-            job.exited((1, 0), Code(9).into(), now),
+            exited(&mut job, 1, Code(9), now),
             job.lost(0, "gone"),
             job.ending(),
         );
@@ -685,6 +687,6 @@ mod tests {
         let (mut job, now) = job(&members(&[Role::Trainer]));
         job.apply_remote_ending(Ending::default());
         assert_eq!(job.ending(), None);
-        assert_eq!(job.exited((0, 0), Code(1).into(), now), END);
+        assert_eq!(exited(&mut job, 0, Code(1), now), END);
     }
 }
