@@ -6,7 +6,9 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::{Cluster, Ran, make_folder, partition, path, root, scratch, sh, shells, soon, write};
+use support::{
+    Cluster, Ran, assert_has, make_folder, partition, path, root, scratch, sh, shells, soon, write,
+};
 
 const KUBECTL: &str = "kubectl exec -i {name} --";
 
@@ -198,12 +200,10 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     kill("KILL", client.out.trim().parse().unwrap());
     assert_eq!(lost.wait().unwrap().code(), Some(74));
     let err = read(&engine.folder.join("lost.err"));
-    assert!(
-        err.contains(
-            "host 1 (10.77.0.2) lost: kubectl: the connection ended before the \
-        script; signal: 9 (SIGKILL)"
-        ),
-        "{err}"
+    assert_has(
+        &err,
+        "host 1 (10.77.0.2) lost: kubectl: the connection ended before the \
+        script; signal: 9 (SIGKILL)",
     );
     engine.cluster.assert_clean();
 }

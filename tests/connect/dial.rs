@@ -6,8 +6,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use support::{
-    Cluster, Ran, command, executable, ip_config, make_folder, partition, path, read, scratch, sh,
-    soon, takes_seconds, write,
+    Cluster, Ran, assert_has, command, executable, ip_config, make_folder, partition, path, read,
+    scratch, sh, soon, takes_seconds, write,
 };
 
 /// `engine AGENT NAME...`: starts the agent under each name, and waits for all of them.
@@ -692,7 +692,7 @@ fn real_hosts_that_are_cut_off_after_dialing_end_their_part() {
         let ran = running.join().unwrap();
         let err = read(&folder, "err");
         ran.ends(74);
-        assert!(err.contains("host 1 (10.77.0.2)"), "{err}");
+        assert_has(&err, "host 1 (10.77.0.2)");
     });
     cluster.call(&["mend", "2"]);
     cluster.assert_clean();

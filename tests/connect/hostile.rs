@@ -1,7 +1,7 @@
 //! What a host says is text: it reaches a terminal as such, whatever it is, and stands in no
 //! command that people are told to paste.
 
-use support::{executable, read, scratch, sh, takes_seconds, write};
+use support::{assert_has, executable, read, scratch, sh, takes_seconds, write};
 
 /// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
 const EVIL: &str = r"\033]0;title\007\033]52;c;cm0gLXJm\007\033[2J";
@@ -366,7 +366,7 @@ printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
     );
     assert_eq!(ran.out, "74\n143\n", "{}", ran.err);
     let ended = read(&folder, "ended");
-    assert!(ended.contains("\"processes\":1"), "{ended}");
+    assert_has(&ended, "\"processes\":1");
     ran.err_has("no end of its answer within 15 s");
 }
 

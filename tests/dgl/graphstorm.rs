@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-use support::{Cluster, ip_config, ran, root, scratch, write};
+use support::{Cluster, assert_has, ip_config, ran, root, scratch, write};
 
 const TASK: &str = "--cf nc.yaml --ip-config ip_config.txt --part-config data/g.json";
 
@@ -183,10 +183,7 @@ fn launch_by_dgl_spawn(python: &str) {
     );
     let ranks = well(&cluster, &folder, &ranks);
     for (rank, local) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
-        assert!(
-            ranks.contains(&format!("worker {rank}] local rank {local}\n")),
-            "{ranks}"
-        );
+        assert_has(&ranks, &format!("worker {rank}] local rank {local}\n"));
     }
 
     // what trainers read of one another is on storage that the hosts share: this folder

@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use support::{Cluster, made_by, root, scratch, sh};
+use support::{Cluster, assert_has, made_by, root, scratch, sh};
 
 /// The commands that a section of dgl-tools-partition(7) shows, one text for each display.
 fn displays(section: &str) -> Vec<String> {
@@ -90,7 +90,7 @@ impl Lab {
             self.cluster.call(&["exec", host, "rm", "-rf", "/srv/job"]);
         }
         let trained = self.well(&self.here(recipe));
-        assert!(trained.contains("loss fell from"), "{trained}");
+        assert_has(&trained, "loss fell from");
         self.cluster.assert_clean();
         let copied = "cd /srv/job/chunked && find . -name '*[0-9].*' | sort";
         for (host, chunk) in [("1", "0"), ("2", "1")] {
@@ -152,7 +152,7 @@ fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {
         "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; set -e\n{}",
         lab.here(parmetis)
     ));
-    assert!(message.contains("gnvtxs: 400, gnedges: 3000"), "{message}");
+    assert_has(&message, "gnvtxs: 400, gnedges: 3000");
     lab.well("mv nfs/job/chunked/assignment chunked");
     lab.partition_and_train(&job);
 }

@@ -4,7 +4,8 @@
 
 use serde_json::json;
 use support::{
-    Cluster, host_record, python_with_dgl, root, scratch, sh, soon, takes_seconds, write,
+    Cluster, assert_has, host_record, python_with_dgl, root, scratch, sh, soon, takes_seconds,
+    write,
 };
 
 const HOSTS: u32 = 4;
@@ -76,12 +77,9 @@ fn servers_of_real_dgl_stay_for_many_trainers() {
         .err_has("group 0 of graph servers g")
         .err_has("group 1 of graph servers g");
     let after = list();
-    assert!(
-        after.contains("job g: ")
-            && after.contains("4 hosts, 4 servers")
-            && after.contains("2 groups served"),
-        "{after}"
-    );
+    assert_has(&after, "job g: ");
+    assert_has(&after, "4 hosts, 4 servers");
+    assert_has(&after, "2 groups served");
 
     // the next one, which goes on without its launcher
     let third = cluster.sh(

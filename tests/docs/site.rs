@@ -4,7 +4,7 @@ use crate::recipes;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use support::{Cluster, made_by, python_with_dgl, root, scratch, sh, takes_seconds};
+use support::{Cluster, assert_has, made_by, python_with_dgl, root, scratch, sh, takes_seconds};
 
 /// The texts between a word and a quote, as in `href="…"`.
 fn values<'a>(text: &'a str, attribute: &str) -> Vec<&'a str> {
@@ -153,7 +153,7 @@ fn real_dgl_does_what_its_tutorial_says() {
     );
     sh(&folder, &prepare).ends(0);
     let shown = follow(&cluster, &folder, "dgl", &python);
-    assert!(shown.contains("loss fell from"), "{shown}");
+    assert_has(&shown, "loss fell from");
     assert!(folder.join("run.html").is_file(), "{shown}");
     cluster.assert_clean();
 }

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, executable, host_record, make_folder, read, scratch, sh, soon, takes_seconds,
-    write,
+    Cluster, Ran, assert_has, executable, host_record, make_folder, read, scratch, sh, soon,
+    takes_seconds, write,
 };
 
 const HOSTS: u32 = 3;
@@ -106,10 +106,8 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
         .ends(74)
         .err_has("a job named kept runs there");
     let list = attach_list(&cluster, &folder);
-    assert!(
-        list.contains("3 hosts") && list.contains("job kept: "),
-        "{list}"
-    );
+    assert_has(&list, "3 hosts");
+    assert_has(&list, "job kept: ");
 
     // who goes back to it may leave it again
     cluster
@@ -367,7 +365,7 @@ fn a_connection_that_breaks_before_all_is_up_is_told() {
     let message = "host 0 (127.0.0.1): lost, and perhaps the job goes on there: ";
     ran.out_has(message).out_lacks("ended well");
     let left = read(&folder, "left.jsonl");
-    assert!(left.contains("sleep 1000"), "{left}");
+    assert_has(&left, "sleep 1000");
 }
 
 #[test]

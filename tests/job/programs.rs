@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, Ran, ip_config, read, root, scratch, sh, takes_seconds, write};
+use support::{Cluster, Ran, assert_has, ip_config, read, root, scratch, sh, takes_seconds, write};
 
 const STORE: &str = r#"
 import socket, sys
@@ -158,10 +158,8 @@ fn a_job_that_is_started_again_knows_it() {
     );
     sh(&folder, &script).gives(0, "from 0 count 0\nfrom 1 count 1\n");
     let text = read(&folder, "run.txt");
-    assert!(
-        text.contains("starts again") && text.contains("(1 of 2)"),
-        "{text}"
-    );
+    assert_has(&text, "starts again");
+    assert_has(&text, "(1 of 2)");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! dgl-reap on real hosts: what it shows, signals, ends and removes, and what it leaves alone.
 
-use support::{Cluster, read, root, scratch, sh, takes_seconds, write};
+use support::{Cluster, assert_has, read, root, scratch, sh, takes_seconds, write};
 
 /// Waits for USR1 and says so; the server listens.
 const JOB_PY: &str = "
@@ -64,7 +64,7 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     );
     let report = text("out.txt");
     assert_eq!(report.matches("got it").count(), 1, "{report}");
-    assert!(report.contains("trainer 3] got it"), "{report}");
+    assert_has(&report, "trainer 3] got it");
 
     let table = text("table.txt");
     let head = table.lines().next().unwrap();
@@ -78,11 +78,8 @@ fn jobs_on_real_hosts_are_shown_and_signalled() {
     );
     let found = text("found.jsonl");
     assert_eq!(found.matches(r#""ports":[30050]"#).count(), 2, "{found}");
-    assert!(
-        found.contains(r#""role":"server","rank":1"#)
-            && found.contains(r#""role":"trainer","rank":3"#),
-        "{found}"
-    );
+    assert_has(&found, r#""role":"server","rank":1"#);
+    assert_has(&found, r#""role":"trainer","rank":3"#);
     cluster.assert_clean();
 }
 
@@ -126,7 +123,7 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
             // what the end on one host makes dgl-spawn end on the others was looked for before
             assert!(reaped.contains(&named), "{reaped}");
         }
-        assert!(reaped.contains(r#""type":"reaped""#), "{reaped}");
+        assert_has(&reaped, r#""type":"reaped""#);
         let first = &summary(&out)["first_failure"];
         assert_eq!(
             (&first["reaped"], &first["signal"]),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use support::{partition, root, scratch, sh, takes_seconds, write};
+use support::{assert_has, partition, root, scratch, sh, takes_seconds, write};
 
 /// A job of two trainers on this machine, of which the second fails with some words; its records in
 /// job.jsonl. Two jobs of one name do not run at the same time.
@@ -281,7 +281,7 @@ fn failures_of_many_hosts_are_led_to_from_the_top() {
     let everywhere = large_run().replace(r#""signal":"TERM""#, r#""code":1"#);
     write(&folder, "run.jsonl", everywhere);
     let page = sh(&folder, "dgl-report run.jsonl").out;
-    assert!(page.contains("and 107 processes more"), "{page}");
+    assert_has(&page, "and 107 processes more");
 }
 
 #[test]

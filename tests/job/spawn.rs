@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{Ran, executable, read, scratch, sh, shells, takes_seconds, write};
+use support::{Ran, assert_has, executable, read, scratch, sh, shells, takes_seconds, write};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
@@ -106,10 +106,8 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
     let mode = sh(&folder, "stat -c %a logs/run.jsonl").out;
     assert_eq!(mode, "600\n", "values of --env may be secrets");
     let verdict = why("");
-    assert!(
-        verdict.contains("trainer 1") && verdict.contains("ValueError: nan"),
-        "{verdict}"
-    );
+    assert_has(&verdict, "trainer 1");
+    assert_has(&verdict, "ValueError: nan");
 
     // a note of the user's, and what stands in the place of a log, stay where they are
     sh(
@@ -303,10 +301,10 @@ fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
     let ran = sh(&folder, script);
     let err = read(&folder, "err");
     assert_eq!(ran.out, "143\n2\n", "{}{err}", ran.err);
-    assert!(
-        err.contains("job again starts again in 1.0 s (1 of 5)")
-            && err.contains("job again does not start again: dgl-reap has ended it"),
-        "{err}"
+    assert_has(&err, "job again starts again in 1.0 s (1 of 5)");
+    assert_has(
+        &err,
+        "job again does not start again: dgl-reap has ended it",
     );
 }
 
@@ -325,10 +323,8 @@ fn a_name_that_is_alive_is_refused() {
     let ran = sh(&folder, &script);
     assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
     let second = read(&folder, "second");
-    assert!(
-        second.contains("a job named twin runs there") && second.contains("nothing was started"),
-        "{second}"
-    );
+    assert_has(&second, "a job named twin runs there");
+    assert_has(&second, "nothing was started");
 }
 
 #[test]

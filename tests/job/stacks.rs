@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Cluster, executable, read, scratch, sh, takes_seconds, tools, write};
+use support::{Cluster, assert_has, executable, read, scratch, sh, takes_seconds, tools, write};
 
 /// A trainer that waits in a function of a name, has a thread, and has forked a sampler. All of
 /// them say that they go on, and end well once there is a file `go`. One more thread waits for a
@@ -151,7 +151,7 @@ fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
         .iter()
         .find(|line| line.contains("sampler_waits"))
         .unwrap();
-    assert!(sampler.contains("\"parent\":"), "{sampler}");
+    assert_has(sampler, "\"parent\":");
     profiles_are_counted(&text("profile.jsonl"));
     // where they were, of the trainer and of its sampler
     let shown = text("profile.txt");

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use support::{
-    Cluster, Ran, host_record, python_with_dgl, read, records, root, scratch, sh, takes_seconds,
-    write,
+    Cluster, Ran, assert_has, host_record, python_with_dgl, read, records, root, scratch, sh,
+    takes_seconds, write,
 };
 
 /// Trainers on this machine, each with a script of Python.
@@ -266,11 +266,9 @@ fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
         text("stacks.txt")
     );
     let why = sh(&folder, "dgl-why --brief run.jsonl").out;
-    assert!(
-        why.contains(&format!(
-            "until then worker 3 on host 0 (127.0.0.1) {elsewhere}"
-        )),
-        "{why}"
+    assert_has(
+        &why,
+        &format!("until then worker 3 on host 0 (127.0.0.1) {elsewhere}"),
     );
     let page = sh(&folder, "dgl-report run.jsonl").out;
     let stacks: Vec<&str> = page.split("<summary>worker").skip(1).collect();

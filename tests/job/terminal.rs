@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{
-    Cluster, command, make_folder, partition, path, ran, read, scratch, sh, soon, takes_seconds,
-    write,
+    Cluster, assert_has, command, make_folder, partition, path, ran, read, scratch, sh, soon,
+    takes_seconds, write,
 };
 
 /// A terminal of tmux, with a server of its own.
@@ -180,7 +180,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     soon("the job runs", || runs("one.jsonl"));
     terminal.ctrl_c();
     let (_, err) = terminal.status();
-    assert!(err.contains("was ended by SIGINT"), "{err}");
+    assert_has(&err, "was ended by SIGINT");
     cluster.assert_clean();
 
     let terminal = terminal_of_host_1();
@@ -191,7 +191,7 @@ fn ctrl_c_ends_a_job_on_real_hosts() {
     terminal.ctrl_c();
     let (status, err) = terminal.status();
     assert_eq!(status, "130", "{err}");
-    assert!(err.contains("was ended by SIGINT"), "{err}");
+    assert_has(&err, "was ended by SIGINT");
     assert!(has(&folder, "two.jsonl", r#""code":130,"cause":"signal""#));
     cluster.assert_clean();
 
@@ -359,7 +359,7 @@ fn what_people_read_fits_the_terminal() {
                   ended";
     for (log, ending) in [("", "<\n"), ("--log-dir logs", "; --log-dir has all<\n")] {
         let shown = on_terminal(&spawn.replace("--job", &format!("{log} --job")));
-        assert!(shown.contains(&format!("{folded}{ending}")), "{shown}");
+        assert_has(&shown, &format!("{folded}{ending}"));
     }
 
     let wrong = "dgl-spawn --connect local --no-push-check <ip_config.txt";

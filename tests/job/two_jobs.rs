@@ -4,7 +4,8 @@ use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{
-    Cluster, Ran, partition, python_with_dgl, read, root, scratch, sh, takes_seconds, write,
+    Cluster, Ran, assert_has, partition, python_with_dgl, read, root, scratch, sh, takes_seconds,
+    write,
 };
 
 /// A graph server that loads for two seconds before it listens, as real ones do, and then stays for
@@ -133,10 +134,7 @@ fn one_that_waits_starts_when_the_other_has_ended() {
     // not for ever
     let (ran, _, b) = both(&folder, "1", "", "--wait 1s <job.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
-    assert!(
-        b.contains(&format!("taken by job a-{}", name(&folder))),
-        "{b}"
-    );
+    assert_has(&b, &format!("taken by job a-{}", name(&folder)));
 }
 
 /// Servers of two jobs of DGL overwrite each other's features in /dev/shm, whatever their ports.
@@ -158,13 +156,11 @@ fn jobs_of_dgl_on_other_ports_are_in_each_others_way_until_they_have_a_shm_of_th
     }
     let (ran, _, b) = both(&folder, "0.5", "", "<other.jsonl");
     assert_eq!(ran.out, "a 0\nb 74\n", "{b}");
-    assert!(
-        b.contains(&format!(
-            "another job of DGL runs there: job a-{}",
-            name(&folder)
-        )) && b.contains("--private-shm"),
-        "{b}"
+    assert_has(
+        &b,
+        &format!("another job of DGL runs there: job a-{}", name(&folder)),
     );
+    assert_has(&b, "--private-shm");
     let (ran, a, b) = both(&folder, "0.5", "--private-shm", "<other.jsonl");
     assert_eq!(ran.out, "a 0\nb 0\n", "{a}{b}");
 }

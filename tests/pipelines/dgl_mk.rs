@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 use support::{
-    Cluster, Ran, partition, python_with_dgl, read, root, scratch, sh, takes_seconds, tools, write,
+    Cluster, Ran, assert_has, partition, python_with_dgl, read, root, scratch, sh, takes_seconds,
+    tools, write,
 };
 
 /// A copy of the repo, as README tells a user to make one.
@@ -84,15 +85,13 @@ fn on_this_machine() {
         .ends(0)
         .out_has("trainer 1] rank 1 of 2: two words");
     let logs = here("logs").out;
-    assert!(
-        logs.contains("trainer-1.log") && logs.contains("rank 1 of 2"),
-        "{logs}"
-    );
+    assert_has(&logs, "trainer-1.log");
+    assert_has(&logs, "rank 1 of 2");
     here("train NUM_TRAINERS=1 TRAIN='sh -c \"exit 7\"'")
         .ends(2)
         .out_has("Error 7");
     let verdict = here("why").out;
-    assert!(verdict.contains("status 7"), "{verdict}");
+    assert_has(&verdict, "status 7");
     assert!(
         !here("logs").out.contains("trainer-1.log"),
         "the run before the last is not shown"

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{
-    executable, make_folder, partition, read, root, scratch, sh, shells, takes_seconds, write,
+    assert_has, executable, make_folder, partition, read, root, scratch, sh, shells, takes_seconds,
+    write,
 };
 
 /// A process: its host, folder, variables and words.
@@ -256,7 +257,7 @@ two'"#;
             ran.out
         };
         let usual = printed("sh");
-        assert!(usual.contains(r"'it'\''s $one.yaml'"), "{usual}");
+        assert_has(&usual, r"'it'\''s $one.yaml'");
         for shell in shells() {
             assert_eq!(printed(shell), usual, "{shell} {script}");
             // and it reads them as one
@@ -351,7 +352,7 @@ fn copied_to_where_the_same_line_looks_for_it() {
         ./out/raw_id_mappings/_N/part-0 ./out/wholegraph/f ./own.py ./some/more";
     assert_eq!(there.lines().collect::<Vec<_>>().join(" "), wanted);
     let config = read(&folder, "ws/out/g.json");
-    assert!(config.contains("\"part0/graph.dgl\""), "{config}");
+    assert_has(&config, "\"part0/graph.dgl\"");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::{scratch, sh, write};
+use support::{assert_has, scratch, sh, write};
 
 /// Host records of this machine, as it is.
 const PROBE: &str = "echo 127.0.0.1 | ipconf-check | host-probe --connect local --python none";
@@ -110,10 +110,9 @@ fn servers_and_trainers_of_two_sockets() {
         assert_eq!(plan(flags).0, expected, "{flags}");
     }
     let (_, message) = plan("--num-servers 3 --bind cores");
-    assert!(
-        message
-            .contains("--bind cores: host 0 (127.0.0.1) has 5 servers and trainers on fewer cores"),
-        "{message}"
+    assert_has(
+        &message,
+        "--bind cores: host 0 (127.0.0.1) has 5 servers and trainers on fewer cores",
     );
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use std::net::TcpListener;
 use std::path::Path;
 use support::{
-    Cluster, PYTHON_WITH_STAND_IN, Ran, executable, partition, read, scratch, sh, soon,
+    Cluster, PYTHON_WITH_STAND_IN, Ran, assert_has, executable, partition, read, scratch, sh, soon,
     takes_seconds, write,
 };
 
@@ -98,10 +98,8 @@ fn gpus_with_their_memory_and_who_uses_them() {
         ran.err_has(in_use);
     }
     let table = probe("--format human").out;
-    assert!(
-        table.contains("gpu free") && table.contains("43 GB"),
-        "{table}"
-    );
+    assert_has(&table, "gpu free");
+    assert_has(&table, "43 GB");
 
     // cards that are gone are in no record any more
     write(&folder, "hosts", &ran.out);

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use support::{Cluster, ip_config, partition, python_with_dgl, read, root, scratch, sh, write};
+use support::{
+    Cluster, assert_has, ip_config, partition, python_with_dgl, read, root, scratch, sh, write,
+};
 
 /// A plan for two hosts, the records of a run that lost the second, and a spare.
 fn lost_host(folder: &Path) {
@@ -164,13 +166,10 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     });
     let report = &ran.out;
     ran.ends(0);
-    assert!(
-        report.contains("10.77.0.3 is passed over: ")
-            && report.contains("; 10.77.0.4 takes its place")
-            && report.contains("goes on with epoch ")
-            && report.contains("loss fell from"),
-        "{report}"
-    );
+    assert_has(report, "10.77.0.3 is passed over: ");
+    assert_has(report, "; 10.77.0.4 takes its place");
+    assert_has(report, "goes on with epoch ");
+    assert_has(report, "loss fell from");
     // no epoch of those that were saved is trained again
     let all = epochs(report);
     let again: Vec<u32> = report

@@ -188,6 +188,12 @@ impl Ran {
     }
 }
 
+/// Shows the whole text where the part is missing.
+#[track_caller]
+pub fn assert_has(text: &str, part: &str) {
+    assert!(text.contains(part), "no {part} in\n{text}");
+}
+
 pub fn ran(output: Output) -> Ran {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ran {
