@@ -127,6 +127,13 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Lines of ours, each made [`plain`]: where a line is written, nothing that a host or a file put
+/// into it reaches the terminal, whoever built the line.
+pub fn plain_lines(text: &str) -> String {
+    let lines: Vec<Cow<'_, str>> = text.split('\n').map(plain).collect();
+    lines.join("\n")
+}
+
 /// Whether a character is an ASCII control character, one of the upper half (which begins sequences
 /// too), or one of Unicode's without a shape of its own.
 fn is_hidden(c: char) -> bool {

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
-use record::term;
+use record::term::{self, plain};
 use record::{Host, Pushed, Record};
 use remote::HostFault;
 use remote::{self, Connector, Remote, Session};
@@ -170,8 +170,8 @@ fn warn_of_other_users(tasks: &[Task<'_>]) {
             "part-push: {}{others}: other users can write to {}, and so replace what is below \
              it\n  fix: run chmod o-w on this folder there, or chmod +t if others have to write to \
              it too; or choose another workspace",
-            hosts[0].location(),
-            folder.display()
+            plain(&hosts[0].location()),
+            plain(&folder.to_string_lossy())
         );
     }
 }
