@@ -71,10 +71,13 @@ impl Stack {
     /// send as much as a line holds.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
+        let named = Named::of(processes, host, stack.role, stack.rank);
         record::Stack {
             job: cut(&stack.job, NAME_CHARS),
             host,
-            id: id_of(processes, host, stack.role, stack.rank),
+            id: named.id,
+            role: named.role,
+            rank: named.rank,
             command: cut(&stack.command, COMMAND_CHARS),
             threads: bounded(stack.threads, MAX_THREADS, in_bounds),
             error: stack.error.map(|error| cut(&error, NAME_CHARS)),
@@ -88,6 +91,7 @@ impl Profile {
     /// The record of this profile; see [`Stack::into_record`].
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Profile {
         let profile = self.record;
+        let named = Named::of(processes, host, profile.role, profile.rank);
         let text = |text: String| cut(&text, MAX_TEXT + 1);
         let frames = bounded(profile.frames, MAX_COUNTED_FRAMES, text);
         let mut left = MAX_COUNTED_STACKS + 1;
@@ -104,7 +108,9 @@ impl Profile {
         record::Profile {
             job: cut(&profile.job, NAME_CHARS),
             host,
-            id: id_of(processes, host, profile.role, profile.rank),
+            id: named.id,
+            role: named.role,
+            rank: named.rank,
             command: cut(&profile.command, COMMAND_CHARS),
             threads: bounded(profile.threads, MAX_THREADS, thread),
             error: profile.error.map(|error| cut(&error, NAME_CHARS)),
@@ -115,12 +121,28 @@ impl Profile {
     }
 }
 
-/// The id of the process record of a process.
-fn id_of(processes: &[Process], host: u32, role: Option<Role>, rank: Option<u32>) -> Option<u32> {
-    let is_its = |process: &&Process| {
-        process.host == host && Some(process.role) == role && Some(process.rank) == rank
-    };
-    processes.iter().find(is_its).map(|process| process.id)
+/// The process that a host means. It speaks for the processes that the plan has on it; where it
+/// names another one, its answer counts as that of a process of unknown role. Without a plan it is
+/// believed.
+struct Named {
+    id: Option<u32>,
+    role: Option<Role>,
+    rank: Option<u32>,
+}
+
+impl Named {
+    fn of(processes: &[Process], host: u32, role: Option<Role>, rank: Option<u32>) -> Named {
+        let is_its = |process: &&Process| {
+            process.host == host && Some(process.role) == role && Some(process.rank) == rank
+        };
+        let id = processes.iter().find(is_its).map(|process| process.id);
+        let believed = id.is_some() || processes.is_empty();
+        Named {
+            id,
+            role: role.filter(|_| believed),
+            rank: rank.filter(|_| believed),
+        }
+    }
 }
 
 fn in_bounds(thread: Thread) -> Thread {
@@ -183,6 +205,33 @@ pub enum Why {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_speaks_for_its_own_processes_alone() {
+        let of_host = |id, host, rank| {
+            let ip = record::IpAddr::default();
+            Process::new(id, host, ip, Role::Worker, rank)
+        };
+        let plan = [of_host(7, 0, 0), of_host(8, 1, 1)];
+        let worker = Some(Role::Worker);
+        let table: [(&[Process], _, _, _); 4] = [
+            (&plan, Some(0), Some(7), worker),
+            (&plan, Some(1), None, None),
+            (&plan, None, None, None),
+            (&[], Some(1), None, worker),
+        ];
+        for (processes, rank, id, role) in table {
+            let mut stack = Stack::default();
+            (stack.record.role, stack.record.rank) = (worker, rank);
+            let mut profile = Profile::default();
+            (profile.record.role, profile.record.rank) = (worker, rank);
+            let stack = stack.into_record(0, processes, 0);
+            let profile = profile.into_record(0, processes, 0);
+            let rank = role.and(rank);
+            assert_eq!((stack.id, stack.role, stack.rank), (id, role, rank));
+            assert_eq!((profile.id, profile.role, profile.rank), (id, role, rank));
+        }
+    }
 
     #[test]
     fn a_record_has_no_more_than_an_agent_reads() {
