@@ -10,6 +10,7 @@ pub mod signal;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use progress::ProgressWhen;
 use record::Host;
 use record::error::{Fault, Report};
@@ -43,6 +44,15 @@ fn examine_stdout() {
     STDOUT_IS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
 
+/// Raises the soft limit on descriptors, usually 1024, to the hard limit, which is far higher:
+/// logins, links and logs of a large job need more.
+fn raise_descriptors() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // if it is refused, whoever gets no descriptor reports that
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
 /// Shows people a line that is not an error.
 fn notice(line: &str) {
     let tool = TOOL.get().map_or("dgl-tools", String::as_str);
@@ -56,6 +66,7 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     main: impl FnOnce(A) -> Result<Exit, Report>,
 ) -> ExitCode {
     let _ = TOOL.set(tool.to_owned());
+    raise_descriptors();
     let is_closed = STDOUT_IS_CLOSED.load(Ordering::Relaxed);
     if is_closed {
         let fault = Fault::unreachable("stdout", "it is closed; the work goes on without it");

@@ -85,7 +85,6 @@ pub struct Remote {
 impl Remote {
     /// Chooses the connector. `default` is the connector that serves the tool best.
     pub fn new(options: Options, default: Connector) -> Result<Remote, Report> {
-        raise_descriptors();
         let bulk = matches!(default, Connector::Ssh { bulk: true });
         let connector = match options.connect.as_deref() {
             None => default,
@@ -376,16 +375,6 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
     Fault::unreachable("host keys", problem)
         .details(details)
         .fix(fix)
-}
-
-/// Raises the soft limit on descriptors, usually 1024 and enough for 200 hosts, to the hard limit,
-/// which is far higher.
-fn raise_descriptors() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // if it is refused, the host for which no descriptor is left reports that
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }
 
 /// Whether an address is one of this machine's.
