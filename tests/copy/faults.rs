@@ -348,7 +348,10 @@ impl Push {
             let kept = fs::read_dir(self.0.srv(VICTIM, wire.name).join(".part-push.kept")).unwrap();
             let mut kept = kept.map(|entry| entry.unwrap().path());
             let kept = kept
-                .find(|path| path.extension().is_none_or(|end| end != "good"))
+                .find(|path| {
+                    fs::metadata(path).unwrap().len() > 1000
+                        && path.extension().is_none_or(|end| end != "good")
+                })
                 .unwrap();
             let mut content = fs::read(&kept).unwrap();
             content[1000] ^= 1;

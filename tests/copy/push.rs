@@ -170,8 +170,8 @@ fn a_path_cannot_leave_the_workspace() {
         let bad = sh(
             &folder,
             &format!(
-                "jq -c 'if .type == \"file\" then .dst = \"{dst}\" else . end' plan.jsonl | \
-                 part-push --connect local"
+                "jq -c 'if .type == \"file\" then .dst = \"{dst}\" elif .type == \"workspace\" \
+                 then empty else . end' plan.jsonl | part-push --connect local"
             ),
         );
         assert_eq!(
@@ -211,6 +211,9 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
     let table = [
         // old files in a folder of the user's are not taken for parts that were kept
         ("ln -s ../home .part-push.kept", 0, ""),
+        // nor a folder of the user's itself, or for a stage
+        ("mv results .part-push.kept", 0, ""),
+        ("mv results .part-push.evil.1", 0, ""),
         // and files there are not moved as parts of a stage
         (&format!("ln -s ../home .part-push.evil.1; {old}"), 0, ""),
         (
@@ -244,10 +247,12 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
         let folder = plan(&[("large", noise(1, 3 << 20)), ("small", noise(2, 9))]);
         sh(
             &folder,
-            "mkdir -m 777 ws; mkdir -m 700 home; head -c 2M src/large >home/part.1; \
-             touch -d 2001-01-01 home/part.1 home",
+            "mkdir -m 777 ws; mkdir -m 700 home ws/results; head -c 2M src/large >home/part.1; \
+             for name in part.1 owner model.pt; do echo mine >ws/results/$name; done; \
+             touch -d 2001-01-01 home/part.1 home ws/results/* ws/results",
         )
         .ends(0);
+        let results = "grep -rslx mine ws | wc -l";
         let home = tree(&folder.join("home"));
         write(&folder, "lays", lays);
         let laid = sh(
@@ -268,6 +273,7 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
         assert!(ran.err.contains(&warning), "{lays}: {}", ran.err);
         assert_eq!(tree(&folder.join("home")), home, "{lays}");
         assert_eq!(sh(&folder, theirs).out, before, "{lays}");
+        assert_eq!(sh(&folder, results).out, "3\n", "{lays}");
         if status == 0 {
             let (ours, there) = (folder.join("src"), folder.join("ws/src"));
             assert_eq!(tree(&ours), tree(&there), "{lays}");
@@ -275,6 +281,30 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
         let left = "cd ws; ls -d elsewhere/* .part-push.lock .part-push.[0-9a-d]* 2>/dev/null";
         assert_eq!(sh(&folder, left).out, "", "{lays}");
     }
+}
+
+/// The folders that commands name are reached as everything below them is.
+#[test]
+fn a_link_of_another_user_is_no_workspace_and_no_place_for_what_is_brought() {
+    if sh(Path::new("/"), "id -u").out != "0\n" {
+        return println!("skipped: only root can act as another user");
+    }
+    let folder = plan(&[("one", noise(1, 9))]);
+    push(&folder, "").ends(0);
+    let script = "mkdir -m 777 shared; mkdir -m 700 home; cd shared
+        setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../home ws
+        setpriv --reuid 65534 --regid 65534 --clear-groups ln -s ../home to; cd ..
+        sed 's|/ws|/shared/ws|g' plan.jsonl >led.jsonl; export DGL_TOOLS_CONNECT=local
+        part-push <led.jsonl >pushed; echo $?
+        part-pull --workspace \"$PWD/shared/ws\" --to . one <plan.jsonl >pulled; echo $?
+        part-pull --workspace \"$PWD/ws\" --to shared/to '*' <plan.jsonl >pulled; echo $?
+        ls -A home";
+    let ran = sh(&folder, script);
+    assert_eq!(ran.out, "1\n74\n1\n", "{}", ran.err);
+    let refusals = ran
+        .err
+        .matches("is reached by a symbolic link that belongs to another user");
+    assert_eq!(refusals.count(), 3, "{}", ran.err);
 }
 
 /// Links of the user's own lead to the workspace, and from one of its folders to another.
@@ -1402,7 +1432,9 @@ fn old_parts_are_removed_by_a_push_that_comes_as_far_as_to_send_files() {
     let folder = plan(&[("one", noise(1, 100))]);
     push(&folder, "").ends(0);
     let old = folder.join("ws/.part-push.kept/0123456789abcdef.0123456789abcdef");
-    fs::create_dir(old.parent().unwrap()).unwrap();
+    let kept = old.parent().unwrap();
+    fs::create_dir(kept).unwrap();
+    fs::write(kept.join(".made-by-part-push"), "").unwrap();
     let time = SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
     let file = fs::File::create(&old).unwrap();
     file.set_modified(time).unwrap();

@@ -318,6 +318,13 @@ fn records_and_logs_that_cannot_be_written_make_the_status() {
     std::fs::remove_file(folder.join("done")).unwrap();
     make_folder(&folder, "logs");
     std::os::unix::fs::symlink("/dev/full", folder.join("logs/trainer-0.log")).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::lchown(folder.join("logs/trainer-0.log"), Some(65534), None).unwrap();
+        let ran = spawn(&folder, "--log-dir logs");
+        ran.ends(74)
+            .err_has("trainer-0.log: something of another user has this name");
+        std::os::unix::fs::lchown(folder.join("logs/trainer-0.log"), Some(0), None).unwrap();
+    }
     let ran = spawn(&folder, "--log-dir logs");
     ran.ends(74)
         .err_has("--log-dir: trainer-0.log: No space left");

@@ -2,7 +2,8 @@
 //! meanwhile.
 //!
 //! Files are opened by their names in a folder, which are no symbolic links. A link on the path to
-//! a folder is followed only if this user, root or the owner of the workspace has made it.
+//! a folder is followed only if this user, root or the owner of the workspace has made it, and so
+//! are the links on the path to which it leads.
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -42,6 +43,95 @@ impl AsFd for Folder {
     }
 }
 
+fn fault(error: Errno) -> FileFault {
+    io::Error::from(error).into()
+}
+
+/// As many links as Linux follows on one path (path_resolution(7)).
+const MAX_LINKS: u32 = 40;
+
+/// The way along a path, on which each link is followed by itself.
+struct Walk<'a> {
+    /// The whole path, for messages.
+    path: &'a Path,
+    /// The users whose links are followed.
+    owners: [u32; 3],
+    /// Whether missing folders are made, with this mode before the umask.
+    make: Option<u32>,
+    /// How many links were followed.
+    links: u32,
+}
+
+impl<'a> Walk<'a> {
+    /// Follows the links of this user and root.
+    fn of_user(path: &'a Path, make: Option<u32>) -> io::Result<Walk<'a>> {
+        // in a user namespace without root, what is root's belongs to the owner of this folder
+        let system = Folder::root()?.metadata()?.uid();
+        Ok(Walk {
+            path,
+            owners: [0, geteuid().as_raw(), system],
+            make,
+            links: 0,
+        })
+    }
+
+    fn to(&mut self, from: &Folder, path: &Path) -> Result<Folder, FileFault> {
+        let mut folder = from.clone();
+        for part in path.components() {
+            folder = match part {
+                Component::Normal(name) => self.enter(&folder, name)?.0,
+                Component::CurDir | Component::Prefix(_) => continue,
+                Component::ParentDir => {
+                    open(&folder, Path::new(".."), OFlag::empty()).map_err(fault)?
+                }
+                Component::RootDir => Folder::root()?,
+            };
+        }
+        Ok(folder)
+    }
+
+    /// The folder of this name, and whether the name is a link.
+    fn enter(&mut self, folder: &Folder, name: &OsStr) -> Result<(Folder, bool), FileFault> {
+        let next = match (folder.folder(name), self.make) {
+            (Err(error), Some(mode)) if error.kind() == io::ErrorKind::NotFound => {
+                folder.make(name, mode)?;
+                folder.folder(name)
+            }
+            (opened, _) => opened,
+        };
+        match next {
+            // the kernel's word for a link where a folder is to be
+            Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
+                Ok((self.follow(folder, name)?, true))
+            }
+            next => Ok((next?, false)),
+        }
+    }
+
+    fn follow(&mut self, folder: &Folder, name: &OsStr) -> Result<Folder, FileFault> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let link = openat(folder, name, flags, Mode::empty()).map_err(fault)?;
+        let meta = fstat(&link).map_err(fault)?;
+        if meta.st_mode & TYPE != nix::libc::S_IFLNK {
+            return Err(fault(Errno::ENOTDIR));
+        }
+        if !self.owners.contains(&meta.st_uid) {
+            return Err(FileFault::LinkOfOther(self.path.into()));
+        }
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(fault(Errno::ELOOP));
+        }
+        // what this very link says, whatever has its name by now
+        let target = readlinkat(&link, "").map_err(fault)?;
+        // a folder that a link only names was never there
+        let make = self.make.take();
+        let next = self.to(folder, Path::new(&target));
+        self.make = make;
+        next
+    }
+}
+
 /// Opens a folder without the right to read it.
 fn open(at: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | more;
@@ -49,9 +139,23 @@ fn open(at: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
 }
 
 impl Folder {
-    /// Opens a folder by a path whose links are the user's own choice.
-    pub fn open(path: &Path) -> io::Result<Folder> {
-        Ok(open(AT_FDCWD, path, OFlag::empty())?)
+    fn root() -> io::Result<Folder> {
+        Ok(open(AT_FDCWD, Path::new("/"), OFlag::empty())?)
+    }
+
+    /// Opens a folder by a path, whose links this user or root has made.
+    pub fn open(path: &Path) -> Result<Folder, FileFault> {
+        Folder::along(path, None)
+    }
+
+    /// The same; what is missing of it is made, with this mode before the umask.
+    pub fn open_or_make(path: &Path, mode: u32) -> Result<Folder, FileFault> {
+        Folder::along(path, Some(mode))
+    }
+
+    fn along(path: &Path, make: Option<u32>) -> Result<Folder, FileFault> {
+        let here = open(AT_FDCWD, Path::new("."), OFlag::empty()).map_err(fault)?;
+        Walk::of_user(path, make)?.to(&here, path)
     }
 
     /// Opens the folder of this name.
@@ -62,6 +166,12 @@ impl Folder {
     /// Opens the folder of a relative path, and with `make` makes what is missing of it, as the
     /// umask allows.
     pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
+        let mut walk = Walk {
+            path,
+            owners: [0, geteuid().as_raw(), fstat(self).map_err(fault)?.st_uid],
+            make: make.then_some(0o777),
+            links: 0,
+        };
         let mut folder = self.clone();
         for part in path.components() {
             let name = match part {
@@ -69,49 +179,16 @@ impl Folder {
                 Component::CurDir => continue,
                 _ => return Err(FileFault::LeadsOut(path.into())),
             };
-            let next = match folder.folder(name) {
-                Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
-                    folder.make(name, 0o777)?;
-                    folder.folder(name)
-                }
-                opened => opened,
-            };
-            folder = match next {
-                // the kernel's word for a link where a folder is to be
-                Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
-                    self.follow(&folder, name, (path, links))?
-                }
-                next => next?,
-            };
+            let (next, is_link) = walk.enter(&folder, name)?;
+            if is_link
+                && links == Links::Inside
+                && !next.real_path()?.starts_with(self.real_path()?)
+            {
+                return Err(FileFault::LeadsOut(path.into()));
+            }
+            folder = next;
         }
         Ok(folder)
-    }
-
-    /// Opens the folder to which a link below this folder leads.
-    fn follow(
-        &self,
-        folder: &Folder,
-        name: &OsStr,
-        (path, links): (&Path, Links),
-    ) -> Result<Folder, FileFault> {
-        let system = |error: Errno| FileFault::from(io::Error::from(error));
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let link = openat(folder, name, flags, Mode::empty()).map_err(system)?;
-        let meta = fstat(&link).map_err(system)?;
-        if meta.st_mode & TYPE != nix::libc::S_IFLNK {
-            return Err(system(Errno::ENOTDIR));
-        }
-        let owner = fstat(self).map_err(system)?.st_uid;
-        if ![0, geteuid().as_raw(), owner].contains(&meta.st_uid) {
-            return Err(FileFault::LinkOfOther(path.into()));
-        }
-        // what this very link says, whatever has its name by now
-        let target = readlinkat(&link, "").map_err(system)?;
-        let next = open(folder, Path::new(&target), OFlag::empty()).map_err(system)?;
-        if links == Links::Inside && !next.real_path()?.starts_with(self.real_path()?) {
-            return Err(FileFault::LeadsOut(path.into()));
-        }
-        Ok(next)
     }
 
     /// The path of the folder without links.
@@ -148,9 +225,55 @@ impl Folder {
 
     /// Makes a folder, unless somebody else has just made it.
     pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
-        match mkdirat(self, name.as_ref(), Mode::from_bits_truncate(mode)) {
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            Err(error) => Err(error.into()),
+        match self.make_new(name, mode) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
+    }
+
+    /// Makes a folder that is not there yet.
+    pub fn make_new(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
+        Ok(mkdirat(
+            self,
+            name.as_ref(),
+            Mode::from_bits_truncate(mode),
+        )?)
+    }
+
+    /// Opens a file that somebody may read while it is written: a new file with this mode before
+    /// the umask, or what this user has put in its place, a FIFO or a link.
+    pub fn open_log(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
+        let write = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let new = write | OFlag::O_CREAT | OFlag::O_EXCL;
+        let mode = Mode::from_bits_truncate(mode);
+        match openat(self, name.as_ref(), new, mode) {
+            Err(Errno::EEXIST) => {}
+            opened => return Ok(File::from(opened?)),
+        }
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let found = openat(self, name.as_ref(), flags, Mode::empty())?;
+        let meta = fstat(&found)?;
+        let foreign = || io::Error::other("something of another user has this name");
+        if meta.st_uid != geteuid().as_raw() {
+            return Err(foreign());
+        }
+        match meta.st_mode & TYPE {
+            nix::libc::S_IFLNK => {
+                let target = PathBuf::from(readlinkat(&found, "")?);
+                let parent = target.parent().unwrap_or(Path::new("."));
+                let folder = Walk::of_user(parent, None)?.to(self, parent);
+                let folder = folder.map_err(|fault| io::Error::other(fault.to_string()))?;
+                let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+                let flags = write | OFlag::O_CREAT | OFlag::O_TRUNC;
+                Ok(File::from(openat(&folder, name, flags, mode)?))
+            }
+            nix::libc::S_IFIFO => {
+                let file = File::from(openat(self, name.as_ref(), write, mode)?);
+                let opened = file.metadata()?;
+                let is_same = (opened.dev(), opened.ino()) == (meta.st_dev, meta.st_ino);
+                is_same.then_some(file).ok_or_else(foreign)
+            }
+            _ => Err(io::ErrorKind::AlreadyExists.into()),
         }
     }
 

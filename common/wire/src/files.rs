@@ -585,6 +585,16 @@ impl From<std::io::Error> for FileFault {
     }
 }
 
+impl FileFault {
+    /// The message for a fault on this machine.
+    pub fn here(&self) -> String {
+        match self {
+            FileFault::System(number) => std::io::Error::from_raw_os_error(*number).to_string(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const EFBIG: i32 = 27;

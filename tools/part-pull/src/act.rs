@@ -14,7 +14,6 @@ use record::{Host, Pulled, path_fields};
 use remote::HostFault;
 use remote::direct::WireOptions;
 use remote::{self, Connector, Remote, Session};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -183,9 +182,10 @@ fn claim_all(
 fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Fault> {
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
-        let fault = |error: io::Error| Fault::item(folder.display().to_string(), error.to_string());
-        let claim = local::claim(folder)
-            .map_err(|error| fault(error).fix("give a folder that you can write to with --to"))?;
+        let claim = local::claim(folder).map_err(|fault| {
+            Fault::item(folder.display().to_string(), fault.here())
+                .fix("give a folder that you can write to with --to")
+        })?;
         if claim.is_some() {
             return Ok(claim);
         }

@@ -337,7 +337,7 @@ impl SourceHost {
                     if let Ok(writer) = &partial
                         && let Err(fault) = writer.write(block.at, &content)
                     {
-                        partial = Err(local::here(&fault));
+                        partial = Err(fault.here());
                     }
                 }
                 (FileEvent::Zeros(zeros), _)
@@ -348,7 +348,7 @@ impl SourceHost {
                     if let Ok(writer) = &partial
                         && let Err(fault) = writer.write_zeros(zeros.at, zeros.length)
                     {
-                        partial = Err(local::here(&fault));
+                        partial = Err(fault.here());
                     }
                 }
                 (FileEvent::Read(read), _) if read.id == id && read.bytes == next - at => {

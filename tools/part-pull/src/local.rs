@@ -6,7 +6,6 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -21,6 +20,8 @@ const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 const EARLIER_CHANGED: &str = "the file that is here changed while it was compared";
 const LOCK: &str = ".part-pull.lock";
+/// The mode of a new folder, before the umask.
+const NEW_FOLDER: u32 = 0o777;
 
 /// A folder into which no other part-pull writes: two that write the same file under the same
 /// temporary name would rename it unfinished.
@@ -31,9 +32,8 @@ pub struct Claim {
 }
 
 /// Claims a folder, which is made; `None` if another part-pull has it.
-pub fn claim(folder: &Path) -> io::Result<Option<Claim>> {
-    fs::create_dir_all(folder)?;
-    let folder = Folder::open(folder)?;
+pub fn claim(folder: &Path) -> Result<Option<Claim>, FileFault> {
+    let folder = Folder::open_or_make(folder, NEW_FOLDER)?;
     let file = folder.open_file(LOCK, OFlag::O_WRONLY | OFlag::O_CREAT)?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => {
@@ -73,14 +73,14 @@ pub fn umask() -> u32 {
 
 /// The folder and the name of a file. The folder is made with `make`.
 fn destination(item: &Item, make: bool) -> Result<(Folder, &OsStr), FileFault> {
-    if make {
-        fs::create_dir_all(&item.folder)?;
-    }
-    let folder = Folder::open(&item.folder)?;
+    let folder = match make {
+        true => Folder::open_or_make(&item.folder, NEW_FOLDER)?,
+        false => Folder::open(&item.folder)?,
+    };
     let below = item.dst.strip_prefix(&item.folder).unwrap_or(&item.dst);
     let name = below.file_name().unwrap_or_default();
     let parent = below.parent().unwrap_or(Path::new(""));
-    Ok((folder.descend(parent, Links::Anywhere, make)?, name))
+    Ok((folder.descend(parent, Links::Inside, make)?, name))
 }
 
 /// The partial file in its folder: the same for the same version of the file.
@@ -220,7 +220,7 @@ pub fn begin(
             discard(item);
             Err(EARLIER_CHANGED.to_owned())
         }
-        _ => begun.map_err(|fault| here(&fault)),
+        _ => begun.map_err(|fault| fault.here()),
     }
 }
 
@@ -240,36 +240,28 @@ pub fn write_small(item: &Item, content: &[u8]) -> Result<(), String> {
         let (passing, dst) = ((&folder, passing.as_os_str()), (&folder, name));
         partial::write_small(passing, dst, content, finish_of(item))
     };
-    write().map_err(|fault| here(&fault))
+    write().map_err(|fault| fault.here())
 }
 
 /// Makes an empty folder.
 pub fn make_empty(item: &Item) -> Result<(), String> {
     let made = destination(item, true).and_then(|(folder, name)| {
-        let empty = folder.descend(Path::new(name), Links::Anywhere, true);
+        let empty = folder.descend(Path::new(name), Links::Inside, true);
         empty.map(drop)
     });
-    made.map_err(|fault| here(&fault))
+    made.map_err(|fault| fault.here())
 }
 
 /// Gives a file its mode, its time and its name.
 pub fn finish(item: &Item, partial: &Partial) -> Result<(), String> {
     destination(item, true)
         .and_then(|dst| partial.finish((&dst.0, dst.1), finish_of(item)))
-        .map_err(|fault| here(&fault))
+        .map_err(|fault| fault.here())
 }
 
 /// Removes a partial file.
 pub fn discard(item: &Item) {
     if let Ok((folder, _)) = destination(item, false) {
         let _ = partial_names(&folder, item).remove();
-    }
-}
-
-/// The message for a fault on this machine.
-pub fn here(fault: &FileFault) -> String {
-    match fault {
-        FileFault::System(number) => io::Error::from_raw_os_error(*number).to_string(),
-        other => other.to_string(),
     }
 }

@@ -21,7 +21,7 @@ pub use args::Args;
 use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::Stream;
-use record::{Graph, Host};
+use record::{Graph, Host, Workspace};
 use std::path::PathBuf;
 
 /// Runs the tool.
@@ -29,9 +29,9 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("part-push");
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
-    let workspace = stream
-        .one::<Graph>()?
-        .map(|graph| PathBuf::from(graph.workspace));
+    let graph = stream.one::<Graph>()?.map(|graph| graph.workspace);
+    let workspace = graph.or(stream.one::<Workspace>()?.map(|of_job| of_job.workspace));
+    let workspace = workspace.map(PathBuf::from);
     let files = stream.require("part-map")?;
     let deliveries = plan::deliveries(&hosts, &files, workspace.as_deref())?;
     // deliveries have all of them that counts, and there may be 100,000

@@ -2,10 +2,10 @@
 //! which dgl-why and dgl-report explain a run whose output people have read on a terminal.
 
 use record::{Process, Role};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use transfer::folder::Folder;
 
 /// The file of the records, as examples in the manual name it.
 const RECORDS: &str = "run.jsonl";
@@ -13,6 +13,8 @@ const RECORDS: &str = "run.jsonl";
 const RECORDS_MODE: u32 = 0o600;
 /// The mode of logs, before the umask.
 const LOG_MODE: u32 = 0o666;
+/// The mode of folders, before the umask.
+const FOLDER_MODE: u32 = 0o777;
 
 /// A file of the folder, with its name for messages; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
@@ -28,25 +30,26 @@ pub struct LogDir {
 
 impl LogDir {
     /// Creates the folder if necessary, moves away what an earlier run wrote there, and opens the
-    /// files of this run.
-    pub fn open(folder: Option<&Path>, processes: &[Process]) -> io::Result<LogDir> {
+    /// files of this run. If they cannot all be open at once, nothing is moved.
+    pub fn open(folder: Option<&Path>, processes: &[Process]) -> Result<LogDir, String> {
         let Some(folder) = folder else {
             return Ok(LogDir::default());
         };
-        std::fs::create_dir_all(folder)?;
-        set_earlier_run_aside(folder)?;
-        let open = |name: String, mode: u32| {
-            let mut options = OpenOptions::new();
-            options.create(true).write(true).truncate(true).mode(mode);
-            let file = options.open(folder.join(&name))?;
-            Ok(Some((name, BufWriter::new(file))))
+        let count = processes.len() + 1;
+        reserve_descriptors(count)
+            .map_err(|error| format!("{count} files cannot be open at once: {error}"))?;
+        let folder = Folder::open_or_make(folder, FOLDER_MODE).map_err(|fault| fault.here())?;
+        set_earlier_run_aside(&folder).map_err(|error| error.to_string())?;
+        let open = |name: String, mode: u32| match folder.open_log(&name, mode) {
+            Ok(file) => Ok(Some((name, BufWriter::new(file)))),
+            Err(error) => Err(format!("{name}: {error}")),
         };
         let names = processes
             .iter()
             .map(|process| record::log_name(process.role, process.rank));
         let logs = names.map(|name| open(name, LOG_MODE));
         Ok(LogDir {
-            logs: logs.collect::<io::Result<_>>()?,
+            logs: logs.collect::<Result<_, _>>()?,
             records: open(RECORDS.to_owned(), RECORDS_MODE)?,
             has_failed: false,
         })
@@ -95,18 +98,24 @@ fn write(file: &mut LogFile, write: impl FnOnce(&mut BufWriter<File>) -> io::Res
     false
 }
 
+/// Checks that so many more files may be open.
+fn reserve_descriptors(count: usize) -> io::Result<()> {
+    let null = File::open("/dev/null")?;
+    let more = (1..count).map(|_| null.try_clone());
+    more.collect::<io::Result<Vec<File>>>().map(drop)
+}
+
 /// Moves the files of an earlier run to a folder of their own, run-1, run-2 and so on, so that
-/// every log beside them is of this run. What a user has put in the place of a log, such as a link
-/// or a FIFO, is not a file of an earlier run.
-fn set_earlier_run_aside(folder: &Path) -> io::Result<()> {
+/// every log beside them is of this run. What a user has put in the place of a log, such as a FIFO,
+/// is not a file of an earlier run.
+fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {
     let (mut files, mut last_run) = (Vec::new(), 0u32);
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
+    for name in folder.names()? {
+        let name = name.to_string_lossy().into_owned();
         if let Some(number) = name.strip_prefix("run-").and_then(|text| text.parse().ok()) {
             last_run = last_run.max(number);
         }
-        if is_of_a_run(&name) && entry.file_type()?.is_file() {
+        if is_of_a_run(&name) && folder.stat(&name)?.is_file() {
             files.push(name);
         }
     }
@@ -114,15 +123,15 @@ fn set_earlier_run_aside(folder: &Path) -> io::Result<()> {
         return Ok(());
     }
     let aside = (last_run.saturating_add(1)..u32::MAX)
-        .map(|number| folder.join(format!("run-{number}")))
-        .find_map(|aside| match std::fs::create_dir(&aside) {
+        .map(|number| format!("run-{number}"))
+        .find_map(|aside| match folder.make_new(&aside, FOLDER_MODE) {
             // another launcher was faster
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
-            created => Some(created.map(|()| aside)),
+            made => Some(made.and_then(|()| folder.folder(&aside))),
         })
         .unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
     for name in files {
-        match std::fs::rename(folder.join(&name), aside.join(&name)) {
+        match folder.rename(&name, &aside, &name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             moved => moved?,
         }

@@ -43,7 +43,7 @@ impl OutputSink {
         processes: &[Process],
         names: &[String],
         is_shown: impl Fn(&Process) -> bool,
-    ) -> io::Result<OutputSink> {
+    ) -> Result<OutputSink, String> {
         let has_logs = log_dir.is_some();
         let log_dir = LogDir::open(log_dir, processes)?;
         let tags = processes.iter().zip(names);
@@ -69,7 +69,8 @@ impl OutputSink {
         let writer = thread.spawn({
             let queue = Arc::clone(&queue);
             move || writer.run(&queue, has_logs)
-        })?;
+        });
+        let writer = writer.map_err(|error| error.to_string())?;
         Ok(OutputSink {
             human,
             has_status,
@@ -127,8 +128,8 @@ impl OutputSink {
     pub fn notice(&self, text: &str) {
         match self.has_status {
             true => {
-                let line = format!("{text}\n").into_bytes();
-                self.queue.push(Item::Records(line));
+                let line = term::plain_lines(&format!("{text}\n"));
+                self.queue.push(Item::Records(line.into_bytes()));
             }
             false => record::tell!("{text}"),
         }

@@ -468,7 +468,9 @@ pub fn open_sink(
         |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
     );
     let mut sink = sink.map_err(|error| {
-        Fault::unreachable("--log-dir", error.to_string()).fix("name a folder that can be written")
+        let fix = "name a folder of your own; raise the limit of open files (ulimit -n) if it is \
+            too low";
+        Fault::unreachable("--log-dir", error).fix(fix)
     })?;
     sink.pass(stream.bytes_but(""));
     Ok(sink)

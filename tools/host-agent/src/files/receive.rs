@@ -96,7 +96,7 @@ impl Receiver {
         self.output.send(FileEvent::Ready {
             busy,
             free_bytes: room::free_bytes(&self.base),
-            empty: stage::is_empty(&self.base).map_err(failed)?,
+            empty: stage::is_empty(&self.base).map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key().to_string()),
             exposed: writable_by_others(&self.base).map(Into::into),
         });

@@ -37,8 +37,9 @@ pub struct Sender {
 impl Sender {
     /// The folder must exist.
     pub fn begin(give: &Give, output: Arc<SharedOutput>) -> Result<Sender, Failure> {
-        let base = Folder::open(&at_home(give.base.path())).map_err(|_| {
-            Failure::new(format!("there is no folder {}", give.base.path().display()))
+        let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
+            FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
+            _ => Failure::new(format!("there is no folder {}", give.base.path().display())),
         })?;
         output.send(FileEvent::Ready {
             busy: None,

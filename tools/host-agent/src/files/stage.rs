@@ -13,7 +13,6 @@
 //! the process. Only on network file systems, whose locks need not reach from host to host, does
 //! the time of the last sign of life decide.
 
-use super::workspace;
 use crate::procfs::boot_id;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{self, FsType, fstatfs};
@@ -29,6 +28,7 @@ use transfer::folder::Folder;
 use transfer::partial::Names;
 use transfer::parts::Parts;
 use wire::Failure;
+use wire::files::FileFault;
 
 /// On a network file system a stage that was not touched for this many seconds is abandoned; its
 /// owner touches it every ten seconds.
@@ -44,6 +44,13 @@ const MOST_OF_OWNER: u64 = 4096;
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
+/// Which machine has made a stage, in a file that its process locks.
+const OWNER: &str = "owner";
+/// A file in the folders that part-push makes. Another user may rename a folder of this user's to
+/// such a name, but cannot put this file into it: what lacks it is not touched.
+const MADE_HERE: &str = ".made-by-part-push";
+/// The mode of the folders of a workspace that are missing, before the umask.
+const NEW_FOLDER: u32 = 0o755;
 
 /// The stage of a push.
 pub struct Stage {
@@ -76,9 +83,9 @@ pub fn is_word(run: &str) -> bool {
 impl Stage {
     /// Opens a folder for a push, which is not at work there before it has entered.
     pub fn open(base: &Path, run: &str, host: u32) -> Result<Stage, Failure> {
-        let failed = |error: io::Error| Failure::new(format!("{}: {error}", base.display()));
-        let folder = workspace::make_all(base).map_err(failed)?;
-        Stage::make(folder, run, host).map_err(failed)
+        let failed = |fault: FileFault| Failure::new(format!("{}: {fault}", base.display()));
+        let folder = Folder::open_or_make(base, NEW_FOLDER).map_err(failed)?;
+        Stage::make(folder, run, host).map_err(|error| failed(error.into()))
     }
 
     /// Makes this push the one that is at work, and puts away what dead pushes have left. Returns
@@ -97,6 +104,7 @@ impl Stage {
                     && self.is_dead(&other)
                     && let Ok(folder) = self.base.folder(&other)
                     && folder.is_private()
+                    && has(&folder, MADE_HERE)
                 {
                     salvage(&self.base, &other, &folder);
                 }
@@ -155,8 +163,9 @@ impl Stage {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let text = format!("{}\n{}\n", this_machine(), boot_id());
-        folder.create("owner", text.as_bytes())?;
-        let owner = Flock::lock(folder.file("owner")?, FlockArg::LockExclusiveNonblock).ok();
+        folder.create(OWNER, text.as_bytes())?;
+        folder.create(MADE_HERE, &[])?;
+        let owner = Flock::lock(folder.file(OWNER)?, FlockArg::LockExclusiveNonblock).ok();
         base.rename(&new, &base, name(run, host))?;
         Ok(Stage::of(base, run, host, (folder, owner)))
     }
@@ -209,7 +218,7 @@ impl Stage {
             true => None,
             false => self.base.folder(stage).ok().filter(Folder::is_private),
         };
-        let Some(owner) = folder.and_then(|folder| folder.file("owner").ok()) else {
+        let Some(owner) = folder.and_then(|folder| folder.file(OWNER).ok()) else {
             return self.is_untouched(stage);
         };
         let mut text = String::new();
@@ -273,7 +282,7 @@ impl Stage {
     pub fn forget_kept(&self, key: &str) {
         let Some(kept) = kept(&self.base) else { return };
         let location = key.split('.').next().unwrap_or(key);
-        for name in kept.names().unwrap_or_default() {
+        for name in parts_in(&kept) {
             if name.to_string_lossy().split('.').next() == Some(location) {
                 let _ = kept.remove(name);
             }
@@ -289,7 +298,10 @@ impl Stage {
             expire(&kept, SystemTime::now());
         }
         salvage(&self.base, OsStr::new(&self.name), &self.folder);
-        if kept(&self.base).is_some() {
+        if let Some(kept) = kept(&self.base)
+            && kept.names().is_ok_and(|names| names == [MADE_HERE])
+        {
+            let _ = kept.remove(MADE_HERE);
             let _ = self.base.remove_folder(KEPT);
         }
         if !self.is_at_work(&self.run) {
@@ -307,9 +319,21 @@ pub fn part(stage: &Folder, key: &str) -> Names {
     }
 }
 
-/// What was kept of files; `None` if others could have put something there.
+/// What was kept of files; `None` if part-push has not made it, or others could have put something
+/// there.
 fn kept(base: &Folder) -> Option<Folder> {
-    base.folder(KEPT).ok().filter(Folder::is_private)
+    let kept = base.folder(KEPT).ok().filter(Folder::is_private);
+    kept.filter(|kept| has(kept, MADE_HERE))
+}
+
+fn has(folder: &Folder, file: &str) -> bool {
+    folder.stat(file).is_ok_and(|meta| meta.is_file())
+}
+
+/// The names of what is kept.
+fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
+    let names = kept.names().unwrap_or_default().into_iter();
+    names.filter(|name| name != MADE_HERE)
 }
 
 /// The stages of all pushes in a folder.
@@ -337,7 +361,7 @@ fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     let is_of_push = |name: &&OsString| {
         let kinds = ["part.", "good."];
         let name = name.to_string_lossy();
-        ["owner", "one", "lock"].contains(&&*name)
+        [OWNER, MADE_HERE, "lock"].contains(&&*name)
             || kinds.iter().any(|kind| name.starts_with(kind))
     };
     for name in names.iter().filter(is_of_push) {
@@ -352,16 +376,27 @@ fn keep(base: &Folder, stage: &Folder, key: &str) {
         return;
     }
     let _ = part.release();
-    let _ = base.make(KEPT, 0o700);
+    if base.stat(KEPT).is_err() {
+        let _ = make_kept(base, stage);
+    }
     if let Some(kept) = kept(base) {
         let _ = part.rename(&Names::new(kept, key));
     }
 }
 
+/// Makes the folder of what is kept. It has its mark before it has its name, because somebody might
+/// put another folder in its place in between.
+fn make_kept(base: &Folder, stage: &Folder) -> io::Result<()> {
+    const NEW: &str = "kept";
+    stage.make(NEW, 0o700)?;
+    stage.folder(NEW)?.create(MADE_HERE, &[])?;
+    stage.rename(NEW, base, KEPT)
+}
+
 /// Removes what nobody came back for. A clock that stood years ahead has made what seems to come
 /// from a time that is far away.
 fn expire(kept: &Folder, now: SystemTime) {
-    for name in kept.names().unwrap_or_default() {
+    for name in parts_in(kept) {
         let Ok(time) = kept.stat(&name).and_then(|meta| meta.modified()) else {
             continue;
         };
@@ -397,14 +432,13 @@ fn this_machine() -> String {
 }
 
 /// Whether a folder has only files of part-push.
-pub fn is_empty(base: &Path) -> io::Result<bool> {
-    match Folder::open(base).and_then(|folder| folder.names()) {
-        Ok(names) => Ok(names
-            .iter()
-            .all(|name| name.as_bytes().starts_with(PREFIX.as_bytes()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error),
-    }
+pub fn is_empty(base: &Path) -> Result<bool, FileFault> {
+    let names = match Folder::open(base) {
+        Err(FileFault::System(nix::libc::ENOENT)) => return Ok(true),
+        opened => opened?.names()?,
+    };
+    let is_ours = |name: &OsString| name.as_bytes().starts_with(PREFIX.as_bytes());
+    Ok(names.iter().all(is_ours))
 }
 
 /// Whether a folder with this name is part-push's own, and its files incomplete.

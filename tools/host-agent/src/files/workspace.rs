@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use transfer::folder::{Folder, Links};
 use wire::files::FileFault;
@@ -67,13 +64,4 @@ impl Workspace {
 /// The folder and the name of a file.
 pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     path.parent().zip(path.file_name())
-}
-
-/// Makes a folder by a path of the user's, and all of its parents.
-pub fn make_all(folder: &Path) -> io::Result<Folder> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(folder)?;
-    Folder::open(folder)
 }
