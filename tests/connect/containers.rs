@@ -117,10 +117,10 @@ fn real_hosts_the_whole_path_through_engines() {
         let ran = engine.sh(template, &script);
         let lines: Vec<_> = ran.out.lines().collect();
         let expected = [
-            "[10.77.0.1 worker 0] graph of part 0",
-            "[10.77.0.1 worker 0] two  words, $HOME",
-            "[10.77.0.2 worker 1] graph of part 1",
-            "[10.77.0.2 worker 1] two  words, $HOME",
+            "[h1 worker 0] graph of part 0",
+            "[h1 worker 0] two  words, $HOME",
+            "[h2 worker 1] graph of part 1",
+            "[h2 worker 1] two  words, $HOME",
         ];
         assert_eq!(
             (ran.status, lines.as_slice()),
@@ -155,8 +155,8 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
          60'",
     )
     .ends(3)
-    .out_has("[10.77.0.2 worker 1] error: unable to upgrade connection\n")
-    .err_has("host 1 (10.77.0.2): worker 1 exited with status 3; its last lines:\n")
+    .out_has("[h2 worker 1] error: unable to upgrade connection\n")
+    .err_has("host 1 (h2, 10.77.0.2): worker 1 exited with status 3; its last lines:\n")
     .err_lacks("kubectl")
     .out_lacks("Defaulted");
 
@@ -164,18 +164,18 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     engine.cluster.call(&["stop", "2"]);
     let stopped = run("true");
     stopped.gives(74, "");
-    let words = "dgl-spawn: host 1 (10.77.0.2): kubectl: error: unable to upgrade connection: \
+    let words = "dgl-spawn: host 1 (h2, 10.77.0.2): kubectl: error: unable to upgrade connection: \
         container not found (\"trainer\")\n";
     stopped.err_has(words).err_has("nothing was started");
     engine.cluster.call(&["start", "2"]);
     for (template, words) in [
         (
             "kubectl exec -i x{id} --",
-            "host 1 (10.77.0.2): kubectl: Error from server (NotFound): pods \"x1\" not found\n",
+            "host 1 (h2, 10.77.0.2): kubectl: Error from server (NotFound): pods \"x1\" not found\n",
         ),
         (
             "docker exec -i x{id}",
-            "host 1 (10.77.0.2): docker: Error response from daemon: No such container: x1\n",
+            "host 1 (h2, 10.77.0.2): docker: Error response from daemon: No such container: x1\n",
         ),
     ] {
         for tool in [
@@ -202,7 +202,7 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     let err = read(&engine.folder.join("lost.err"));
     assert_has(
         &err,
-        "host 1 (10.77.0.2) lost: kubectl: the connection ended before the \
+        "host 1 (h2, 10.77.0.2) lost: kubectl: the connection ended before the \
         script; signal: 9 (SIGKILL)",
     );
     engine.cluster.assert_clean();
@@ -248,7 +248,7 @@ fn real_hosts_a_signal_to_all_that_is_on_a_host_is_for_the_processes() {
         );
         assert_eq!(status, Some(5), "{shell}: {err}");
         assert!(
-            err.contains("host 1 (10.77.0.2): worker 1 exited with status 5")
+            err.contains("host 1 (h2, 10.77.0.2): worker 1 exited with status 5")
                 && err.contains("\n    saved\n"),
             "{shell}: {err}"
         );
