@@ -171,7 +171,8 @@ fn real_hosts_what_an_engine_says_is_not_what_the_job_says() {
     for (template, words) in [
         (
             "kubectl exec -i x{id} --",
-            "host 1 (h2, 10.77.0.2): kubectl: Error from server (NotFound): pods \"x1\" not found\n",
+            "host 1 (h2, 10.77.0.2): kubectl: Error from server (NotFound): pods \"x1\" not \
+             found\n",
         ),
         (
             "docker exec -i x{id}",
