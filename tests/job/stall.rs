@@ -479,7 +479,8 @@ fn how_long_each_process_has_been_silent_is_listed() {
         });
         own.next().unwrap()["silent_s"].as_f64().unwrap()
     };
-    assert!(own("trainer0.py") >= 3.0, "{found:?}");
+    // trainer 0 may have started after the first line of trainer 1
+    assert!(own("trainer0.py") >= 2.0, "{found:?}");
     assert!(own("trainer1.py") < own("trainer0.py") - 1.0, "{found:?}");
     assert!(
         text("list.txt").contains("  silent for  "),
