@@ -124,7 +124,8 @@ fn files_and_configs() {
         none,
         "its folder is told alone"
     );
-    let script = |path: &str| json!({"check": "script", "folder": ".", "path": path});
+    let script =
+        |path: &str| json!({"check": "script", "program": "worker", "folder": ".", "path": path});
     assert_eq!(
         agent.examine(script("iq.txt")),
         [problem(
@@ -134,8 +135,11 @@ fn files_and_configs() {
     );
     let read = agent.examine(script("ip.txt"));
     assert_eq!(
-        (&read[0]["path"], read[0]["hash"].as_str().map(str::len)),
-        (&json!("ip.txt"), Some(64))
+        (&read[0]["script"], read[0]["hash"].as_str().map(str::len)),
+        (
+            &json!({"program": "worker", "folder": ".", "path": "ip.txt"}),
+            Some(64)
+        )
     );
     assert_eq!(
         agent.examine(script("out")),

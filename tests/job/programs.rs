@@ -228,3 +228,17 @@ fn real_hosts_measure_their_bandwidth_by_a_job() {
     );
     cluster.assert_clean();
 }
+
+#[test]
+fn real_hosts_may_run_different_scripts_of_one_name() {
+    let (folder, cluster) = Cluster::listed(2);
+    for program in ["a", "b"] {
+        let script = format!("print('this is {program}')");
+        write(&folder, format!("{program}/main.py"), script);
+    }
+    let script = "ipconf-check ip.txt |
+        dgl-env --program a --on 0 --workspace \"$PWD/a\" -- python3 main.py |
+        dgl-env --program b --on 1 --workspace \"$PWD/b\" -- python3 main.py | dgl-spawn";
+    let ran = cluster.run(&folder, script);
+    ran.out_has("this is a").out_has("this is b");
+}

@@ -139,7 +139,7 @@ fn workers_of_real_hosts_are_examined_before_they_start() {
     refused.ends(74);
     for words in [
         "host 1 (10.77.0.2): no module named torch",
-        "host 2 (10.77.0.3): code/job.py differs from the other hosts'",
+        "host 2 (10.77.0.3): /srv/job/code/job.py differs from the other hosts'",
         "host 2 (10.77.0.3): cannot be reached on an ephemeral port from host 1 (10.77.0.2)",
         "nothing was started",
     ] {

@@ -5,6 +5,7 @@
 //! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
 
 use crate::Text;
+use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -85,13 +86,8 @@ pub enum Check {
         /// The path of the file.
         path: Text,
     },
-    /// Reads the script that processes run: [`Finding::Script`], unless it is a folder.
-    Script {
-        /// The folder that `path` is relative to. If it does not exist, there are no findings.
-        folder: Text,
-        /// The path of the script.
-        path: Text,
-    },
+    /// Reads the script that processes run: [`Finding::ScriptContent`], unless it is a folder.
+    Script(Script),
     /// Reads the ip_config of the workspace: [`Finding::IpConfig`].
     IpConfig {
         /// The folder that `path` is relative to.
@@ -154,6 +150,17 @@ pub enum Check {
     StopListening,
 }
 
+/// A script that the processes of a program run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Script {
+    /// The program. Others may run scripts of the same name.
+    pub program: Role,
+    /// The folder that `path` is relative to. If it does not exist, there are no findings.
+    pub folder: Text,
+    /// The path of the script.
+    pub path: Text,
+}
+
 /// The questions to a Python.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,9 +188,9 @@ pub enum Finding {
         problem: String,
     },
     /// The script that processes run.
-    Script {
-        /// Its path as it was asked.
-        path: Text,
+    ScriptContent {
+        /// The script as it was asked for.
+        script: Script,
         /// A hash of its content.
         hash: String,
     },

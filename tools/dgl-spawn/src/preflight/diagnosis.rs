@@ -11,7 +11,7 @@ use remote::conversation::ANSWER_LIMIT;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use wire::Event;
-use wire::preflight::{Claimant, Claimed, Finding, Taken, Unreachable};
+use wire::preflight::{Claimant, Claimed, Finding, Script, Taken, Unreachable};
 
 /// The findings of one host that are compared with those of others.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +19,8 @@ struct HostFindings {
     /// The ports on which it listens for others: a port of the job, if it can, and an ephemeral
     /// one.
     listens: Option<(Option<u16>, u16)>,
-    /// The hashes of files that must be the same on all hosts, by what they are.
-    contents: BTreeMap<String, String>,
+    /// The hashes of files that must be the same on all hosts.
+    contents: BTreeMap<ComparedFile, String>,
     /// Whether the job's Python uses torch or may; `None` before it has answered.
     may_use_torch: Option<bool>,
     /// The version of DGL that the job's own Python finds.
@@ -29,6 +29,24 @@ struct HostFindings {
     elsewhere: Vec<String>,
     /// Ports with connections in TIME_WAIT, and whether nobody can listen there.
     lingers: Vec<(u16, bool)>,
+}
+
+/// A file that must be the same on all hosts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ComparedFile {
+    Script(Script),
+    PartitionConfig,
+}
+
+impl ComparedFile {
+    fn name(&self) -> String {
+        match self {
+            ComparedFile::Script(Script { folder, path, .. }) => {
+                describe::shown(&folder.path().join(path.path()).into())
+            }
+            ComparedFile::PartitionConfig => "the partition config".to_owned(),
+        }
+    }
 }
 
 /// What another job has claimed on a host.
@@ -116,8 +134,8 @@ impl<'a> Diagnosis<'a> {
     fn note_finding(&mut self, index: usize, finding: Finding, body: &[u8]) {
         let own = &mut self.findings[index];
         let problem = match finding {
-            Finding::Script { path, hash } => {
-                own.contents.insert(describe::shown(&path), hash);
+            Finding::ScriptContent { script, hash } => {
+                own.contents.insert(ComparedFile::Script(script), hash);
                 return;
             }
             Finding::Elsewhere { path } => return own.elsewhere.push(describe::shown(&path)),
@@ -196,7 +214,7 @@ impl<'a> Diagnosis<'a> {
     ) {
         self.findings[index]
             .contents
-            .insert("the partition config".to_owned(), hash);
+            .insert(ComparedFile::PartitionConfig, hash);
         let hosts = self.busy[index].of as usize;
         if num_parts.is_none() {
             let problem = "this is not a partition config: num_parts is missing";
@@ -397,7 +415,7 @@ impl<'a> Diagnosis<'a> {
 
     /// Finds the hosts whose file differs from that of most, or of the first host.
     fn compare_contents(&mut self) {
-        let mut hosts_of: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
+        let mut hosts_of: BTreeMap<ComparedFile, Vec<(usize, String)>> = BTreeMap::new();
         for (index, findings) in self.findings.iter_mut().enumerate() {
             for (file, hash) in std::mem::take(&mut findings.contents) {
                 hosts_of.entry(file).or_default().push((index, hash));
@@ -407,7 +425,7 @@ impl<'a> Diagnosis<'a> {
             let usual = most_frequent(hosts.iter().map(|(_, hash)| hash));
             let differs = |hash| usual.is_none_or(|(usual, _)| usual != hash);
             for (index, _) in hosts.iter().filter(|(_, hash)| differs(hash)) {
-                let problem = format!("{file} differs from the other hosts'");
+                let problem = format!("{} differs from the other hosts'", file.name());
                 self.push(*index, Problem::new(problem, COPY_ANEW));
             }
         }
@@ -629,6 +647,29 @@ mod tests {
             report_lines(diagnosis),
             ["hosts 0-2: no such folder: /w", odd]
         );
+    }
+
+    #[test]
+    fn scripts_are_compared_by_program_folder_and_path() {
+        let hosts = hosts(3);
+        let mut diagnosis = Diagnosis::new(hosts.iter().collect(), &hosts, None, "mine");
+        for (host, program, folder, hash) in [
+            (0, "store", "/a", "1"),
+            (0, "train", "/b", "2"),
+            (1, "train", "/b", "3"),
+            (1, "store", "/a", "1"),
+            (2, "train", "/b", "2"),
+            // another program, which only this host runs
+            (2, "other", "/a", "4"),
+        ] {
+            let script = format!(
+                r#"{{"hash": "{hash}", "script": {{"program": "{program}", "folder": "{folder}",
+                    "path": "main.py"}}}}"#
+            );
+            find(&mut diagnosis, host, "script_content", &script, "");
+        }
+        let odd = "host 1 (10.0.0.2): /b/main.py differs from the other hosts'";
+        assert_eq!(report_lines(diagnosis), [odd]);
     }
 
     #[test]

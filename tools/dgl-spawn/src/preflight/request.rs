@@ -3,7 +3,7 @@
 use record::error::Fault;
 use record::{Command, Host, Process, Role};
 use wire::Text;
-use wire::preflight::{Check, Claim, Port, PythonQuestion};
+use wire::preflight::{Check, Claim, Port, PythonQuestion, Script};
 
 /// How many files a server opens besides two sockets for each client: Python's own files, and those
 /// of its partition.
@@ -73,12 +73,13 @@ fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<Vec<
     let part = servers().next().map(|_| host.id);
     for process in processes {
         checks.extend(files(process, part, private_shm));
-        checks.extend(
-            script(process, &process.command()?).map(|script| Check::Script {
+        checks.extend(script(process, &process.command()?).map(|path| {
+            Check::Script(Script {
+                program: process.role,
                 folder: folder(process),
-                path: script.into(),
-            }),
-        );
+                path: path.into(),
+            })
+        }));
     }
     let clients = servers()
         .filter_map(|server| server.env.get("DGL_NUM_CLIENT")?.parse::<u64>().ok())
@@ -276,7 +277,8 @@ mod tests {
             {"check": "partition_config", "folder": "/w", "path": "d/g.json", "part": 0},
             {"check": "file", "folder": "/w", "path": "ip"},
             {"check": "ip_config", "folder": "/w", "path": "ip"},
-            {"check": "script", "folder": "/w", "path": "code/train.py"},
+            {"check": "script", "program": "server", "folder": "/w", "path": "code/train.py"},
+            {"check": "script", "program": "trainer", "folder": "/w", "path": "code/train.py"},
             {"check": "open_files", "need": 116},
             {"check": "ports", "ports": [{"port": 30050, "address": "10.0.0.1"}, {"port": 29500}]},
             {"check": "jobs"},

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::Text;
 use wire::codec::MAX_BODY;
-use wire::preflight::{Finding, Subject};
+use wire::preflight::{Finding, Script, Subject};
 
 /// A script that is longer, such as an archive, is compared by its beginning.
 const MAX_SCRIPT: u64 = 64 << 20;
@@ -29,17 +29,18 @@ pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
 }
 
 /// The content of a script, or why it cannot be read. Python runs folders too.
-pub fn check_script(folder: &Text, path: &Text) -> Option<Finding> {
-    let file = folder.path().join(path.path());
-    if !folder.path().is_dir() || file.is_dir() {
+pub fn check_script(script: &Script) -> Option<Finding> {
+    let folder = script.folder.path();
+    let file = folder.join(script.path.path());
+    if !folder.is_dir() || file.is_dir() {
         return None;
     }
     missing(&file).or_else(|| {
         let mut hasher = blake3::Hasher::new();
-        let script = open_regular(&file)?.take(MAX_SCRIPT);
-        hasher.update_reader(script).ok()?;
-        Some(Finding::Script {
-            path: path.clone(),
+        let content = open_regular(&file)?.take(MAX_SCRIPT);
+        hasher.update_reader(content).ok()?;
+        Some(Finding::ScriptContent {
+            script: script.clone(),
             hash: hasher.finalize().to_hex().to_string(),
         })
     })

@@ -80,11 +80,7 @@ impl Preflight {
             Check::File { folder, path } => {
                 files::check_file(folder, path).into_iter().for_each(found);
             }
-            Check::Script { folder, path } => {
-                files::check_script(folder, path)
-                    .into_iter()
-                    .for_each(found);
-            }
+            Check::Script(script) => files::check_script(script).into_iter().for_each(found),
             Check::IpConfig { folder, path } => {
                 files::read_ip_config(folder, path)
                     .into_iter()
