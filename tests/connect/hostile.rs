@@ -297,6 +297,33 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     }
 }
 
+/// What the tools advise is their own text.
+#[test]
+fn a_host_that_names_a_module_to_install_is_lost() {
+    let folder = scratch();
+    let finding = "{\"event\":\"preflight\",\"found\":\"python\",\"executable\":\"/p\",\
+        \"version\":\"3.11\",\"missing\":[\"torch from evil.example\"]}";
+    let agent = format!(
+        "#!/bin/sh
+IFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \"${{token%%;*}}\"
+while IFS= read -r request; do
+  case $request in *'\"check\":\"command\"'*) echo '{finding}' ;; esac
+  echo '{{\"event\":\"done\"}}'
+done
+"
+    );
+    executable(&folder, "way", &agent);
+    write(&folder, "ip.txt", "127.0.0.1\n");
+    sh(
+        &folder,
+        "ipconf-check ip.txt | dgl-env --role worker -- python3 t.py |
+           dgl-spawn --connect './way {name}'",
+    )
+    .ends(74)
+    .err_has("is not a message: unknown variant")
+    .err_lacks("the Python that has");
+}
+
 /// Why a detached job has ended is the first host's to say.
 #[test]
 fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {

@@ -167,12 +167,36 @@ pub struct Script {
 pub struct PythonQuestion {
     /// The interpreter, as the command names it.
     pub interpreter: Text,
-    /// The script that it will run; absent if it runs a module. What the script imports of dgl and
-    /// torch must be found too.
+    /// The script that it will run; absent if it runs a module. The modules that the script
+    /// imports must be found too.
     pub script: Option<Text>,
     /// The modules that it must find.
     #[serde(default)]
-    pub modules: Vec<String>,
+    pub modules: Vec<Module>,
+}
+
+/// A module that a Python may have to find. The launcher writes its name into advice, so a host
+/// cannot name others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Module {
+    /// DGL.
+    Dgl,
+    /// PyTorch.
+    Torch,
+}
+
+impl Module {
+    /// All modules.
+    pub const ALL: [Module; 2] = [Module::Dgl, Module::Torch];
+
+    /// The name by which Python imports it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Module::Dgl => "dgl",
+            Module::Torch => "torch",
+        }
+    }
 }
 
 /// A finding of a check.
@@ -251,9 +275,9 @@ pub enum Finding {
         /// The version of Python.
         version: String,
         /// The modules that it does not find, and must.
-        missing: Vec<String>,
-        /// Which of dgl and torch the script imports whenever it runs; absent if that is not known.
-        imports: Option<Vec<String>>,
+        missing: Vec<Module>,
+        /// Which of them the script imports whenever it runs; absent if that is not known.
+        imports: Option<Vec<Module>>,
         /// The version of dgl that it would import.
         dgl: Option<String>,
     },

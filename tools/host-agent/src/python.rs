@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use wire::Text;
+use wire::preflight::Module;
 
 /// The question, which is in a variable because csh takes no line end within quotes.
 const QUESTION: &str = include_str!("python_facts.py");
@@ -26,7 +27,7 @@ pub struct PythonFacts {
     pub dgl: Option<String>,
     pub torch: Option<String>,
     /// Which of dgl and torch the script imports whenever it runs, if that is known.
-    pub imports: Option<Vec<String>>,
+    pub imports: Option<Vec<Module>>,
 }
 
 /// How a shell of the user's asks an interpreter, after the setup.
@@ -79,13 +80,16 @@ fn parse(answer: &str) -> Result<PythonFacts, String> {
             .filter(|value: &&str| !value.is_empty())
             .map(str::to_owned)
     };
-    let words = |value: &&str| value.split_whitespace().map(str::to_owned).collect();
+    let modules = |names: &&str| {
+        let is_named = |module: &Module| names.split(' ').any(|name| name == module.name());
+        Module::ALL.into_iter().filter(is_named).collect()
+    };
     Ok(PythonFacts {
         version: fact("python"),
         executable: fact("executable"),
         dgl: fact("dgl"),
         torch: fact("torch"),
-        imports: facts.get("imports").map(words),
+        imports: facts.get("imports").map(modules),
     })
 }
 
@@ -102,10 +106,7 @@ mod tests {
         assert_eq!(facts.version.as_deref(), Some("3.10.1"));
         assert_eq!(facts.executable.as_deref(), Some("/v/bin/python 3"));
         assert_eq!((facts.dgl.as_deref(), facts.torch), (Some("2.1.0"), None));
-        assert_eq!(
-            facts.imports,
-            Some(vec!["dgl".to_owned(), "torch".to_owned()])
-        );
+        assert_eq!(facts.imports, Some(vec![Module::Dgl, Module::Torch]));
         assert_eq!(
             parse("hello\nsh: python9: not found\n \n").unwrap_err(),
             "sh: python9: not found"

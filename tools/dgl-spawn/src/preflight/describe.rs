@@ -3,7 +3,7 @@
 use record::error::Fault;
 use record::{Host, cpus, term};
 use std::time::Duration;
-use wire::preflight::{Claimant, Claimed, Owner, SharedFiles, Subject};
+use wire::preflight::{Claimant, Claimed, Module, Owner, SharedFiles, Subject};
 
 pub const COPY_ANEW: &str = "copy it anew, to all hosts, with part-map and part-push";
 pub const OPEN_PORTS: &str = "open to one another between the hosts the ports of ip_config.txt and \
@@ -101,8 +101,13 @@ pub fn large_packets(others: &str, inward: bool) -> String {
 
 /// A module that the job's Python lacks. `environment` is whether host-probe was given one: then
 /// that is the one to mend.
-pub fn missing_module(module: &str, executable: &str, version: &str, environment: bool) -> Problem {
-    let (module, python, version) = (plain(module), plain(executable), plain(version));
+pub fn missing_module(
+    module: Module,
+    executable: &str,
+    version: &str,
+    environment: bool,
+) -> Problem {
+    let (module, python, version) = (module.name(), plain(executable), plain(version));
     let fix = match environment {
         true => format!("install {module} into that environment"),
         false => format!(

@@ -11,7 +11,7 @@ use remote::conversation::ANSWER_LIMIT;
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use wire::Event;
-use wire::preflight::{Claimant, Claimed, Finding, Script, Taken, Unreachable};
+use wire::preflight::{Claimant, Claimed, Finding, Module, Script, Taken, Unreachable};
 
 /// The findings of one host that are compared with those of others.
 #[derive(Clone, Debug, Default)]
@@ -158,13 +158,13 @@ impl<'a> Diagnosis<'a> {
                 dgl,
             } => {
                 own.dgl = own.dgl.take().or(dgl);
-                let torch = imports.is_none_or(|names| names.iter().any(|name| name == "torch"));
+                let torch = imports.is_none_or(|modules| modules.contains(&Module::Torch));
                 own.may_use_torch = Some(torch || own.may_use_torch == Some(true));
                 let environment = self.busy[index].facts.prefix.is_some();
                 for module in missing {
                     self.push(
                         index,
-                        describe::missing_module(&module, &executable, &version, environment),
+                        describe::missing_module(module, &executable, &version, environment),
                     );
                 }
                 return;

@@ -3,7 +3,7 @@
 use record::error::Fault;
 use record::{Command, Host, Process, Role};
 use wire::Text;
-use wire::preflight::{Check, Claim, Port, PythonQuestion, Script};
+use wire::preflight::{Check, Claim, Module, Port, PythonQuestion, Script};
 
 /// How many files a server opens besides two sockets for each client: Python's own files, and those
 /// of its partition.
@@ -200,14 +200,14 @@ fn question(process: &Process, command: &Command) -> Option<PythonQuestion> {
         Command::Words(words) => words.first()? == interpreter,
         Command::Shell(_) => true,
     };
-    let modules: &[&str] = match process.role.is_dgl() {
-        false => &[],
-        true => &["dgl", "torch"],
+    let modules = match process.role.is_dgl() {
+        false => Vec::new(),
+        true => Module::ALL.to_vec(),
     };
     (begins && names(command, interpreter)).then(|| PythonQuestion {
         interpreter: interpreter.into(),
         script: script(process, command).map(Text::from),
-        modules: modules.iter().map(|module| (*module).to_owned()).collect(),
+        modules,
     })
 }
 

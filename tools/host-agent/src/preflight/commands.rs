@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use wire::Text;
 use wire::job::{Command, Process};
-use wire::preflight::{Finding, PythonQuestion, Subject};
+use wire::preflight::{Finding, Module, PythonQuestion, Subject};
 
 /// Checks that the command exists, and if it is a Python, that it runs and finds its modules.
 pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Finding> {
@@ -81,15 +81,16 @@ fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
 }
 
 fn findings(facts: PythonFacts, question: &PythonQuestion) -> Vec<Finding> {
-    let has = |module: &str| match module {
-        "dgl" => facts.dgl.is_some(),
-        "torch" => facts.torch.is_some(),
-        _ => false,
-    };
     let imported = facts.imports.iter().flatten();
-    let mut missing: Vec<String> = question.modules.iter().chain(imported).cloned().collect();
-    missing.dedup();
-    missing.retain(|module| !has(module));
+    let needed: Vec<&Module> = question.modules.iter().chain(imported).collect();
+    let is_missing = |module: &Module| {
+        let version = match module {
+            Module::Dgl => &facts.dgl,
+            Module::Torch => &facts.torch,
+        };
+        needed.contains(&module) && version.is_none()
+    };
+    let missing = Module::ALL.into_iter().filter(is_missing).collect();
     vec![Finding::Python {
         executable: facts.executable.unwrap_or_default(),
         version: facts.version.unwrap_or_default(),
