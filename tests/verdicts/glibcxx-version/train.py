@@ -1,0 +1,5 @@
+import os
+
+import sparse
+
+print("rank", os.environ["RANK"], sparse.lib)
