@@ -17,6 +17,7 @@
 #   as_user              the tools and the job run as an ordinary user
 #   plan OPTION... -- COMMAND     another dgl-env in the pipeline; --role worker unless --program is given
 #   launch OPTION...     runs the job
+# shellcheck disable=SC2317 # the functions are called by job.sh
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 TOOLS=${TOOLS:-$here/../../target/debug}
@@ -56,7 +57,7 @@ launch() {
 # The records without what says only where they were made.
 trimmed() {
     jq -c 'if .type == "host" then del(.path, .home, .numa_cores, .free_ports, .free_bytes) else . end' |
-        sed -e "s|$HOME|/home/user|g"
+        sed -e "s|$TOOLS:||g"
 }
 
 inside() {
