@@ -1,0 +1,6 @@
+#include <stdlib.h>
+
+void aggregate(int wrong) {
+    char *rows = malloc(64);
+    free(wrong ? rows + 8 : rows);
+}

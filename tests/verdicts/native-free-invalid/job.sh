@@ -1,0 +1,4 @@
+needs cc
+cc -shared -fPIC -w -o libaggregate.so aggregate.c
+plan --num-workers 2 -- python3 train.py
+launch
