@@ -1,0 +1,6 @@
+import os
+import time
+
+rank = int(os.environ["RANK"])
+time.sleep(rank * 2.5)
+print("rank", rank, "has written its part")

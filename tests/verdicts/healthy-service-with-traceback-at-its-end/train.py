@@ -1,0 +1,4 @@
+import time
+
+time.sleep(2)
+print("all parts are there")

@@ -1,0 +1,2 @@
+plan --num-workers 1 -- python3 -m unittest -v tests_of_loader
+launch
