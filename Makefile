@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -100,6 +100,11 @@ test-partitioning: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only partitioning::
 
+# Every login shell with every start-up file, on real hosts; `make test` has some of them.
+test-shells: need-test
+	cargo build --workspace --locked
+	tests/run.sh --long --run-ignored only shells::
+
 # Agents that Open MPI's mpirun starts on real hosts.
 test-mpirun: need-test
 	cargo build --workspace --locked
@@ -198,4 +203,4 @@ schema:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun soak two-jobs demo bench recordings fuzz install uninstall dist test-dist site pictures schema clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings fuzz install uninstall dist test-dist site pictures schema clean

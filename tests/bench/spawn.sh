@@ -125,9 +125,9 @@ wait
 
 # Hosts that only speak as host-agent does, for what is the launcher's own: thousands of real ones need more than this machine.
 cat >host <<'EOF'
-IFS= read -r bootstrap
-token=${bootstrap#token=}
-printf '\n%s runs\n' "${token%%;*}"
+read -r first
+read -r bootstrap
+printf '\n%s runs\n' "${first##* }"
 while IFS= read -r request; do
     case $request in
         *'"do":"start"'*)

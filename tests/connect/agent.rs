@@ -273,6 +273,16 @@ fn an_agent_that_others_can_replace_is_not_run() {
 }
 
 #[test]
+fn a_folder_of_which_nothing_is_known_is_not_trusted() {
+    let host = Host::new();
+    executable(&host.folder.join("bin"), "ls", "#!/bin/sh\nexit 0\n");
+    host.log_in("PATH=$PWD/bin:$PATH; exec \"$@\"")
+        .ends(74)
+        .err_has("/home/.cache/dgl-tools (others can write it or a folder above it)");
+    assert_eq!(names_in(&host.cache()), [""; 0]);
+}
+
+#[test]
 fn where_no_folder_will_do_all_are_named_with_the_cure() {
     let host = Host::new();
     let mounts =

@@ -65,6 +65,8 @@ fn a_template_that_fails_says_why() {
     executable(&folder, "waits", "#!/bin/sh\nexec sleep 60\n");
     let nologin = "#!/bin/sh\necho welcome; echo 'This account is not available.'; exit 1\n";
     executable(&folder, "nologin", nologin);
+    // as ssh does: a shell there splits the line again
+    executable(&folder, "joins", "#!/bin/sh\nshift; exec sh -c \"$*\"\n");
     let queues = "#!/bin/sh\ntrap 'kill $!; echo left >>queue.log; exit 1' TERM; echo 'job 3 \
         queued' >&2; sleep 60 >/dev/null 2>&1 & wait\n";
     executable(&folder, "queues", queues);
@@ -91,6 +93,13 @@ fn a_template_that_fails_says_why() {
         (
             "./queues {name}",
             "(127.0.0.1): no answer within 1 s: ./queues: job 3 queued",
+            74,
+        ),
+        (
+            "./joins {name}",
+            "--connect: ./joins joins the words that follow it to one command line\n  fix: ./joins \
+             must pass on each of the words that follow it as a word of its own, as `env` does; \
+             for ssh, use --connect ssh\n",
             74,
         ),
         ("./missing {name}", "not found", 74),
@@ -411,6 +420,11 @@ fn what_ssh_is_told_on_real_hosts() {
     // the environment, each variable by what a wrong and a right value do
     let wrong_key = "ssh-keygen -q -t ed25519 -N '' -f /tmp/wrong </dev/null";
     cluster.sh(&folder, wrong_key).ends(0);
+
+    // a command that joins its words
+    let joins = "ipconf-check ip.txt | dgl-reap --list --connect 'ssh -q {ip}'";
+    let fix = "ssh joins the words that follow it to one command line\n  fix: use --connect ssh,";
+    cluster.sh(&folder, joins).ends(74).err_has_times(fix, 1);
     let table = [
         ("DGL_TOOLS_SSH_PORT", "1", "10.77.0.2:1", "22"),
         (

@@ -27,8 +27,8 @@ fn what_hosts_say_is_shown_as_text() {
         &folder,
         "agent",
         &format!(
-            "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \
-             \"${{token%%;*}}\"\nprintf '%s\\n' '{failed}'\n\
+            "#!/bin/sh\nread -r first; token=${{first##* }}; read -r script\n\
+             printf '\\n%s runs\\n' \"$token\"\nprintf '%s\\n' '{failed}'\n\
              while read -r _; do printf '%s\\n' '{failed}'; done\n"
         ),
     );
@@ -199,7 +199,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
     ];
     for (says, what, problem) in table {
         let take_token =
-            "IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"";
+            "read -r first; token=${first##* }; read -r script; printf '\\n%s runs\\n' \"$token\"";
         executable(
             &folder,
             "way",
@@ -275,8 +275,8 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
             &folder,
             "way",
             &format!(
-                "#!/bin/sh\nIFS= read -r script; token=${{script#token=}}
-                 printf '\\n%s runs\\n' \"${{token%%;*}}\"
+                "#!/bin/sh\nread -r first; token=${{first##* }}; read -r script
+                 printf '\\n%s runs\\n' \"$token\"
                  {first}while cat lines; do :; done\n"
             ),
         );
@@ -334,7 +334,7 @@ fn a_host_that_lies_about_the_end_of_a_left_job_is_not_believed() {
     )
     .ends(0);
     let agent = "#!/bin/sh
-IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"
+read -r first; token=${first##* }; read -r script; printf '\\n%s runs\\n' \"$token\"
 IFS= read -r follow
 record='{\\\"type\\\":\\\"process\\\",\\\"id\\\":ID,\\\"of\\\":2,\\\"host\\\":ID,'
 record=$record'\\\"ip\\\":\\\"10.99.0.1\\\",\\\"role\\\":\\\"worker\\\",\\\"rank\\\":ID,'
@@ -372,8 +372,9 @@ fn a_host_that_hangs_holds_back_the_end_of_a_job_for_seconds_only() {
     executable(
         &folder,
         "way",
-        "#!/bin/sh\n[ $1 = 1 ] || exec sh\nIFS= read -r script; token=${script#token=}
-printf '\\n%s runs\\n' \"${token%%;*}\"\nexec cat >/dev/null\n",
+        "#!/bin/sh\n[ $1 = 1 ] || { shift; exec \"$@\"; }
+read -r first; token=${first##* }; read -r script
+printf '\\n%s runs\\n' \"$token\"\nexec cat >/dev/null\n",
     );
     let host = |id: u32, of: u32| {
         format!(
@@ -405,7 +406,7 @@ fn a_host_that_asks_for_the_agent_again_and_again_is_refused() {
     }
     let folder = scratch();
     write(&folder, "ip.txt", "127.0.0.1\n");
-    let start = "#!/bin/sh\nIFS= read -r s; s=${s#token=}; token=${s%%;*}\n\
+    let start = "#!/bin/sh\nread -r first; token=${first##* }; read -r script\n\
         need() { echo \"$token need $(uname -m) plain\"; }\n";
     let table = [
         (

@@ -10,4 +10,5 @@ mod connectors;
 mod containers;
 mod dial;
 mod hostile;
+mod shells;
 mod slurm;

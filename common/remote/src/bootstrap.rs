@@ -13,10 +13,22 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// The only command line that a connector runs on a host: it reads [`BOOTSTRAP_SH`] and runs it.
-/// `read` takes a line byte by byte and leaves everything behind it; the script is short. It
-/// contains no quotes, backslashes or line ends that csh or fish would change.
-pub(crate) const COMMAND: &str = r#"IFS= read -r s; eval "$s""#;
+/// The only command line that a connector runs on a host: it skips the line [`TAKEOVER`], reads
+/// [`BOOTSTRAP_SH`] from the next one, behind its first character, and runs it. `read` takes a
+/// line byte by byte and leaves everything behind it; the script is short. It contains no quotes,
+/// backslashes or line ends that csh or fish would change.
+pub(crate) const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
+
+/// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. A
+/// shell that a start-up file has put in the place of that one (`exec zsh -l` in ~/.bashrc) never
+/// sees the command and reads stdin as its own script: this line then starts the sh that is
+/// wanted and names the shell that was in the way. The script behind it is a comment in any shell.
+/// A connector that joins the words `sh -c COMMAND`, as `ssh HOST sh -c COMMAND` does, loses the
+/// first `read` of the command and runs this line too.
+const TAKEOVER: &str = concat!(
+    " /bin/sh -c 'echo; read -r c </proc/$PPID/comm; ",
+    r#"echo "$0 instead $c ${SHELL-}"; IFS= read -r s; eval "${s#?}"' "#,
+);
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
@@ -160,7 +172,7 @@ impl Agents {
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let text: Vec<&str> = lines.collect();
         format!(
-            "token={token}; agents='{}'; {}\n",
+            "{TAKEOVER}{token}\n#token={token}; agents='{}'; {}\n",
             words.join(" "),
             text.join(" ")
         )
@@ -287,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_is_one_line_whatever_shell_hands_it_on() {
+    fn the_script_is_one_line_behind_that_for_other_shells() {
         let agent = |hash: &str| Agent {
             path: PathBuf::new(),
             content: Arc::default(),
@@ -300,10 +312,11 @@ mod tests {
         ]));
         let script = String::from_utf8(agents.script("T")).unwrap();
         assert!(
-            script.starts_with("token=T; agents='aarch64=a1 x86_64=b2'; umask 077;"),
+            script.starts_with(TAKEOVER)
+                && script.contains(" T\n#token=T; agents='aarch64=a1 x86_64=b2'; umask 077;"),
             "{script}"
         );
-        assert_eq!(script.matches('\n').count(), 1);
+        assert_eq!(script.matches('\n').count(), 2);
         // a comment would swallow the rest of the line
         assert!(!script.contains(" # "), "{script}");
     }

@@ -1,5 +1,6 @@
 # Finds or takes host-agent on a host, and becomes it. Read as one line by a shell there (see bootstrap.rs), so every command ends with a
-# semicolon. POSIX sh, and of programs only cat, chmod, head, ls, mkdir, mv, rm, uname; gzip where it is there.
+# semicolon. POSIX sh, and of programs only cat, chmod, head, ls, mkdir, mv, rm, uname; gzip where it is there. Where a start-up file has
+# emptied PATH, the usual folders take its place, for the agent too.
 # In front of it: `token`, which marks our own lines among what the login shell says, and `agents`, words MACHINE=HASH.
 #   TOKEN need MACHINE gzip|plain      asks for the agent, which comes in pieces: a line with a length, and so many bytes
 #   TOKEN took                         a piece is read, and the next may come; a length of 0 ends the agent
@@ -16,6 +17,7 @@
 umask 077;
 trap : PIPE;
 echo;
+if ! command -v uname >/dev/null; then PATH=${PATH:+$PATH:}/usr/bin:/bin; export PATH; fi;
 machine=$(uname -s)-$(uname -m);
 machine=${machine#Linux-};
 hash=;
@@ -24,18 +26,20 @@ for agent in $agents; do
 done;
 if [ -z "$hash" ]; then echo "$token refused machine $machine"; exit 0; fi;
 guarded() {
-  path=$1; set --;
-  while [ -n "$path" ]; do
-    set -- "$@" "$path";
-    if [ "$path" = "$home" ]; then path=; else path=${path%/*}; fi;
+  above=$1; set --;
+  while [ -n "$above" ]; do
+    set -- "$@" "$above";
+    if [ "$above" = "$home" ]; then above=; else above=${above%/*}; fi;
   done;
   [ -z "$( { ls -ldn / "$@" 2>/dev/null || echo failed; } | {
-    trusted=;
+    trusted=; missing=$(($# + 1));
     while read -r mode rest owner rest; do
+      missing=$((missing - 1));
       trusted=${trusted:-" 0 $user $owner "};
       case $mode in (d????????[tT]*) ;; (?????w*|????????w*) echo others write;; esac;
       case $trusted in (*" $owner "*) ;; (*) echo others own;; esac;
-    done; })" ];
+    done;
+    if [ "$missing" != 0 ]; then echo no answer; fi; })" ];
 };
 physical() { cd -P "$1" 2>/dev/null && pwd -P; };
 whole() { [ "$("$1" hash 2>/dev/null </dev/null)" = "$hash" ]; };

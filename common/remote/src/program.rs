@@ -107,7 +107,7 @@ pub(crate) fn ssh(
     }
     ssh.arg("--")
         .arg(host.target())
-        .arg(format!("sh -c {}", record::quote::shown(boot)));
+        .arg(format!("/bin/sh -c {}", record::quote::shown(boot)));
     start(ssh, "ssh", None)
 }
 

@@ -56,6 +56,16 @@ pub(crate) fn of_shell(line: &str) -> &str {
     }
 }
 
+/// The program that ends with these words because it has no terminal.
+pub(crate) fn wants_a_terminal(words: &str) -> Option<&'static str> {
+    let programs = [
+        ("open terminal failed: not a terminal", "tmux"),
+        ("Must be connected to a terminal", "screen"),
+    ];
+    let (_, program) = programs.iter().find(|(said, _)| words.contains(said))?;
+    Some(program)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -120,6 +120,7 @@ impl Session {
             seen: 0,
             brought: 0,
             delivery: None,
+            instead: None,
             moved: Instant::now(),
         };
         match greeting.wait_for_agent(agents, options) {
@@ -353,6 +354,8 @@ struct Greeting {
     brought: usize,
     /// The agent that is on its way.
     delivery: Option<Delivery>,
+    /// The shell that has taken the place of the login shell, and that one.
+    instead: Option<(String, String)>,
     /// When the greeting began, or the host last asked for the agent or took a piece of it.
     moved: Instant,
 }
@@ -370,11 +373,22 @@ struct Delivery {
 
 /// A line that the bootstrap or the agent marks as its own.
 enum Line {
-    Needs { machine: String, gzip: bool },
+    Needs {
+        machine: String,
+        gzip: bool,
+    },
     Took,
     Refused(String),
+    /// Another shell, by its name, has taken the place of the login shell, by its path.
+    Instead {
+        shell: String,
+        login_shell: String,
+    },
     Runs,
 }
+
+/// How long a shell that has heard the end of its stdin may take to name itself.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Greeting {
     /// Waits for the agent's first line; returns the bytes behind it.
@@ -400,7 +414,7 @@ impl Greeting {
             // a slow link may take its time for the agent, as long as pieces arrive
             let left = limit.saturating_sub(self.moved.elapsed());
             if left.is_zero() {
-                return Err(self.silent(limit));
+                return Err(self.silent(limit, agents));
             }
             if received.is_none() {
                 self.transport.wait(None, left.min(STOP_CHECKED));
@@ -434,6 +448,12 @@ impl Greeting {
                 }
                 Some(Line::Took) => self.bring_on(limit)?,
                 Some(Line::Refused(why)) => return Err(refused(&why)),
+                Some(Line::Instead { shell, login_shell }) => {
+                    if let Some(command) = self.transport.channel.engine() {
+                        return Err(joined(command));
+                    }
+                    self.instead = Some((shell, login_shell));
+                }
                 None => self.remember(&line),
             }
         }
@@ -504,6 +524,13 @@ impl Greeting {
             ("runs", _) => Some(Line::Runs),
             ("took", _) => Some(Line::Took),
             ("refused", why) => Some(Line::Refused(why.to_owned())),
+            ("instead", rest) => {
+                let (shell, login_shell) = rest.split_once(' ').unwrap_or((rest, ""));
+                Some(Line::Instead {
+                    shell: shell.to_owned(),
+                    login_shell: login_shell.to_owned(),
+                })
+            }
             ("need", rest) => {
                 let (machine, form) = rest.split_once(' ')?;
                 Some(Line::Needs {
@@ -516,9 +543,12 @@ impl Greeting {
     }
 
     fn lost(&mut self) -> HostFault {
-        let why = self.transport.why_ended();
         let unfinished = std::mem::take(&mut self.line);
         self.remember(&unfinished);
+        if let Some(fault) = self.of_start_up_files() {
+            return fault;
+        }
+        let why = self.transport.why_ended();
         let stderr_tail =
             match self.transport.engine_stderr().is_empty() && !self.shell_output.is_empty() {
                 true => format!("; its login shell said: {}", self.shell_output),
@@ -537,7 +567,60 @@ impl Greeting {
         }
     }
 
-    fn silent(&self, limit: Duration) -> HostFault {
+    /// The fault of a login shell whose start-up file ends it, or starts something in its place.
+    fn of_start_up_files(&mut self) -> Option<HostFault> {
+        if self.transport.channel.engine().is_some() {
+            return None;
+        }
+        let said = self.transport.last_words();
+        if let Some((shell, login_shell)) = &self.instead {
+            return Some(start_up_file_starts(shell, login_shell));
+        }
+        if let Some(program) = reasons::wants_a_terminal(&said)
+            .or_else(|| reasons::wants_a_terminal(&self.shell_output))
+        {
+            return Some(start_up_file_starts(program, ""));
+        }
+        // whoever says something there says why
+        if !said.is_empty() || !self.shell_output.is_empty() {
+            return None;
+        }
+        let status = self.transport.channel.ended()?;
+        let fault = HostFault::unreachable(format!(
+            "its login shell ended before it ran anything, {status}"
+        ));
+        Some(fault.fix(format!(
+            "look what ends the shell there, such as `exit` in ~/.bashrc; {RETURN_EARLY}"
+        )))
+    }
+
+    /// The fault of a host that has not answered in time. A shell that reads its stdin to the end
+    /// before it runs any of it names itself after that end.
+    fn silent(&mut self, limit: Duration, agents: &Agents) -> HostFault {
+        if self.transport.channel.engine().is_none() {
+            self.transport.close_stdin();
+            let until = Instant::now() + LAST_WORDS;
+            while self.instead.is_none() && !self.transport.is_closed() {
+                self.transport.write_some();
+                let Ok(received) = self.transport.receive() else {
+                    break;
+                };
+                let left = until.saturating_duration_since(Instant::now());
+                match received {
+                    _ if left.is_zero() => break,
+                    None => drop(self.transport.wait(None, left.min(STOP_CHECKED))),
+                    Some(count) => {
+                        let bytes = self.transport.buffer[..count].to_vec();
+                        if self.read(&bytes, agents, limit).is_err() {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some((shell, login_shell)) = &self.instead {
+            return start_up_file_starts(shell, login_shell);
+        }
         let stderr_tail = if self.transport.channel.engine().is_some() {
             self.transport.engine_stderr()
         } else {
@@ -554,6 +637,38 @@ impl Greeting {
         }
         .fix("look whether the host is up, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
+}
+
+/// The fix for a start-up file that does something without a terminal.
+const RETURN_EARLY: &str = "let the file return before that where there is no terminal: in bash, \
+    `[[ $- == *i* ]] || return`";
+
+/// The fault of a login shell in whose place a start-up file starts a program.
+fn start_up_file_starts(program: &str, login_shell: &str) -> HostFault {
+    let file = match login_shell.rsplit('/').next().unwrap_or_default() {
+        "bash" => "~/.bashrc",
+        "zsh" => "~/.zshenv",
+        "fish" => "~/.config/fish/config.fish",
+        "csh" => "~/.cshrc",
+        "tcsh" => "~/.tcshrc or ~/.cshrc",
+        _ => "a start-up file such as ~/.bashrc",
+    };
+    let program: String = program.chars().filter(|c| !c.is_control()).collect();
+    let problem = format!("{file} there starts {program} for logins without a terminal too");
+    HostFault::unreachable(problem).fix(RETURN_EARLY)
+}
+
+/// The fault of a command that joins its words to one command line, which another shell splits.
+fn joined(command: &str) -> HostFault {
+    let fix = match command.rsplit('/').next() {
+        Some("ssh") => "use --connect ssh, which takes its options from ssh_config".to_owned(),
+        _ => format!(
+            "{command} must pass on each of the words that follow it as a word of its own, as \
+             `env` does; for ssh, use --connect ssh"
+        ),
+    };
+    let problem = format!("{command} joins the words that follow it to one command line");
+    HostFault::for_all(problem).fix(fix)
 }
 
 /// The size of the piece behind one of `piece` bytes that has taken `elapsed` to be sent and taken:

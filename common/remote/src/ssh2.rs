@@ -14,7 +14,9 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::Instant;
 
 /// sshd hangs up after six failures (MaxAuthTries).
@@ -64,7 +66,7 @@ pub(crate) fn open(
     };
     let mut channel = session.channel_session().map_err(failed)?;
     channel
-        .exec(&format!("sh -c {}", record::quote::shown(boot)))
+        .exec(&format!("/bin/sh -c {}", record::quote::shown(boot)))
         .map_err(failed)?;
     session.set_keepalive(true, KEEPALIVE_S);
     session.set_blocking(false);
@@ -355,6 +357,11 @@ impl Channel for Ssh2 {
 
     fn close_stdin(&mut self) -> io::Result<()> {
         self.channel.send_eof().map_err(io::Error::from)
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let status = self.channel.exit_status().ok()?;
+        Some(ExitStatus::from_raw(status << 8))
     }
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
