@@ -1,0 +1,3 @@
+needs torch
+plan --num-workers 1 -- python3 train.py
+launch

@@ -1,0 +1,6 @@
+import os
+
+def train(rank)
+    print(rank)
+
+train(os.environ["RANK"])
