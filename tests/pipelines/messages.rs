@@ -82,6 +82,41 @@ fn made() -> std::path::PathBuf {
 }
 
 #[test]
+fn characters_of_word_processors_are_refused_by_every_tool_and_script() {
+    let folder = made();
+    let table = [
+        (
+            "–workspace /w",
+            "command line: –workspace: – (U+2013) is not a hyphen\n  fix: type --workspace\n",
+        ),
+        (
+            "up --job=“a”",
+            "command line: --job=“a”: “ (U+201C) quotes nothing\n  fix: type straight quotation \
+             marks: --job=\"a\"\n",
+        ),
+        (
+            "'--rate\u{a0}1gbit' —job x",
+            "command line: --rate\\u{a0}1gbit contains a no-break space (U+00A0)\n  fix: type an \
+             ordinary space: --rate 1gbit\n",
+        ),
+    ];
+    for tool in support::commands() {
+        for (line, told) in table {
+            let ran = sh(&folder, &format!("{tool} {line} <hosts"));
+            ran.gives(2, "").err_has(&format!("{tool}: {told}"));
+            in_form(tool, &ran.err).unwrap();
+        }
+        // all at once, and nothing about the pipeline of a script
+        let ran = sh(&folder, &format!("{tool} —a ‘b’ <hosts"));
+        assert_eq!(ran.err.lines().count(), 4, "{}", ran.err);
+    }
+    // in values they mean what they are
+    let kept = "<hosts dgl-env --role worker --env 'T=–“x”' -- echo 'ranks 0–1, “all”' 10\u{a0}GB |
+        jq -r 'select(.type == \"process\" and .rank == 0) | .env.T, .argv[]'";
+    sh(&folder, kept).gives(0, "–“x”\necho\nranks 0–1, “all”\n10\u{a0}GB\n");
+}
+
+#[test]
 fn of_command_lines() {
     let folder = made();
     let mut wrong = Vec::new();
@@ -115,6 +150,18 @@ fn of_command_lines() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let rows = [
+        (
+            "<hosts dgl-env --role worker --setup '. “env.sh”' -- t",
+            "--setup: … “env.sh”: “ (U+201C) quotes nothing",
+        ),
+        (
+            "<hosts dgl-env --role worker 'cd x && python3 t.py –lr 0.1'",
+            "COMMAND: … –lr: – (U+2013) is not a hyphen",
+        ),
+        (
+            "<hosts dgl-env --role worker -- '“python3”' t.py",
+            "command line: … “python3”: “ (U+201C) quotes nothing",
+        ),
         (
             "<hosts dgl-env --num-trainer 2 -- t",
             "command line: … unexpected argument '--num-trainer' found",

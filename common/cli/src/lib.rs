@@ -6,6 +6,7 @@ pub mod counts;
 pub mod progress;
 mod removed;
 pub mod signal;
+pub mod typography;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -20,6 +21,7 @@ use remote::direct::{Wire, WireOptions};
 use remote::limit::Limit;
 use remote::{HostKey, Options};
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -75,6 +77,12 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
             .report()
             .print(tool);
     }
+    if let Err(report) = check_typography() {
+        // a script of ours passes all of its arguments here first, and the message is its own
+        let script = env::var(record::error::WRAPPER);
+        report.print(script.as_deref().unwrap_or(tool));
+        return report.exit().into();
+    }
     let matches = command::<A>().try_get_matches();
     let exit = match matches.and_then(|matches| A::from_arg_matches(&matches)) {
         Ok(args) => main(args).unwrap_or_else(|report| {
@@ -90,6 +98,12 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
         Exit::Done
     };
     exit.worst(lost).into()
+}
+
+/// All arguments with characters of typesetting where those of a command line were meant.
+fn check_typography() -> Result<(), Report> {
+    let fault = |argument: OsString| typography::fault("command line", &argument.to_string_lossy());
+    Report(env::args_os().skip(1).filter_map(fault).collect()).check()
 }
 
 /// Prints what a command line without work asks for: the help, the version, or what is wrong.

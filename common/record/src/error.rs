@@ -196,8 +196,8 @@ impl Report {
         if left > 0 {
             lines.push(format!("{tool}: and {left} more like these"));
         }
-        if let Some(wrapper) = std::env::var_os(WRAPPER).filter(|_| names_option) {
-            let wrapper = wrapper.to_string_lossy();
+        let wrapper = std::env::var(WRAPPER).ok();
+        if let Some(wrapper) = wrapper.filter(|wrapper| names_option && wrapper != tool) {
             lines.push(format!(
                 "{tool}: {wrapper} --print … shows the pipeline into which such options go"
             ));
@@ -208,7 +208,7 @@ impl Report {
 
 /// The variable with the name of the script that made the pipeline. Its own options are those of
 /// another program, so a fix can name an option that it does not have.
-const WRAPPER: &str = "DGL_TOOLS_WRAPPER";
+pub const WRAPPER: &str = "DGL_TOOLS_WRAPPER";
 
 /// A fix below its problem. Some are commands, one on each line.
 fn fix_line(fix: &str, columns: Option<usize>) -> String {

@@ -235,6 +235,16 @@ impl Args {
 
     /// The command of the user.
     pub fn command(&self) -> Result<UserCommand, Report> {
+        let command = self.given_command()?;
+        let setup = self.setup.clone().map(UserCommand::Shell);
+        let of_setup = setup.map(|setup| setup.typography("--setup"));
+        let mut faults = of_setup.unwrap_or_default();
+        faults.extend(command.typography("COMMAND"));
+        Report(faults).check()?;
+        Ok(command)
+    }
+
+    fn given_command(&self) -> Result<UserCommand, Report> {
         match (&self.shell, self.words.is_empty()) {
             (None, false) => Ok(UserCommand::Words(self.words.clone())),
             (Some(text), true) if !text.trim().is_empty() => Ok(UserCommand::Shell(text.clone())),

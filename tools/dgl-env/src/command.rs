@@ -3,6 +3,7 @@
 use crate::launchers::{self, StartedLauncher};
 use crate::placeholders::{PlaceholderValues, Template};
 use crate::shell::{self, Word};
+use cli::typography;
 use record::error::Fault;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,30 @@ struct Program {
 }
 
 impl UserCommand {
+    /// Faults of words with dashes, quotation marks and spaces of typesetting, which a shell takes
+    /// literally. Of a command in words only the first is checked: `cli` has checked all arguments.
+    pub fn typography(&self, location: &str) -> Vec<Fault> {
+        let text = match self {
+            UserCommand::Shell(text) => text,
+            UserCommand::Words(words) => {
+                let program = words.first().map(|word| word.to_string_lossy());
+                let fault = program.and_then(|word| typography::command_fault(location, &word));
+                return Vec::from_iter(fault);
+            }
+        };
+        let fault = |(index, word): (usize, Word)| {
+            // what is quoted is meant
+            let unquoted = text[word.start..word.end].split(['\'', '"']).next()?;
+            match index {
+                0 => typography::command_fault(location, unquoted),
+                _ => typography::fault(location, unquoted),
+            }
+        };
+        let commands = self.simple_commands().into_iter();
+        let words = commands.flat_map(|command| command.into_iter().enumerate());
+        words.filter_map(fault).collect()
+    }
+
     /// Adds `--local-rank=N`, or another `name`, after the script, where torch's launcher puts it;
     /// at the end if no interpreter is among the words (`./train.py`).
     pub fn with_local_rank(&self, name: &str, local_rank: u32) -> Result<UserCommand, Fault> {
@@ -211,6 +236,7 @@ fn plain(words: &[OsString]) -> Vec<Word> {
     let word = |(word, end): (&OsString, usize)| Word {
         text: word.to_string_lossy().into_owned(),
         literal: word.to_str().is_some(),
+        start: end - 1,
         end,
     };
     words.iter().zip(1..).map(word).collect()
@@ -219,6 +245,35 @@ fn plain(words: &[OsString]) -> Vec<Word> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_shell_text_have_no_typographic_characters_unless_quoted() {
+        let table = [
+            (
+                "python3 t.py \u{2013}lr 0.1",
+                &["\u{2013}lr: \u{2013} (U+2013)"][..],
+            ),
+            (
+                "cd x && \u{201c}python3\u{201d} t.py \u{2018}a\u{2019}; ls \u{2014}l",
+                &["\u{201c}python3", "\u{2018}a", "\u{2014}l"],
+            ),
+            ("python3\u{a0}t.py", &["python3\\u{a0}t.py contains"]),
+            ("echo a\u{a0}--b=\"c\"", &["a\\u{a0}--b= contains"]),
+            (
+                "echo 0\u{2013}3 \"\u{201c}a\u{201d}\" '\u{2013}b' --c=\"\u{a0}-d\"",
+                &[],
+            ),
+        ];
+        for (text, expected) in table {
+            let faults = UserCommand::Shell(text.to_owned()).typography("COMMAND");
+            assert_eq!(faults.len(), expected.len(), "{text}: {faults:?}");
+            for (fault, problem) in faults.iter().zip(expected) {
+                assert!(fault.problem.starts_with(problem), "{text}: {fault}");
+            }
+        }
+        let words = UserCommand::Words(vec!["python3\u{a0}t.py".into(), "a\u{a0}b".into()]);
+        assert_eq!(words.typography("COMMAND").len(), 1);
+    }
 
     fn words(line: &str) -> UserCommand {
         UserCommand::Words(line.split(' ').map(OsString::from).collect())

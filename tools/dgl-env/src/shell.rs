@@ -11,6 +11,8 @@ pub struct Word {
     pub text: String,
     /// Whether no part of it is an expansion or a pattern.
     pub literal: bool,
+    /// The position of its beginning: of a byte in shell text, of a word among words.
+    pub start: usize,
     /// The position of what follows it: of a byte in shell text, of a word among words.
     pub end: usize,
 }
@@ -87,7 +89,7 @@ impl Reader<'_> {
     }
 
     fn word(&mut self) -> Option<Word> {
-        let (mut text, mut literal) = (Vec::new(), true);
+        let (mut text, mut literal, start) = (Vec::new(), true, self.at);
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'(' | b')' | b'<' | b'>' => break,
@@ -123,6 +125,7 @@ impl Reader<'_> {
         Some(Word {
             text: String::from_utf8(text).ok()?,
             literal,
+            start,
             end: self.at,
         })
     }

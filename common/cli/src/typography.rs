@@ -1,0 +1,182 @@
+//! Arguments with the dashes, quotation marks and spaces of word processors and web pages, which
+//! look like those of a command line and mean nothing there.
+
+use record::error::Fault;
+
+const NO_BREAK_SPACE: char = '\u{a0}';
+
+/// As much of an argument as a message shows.
+const SHOWN_CHARS: usize = 60;
+
+fn is_dash(c: char) -> bool {
+    matches!(c, '\u{2010}'..='\u{2015}' | '\u{2212}')
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '\u{2018}'..='\u{201f}')
+}
+
+/// The fault of an argument that begins with a typographic dash or quotation mark, or has one, or a
+/// no-break space, where only an option, a quotation mark or a blank can have been meant. Elsewhere
+/// they are part of a value.
+pub fn fault(location: &str, argument: &str) -> Option<Fault> {
+    let (option, value) = match argument.starts_with(|c| c == '-' || is_dash(c)) {
+        true => argument.split_once('=').unwrap_or((argument, "")),
+        false => ("", argument),
+    };
+    let dash = option.chars().find(|c| is_dash(*c));
+    let first = value.chars().next();
+    let quote = first.into_iter().chain(option.chars());
+    let has_space = option.contains(NO_BREAK_SPACE)
+        || argument.starts_with(NO_BREAK_SPACE)
+        || argument.ends_with(NO_BREAK_SPACE)
+        || joins_two_arguments(value);
+    let straight = shorten(&straight(option, argument));
+    if let Some(dash) = dash {
+        let fix = match option.chars().all(|c| c == '-' || is_dash(c)) {
+            true => "type - or --".to_owned(),
+            false => format!("type {straight}"),
+        };
+        Some(wrong(location, argument, dash, "is not a hyphen").fix(fix))
+    } else if let Some(quote) = quote.into_iter().find(|c| is_quote(*c)) {
+        let fault = wrong(location, argument, quote, "quotes nothing");
+        Some(fault.fix(format!("type straight quotation marks: {straight}")))
+    } else {
+        has_space.then(|| space_fault(location, argument))
+    }
+}
+
+/// The same for a word that names a program: there a no-break space is always wrong.
+pub fn command_fault(location: &str, word: &str) -> Option<Fault> {
+    let has_space = word.contains(NO_BREAK_SPACE);
+    fault(location, word).or_else(|| has_space.then(|| space_fault(location, word)))
+}
+
+/// Whether a no-break space is followed by an option or a quoted word. An argument with an ordinary
+/// blank was quoted, so it is a text.
+fn joins_two_arguments(value: &str) -> bool {
+    let begins_an_argument = |rest: &str| {
+        let mut chars = rest.chars();
+        match chars.next() {
+            Some('-') => chars.next().is_some_and(|c| c == '-' || c.is_alphabetic()),
+            first => matches!(first, Some('"' | '\'')),
+        }
+    };
+    let mut parts = value.split(NO_BREAK_SPACE).skip(1);
+    !value.contains(' ') && parts.any(begins_an_argument)
+}
+
+fn wrong(location: &str, argument: &str, c: char, problem: &str) -> Fault {
+    let argument = shorten(argument).replace(NO_BREAK_SPACE, "\\u{a0}");
+    let problem = format!("{argument}: {c} (U+{:04X}) {problem}", u32::from(c));
+    Fault::usage(location, problem)
+}
+
+fn space_fault(location: &str, argument: &str) -> Fault {
+    let problem = format!(
+        "{} contains a no-break space (U+00A0)",
+        shorten(argument).replace(NO_BREAK_SPACE, "\\u{a0}")
+    );
+    let blanks = shorten(&argument.replace(NO_BREAK_SPACE, " "));
+    Fault::usage(location, problem).fix(format!("type an ordinary space: {}", blanks.trim()))
+}
+
+/// The argument as it was meant. An option of one letter has one hyphen, a negative number too.
+fn straight(option: &str, argument: &str) -> String {
+    let is_mark = |c: char| c == '-' || is_dash(c);
+    let name = option.trim_start_matches(is_mark);
+    let is_short = name.chars().count() == 1 || name.starts_with(|c: char| c.is_ascii_digit());
+    let hyphens = match (option.is_empty(), is_short) {
+        (true, _) => "",
+        (_, true) => "-",
+        _ => "--",
+    };
+    let plain = |c: char| match c {
+        c if is_dash(c) => '-',
+        '\u{2018}'..='\u{201b}' => '\'',
+        c if is_quote(c) => '"',
+        NO_BREAK_SPACE => ' ',
+        c => c,
+    };
+    let value = argument[option.len()..].chars();
+    let name = name.chars().map(plain);
+    let value = value.map(|c| if is_dash(c) { c } else { plain(c) });
+    hyphens.chars().chain(name).chain(value).collect()
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_said() {
+        let table = [
+            ("\u{2013}workspace", "\u{2013} (U+2013)", "type --workspace"),
+            ("\u{2014}job=a", "\u{2014} (U+2014)", "type --job=a"),
+            ("\u{2010}h", "\u{2010} (U+2010)", "type -h"),
+            ("\u{2015}V", "\u{2015} (U+2015)", "type -V"),
+            ("\u{2011}\u{2012}job", "\u{2011} (U+2011)", "type --job"),
+            ("\u{2212}5", "\u{2212} (U+2212)", "type -5"),
+            ("\u{2013}", "\u{2013} (U+2013)", "type - or --"),
+            ("-\u{2013}job", "\u{2013} (U+2013)", "type --job"),
+            (
+                "--num\u{2010}trainers=4",
+                "\u{2010} (U+2010)",
+                "type --num-trainers=4",
+            ),
+            ("\u{201c}python3\u{201d}", "(U+201C)", ": \"python3\""),
+            ("\u{2018}python3", "(U+2018)", ": 'python3"),
+            ("\u{201e}a\u{201f}", "(U+201E)", ": \"a\""),
+            ("--job=\u{201c}a\u{201d}", "(U+201C)", ": --job=\"a\""),
+            ("--\u{2019}job", "(U+2019)", ": --'job"),
+            (
+                "--workspace\u{a0}/data",
+                "--workspace\\u{a0}/data contains a no-break space (U+00A0)",
+                ": --workspace /data",
+            ),
+            ("\u{a0}--job", "\\u{a0}--job contains", ": --job"),
+            ("ip.txt\u{a0}", "ip.txt\\u{a0} contains", ": ip.txt"),
+            ("t.py\u{a0}--lr", "contains", ": t.py --lr"),
+            ("t.py\u{a0}\"a\"", "contains", ": t.py \"a\""),
+        ];
+        for (argument, problem, fix) in table {
+            let fault = fault("command line", argument).expect(argument);
+            assert!(fault.problem.contains(problem), "{argument}: {fault}");
+            assert!(fault.fix.unwrap().ends_with(fix), "{argument}");
+        }
+        let long = format!("\u{2013}{}", "x".repeat(10_000));
+        assert!(fault("command line", &long).unwrap().problem.len() < 100);
+        assert!(command_fault("COMMAND", "python3\u{a0}t.py").is_some());
+    }
+
+    #[test]
+    fn values_may_have_these_characters() {
+        let table = [
+            "",
+            "-",
+            "--",
+            "--job=a\u{2013}b",
+            "--message=ranks 0\u{2013}3, \u{201c}all\u{201d}",
+            "ranks 0\u{2013}3",
+            "10\u{a0}GB",
+            "--env=A=10\u{a0}GB",
+            "TITLE=\u{201c}a\u{201d}",
+            "a \u{2013} b",
+            "10\u{a0}-5",
+            "a b\u{a0}--c",
+            "it\u{2019}s",
+            "./\u{2013}x",
+        ];
+        for argument in table {
+            assert_eq!(fault("command line", argument), None, "{argument}");
+            assert!(argument.contains('\u{a0}') || command_fault("", argument).is_none());
+        }
+    }
+}
