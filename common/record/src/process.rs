@@ -123,7 +123,7 @@ impl From<ProgramName> for String {
 /// The variable in which torch's own launcher says how often it started the processes again.
 const RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 
-/// What stands in a process record for how often its job was started again before.
+/// What usually stands in a process record for how often its job was started again before.
 pub const ATTEMPT: &str = "{attempt}";
 
 /// A process to be started.
@@ -183,6 +183,8 @@ pub struct Process {
     /// started again before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attempt: bool,
+    /// The text that stands for that number, where `{attempt}` itself is part of its texts.
+    pub attempt_text: Option<String>,
 }
 
 /// The command of a process.
@@ -220,6 +222,7 @@ impl Process {
             master_port: None,
             ports: IndexMap::new(),
             attempt: false,
+            attempt_text: None,
         }
     }
 
@@ -314,22 +317,43 @@ impl Process {
             .iter()
             .map(|word| word.to_str().map(str::to_owned))
             .collect();
-        match text {
-            Some(words) => self.argv = Some(words),
-            None => self.argv_b64 = Some(words.iter().map(|word| encode(word)).collect()),
-        }
+        self.argv_b64 = match text {
+            Some(_) => None,
+            None => Some(words.iter().map(|word| encode(word)).collect()),
+        };
+        self.argv = text;
+    }
+
+    /// A text to stand for the number of the attempt, which is not in any text of the process.
+    pub fn unused_attempt_text(&self) -> Result<String, Fault> {
+        let mut texts: Vec<OsString> = match self.command()? {
+            Command::Words(words) => words,
+            Command::Shell(_) => Vec::new(),
+        };
+        texts.extend(self.setup.as_ref().map(OsString::from));
+        texts.extend(self.environment()?.into_iter().map(|(_, value)| value));
+        let is_unused = |candidate: &String| {
+            let is_in = |text: &OsString| find(text.as_bytes(), candidate.as_bytes()).is_some();
+            !texts.iter().any(is_in)
+        };
+        let numbered = (2_u64..).map(|number| format!("{{attempt-{number}}}"));
+        let mut candidates = std::iter::once(ATTEMPT.to_owned()).chain(numbered);
+        // texts are finite
+        Ok(candidates.find(is_unused).unwrap_or_default())
     }
 
     /// The process as it is started after so many starts of its job that failed: torch's variable
-    /// for that is set, and [`ATTEMPT`] replaced where it stands for the number.
+    /// for that is set, and the number is written where a text stands for it.
     pub fn in_attempt(mut self, attempt: u32) -> Result<Process, Fault> {
         let number = attempt.to_string();
         if self.attempt {
-            let filled = |text: &OsStr| replaced(text, ATTEMPT, &number);
+            let stand_in = self.attempt_text.take();
+            let stand_in = stand_in.as_deref().unwrap_or(ATTEMPT);
+            let filled = |text: &OsStr| replaced(text, stand_in, &number);
             if let Command::Words(words) = self.command()? {
                 self.set_words(&words.iter().map(|word| filled(word)).collect::<Vec<_>>());
             }
-            self.setup = self.setup.map(|setup| setup.replace(ATTEMPT, &number));
+            self.setup = self.setup.map(|setup| setup.replace(stand_in, &number));
             let variables = self.environment()?.into_iter();
             let variables: Vec<(String, OsString)> = variables
                 .map(|(name, value)| (name.to_owned(), filled(&value)))
@@ -376,19 +400,19 @@ impl Process {
 fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
     let mut rest = text.as_bytes();
     let mut whole = Vec::with_capacity(rest.len());
-    while let Some((first, behind)) = rest.split_first() {
-        match rest.strip_prefix(what.as_bytes()) {
-            Some(behind) => {
-                whole.extend_from_slice(by.as_bytes());
-                rest = behind;
-            }
-            None => {
-                whole.push(*first);
-                rest = behind;
-            }
-        }
+    while let Some(offset) = find(rest, what.as_bytes()) {
+        whole.extend_from_slice(&rest[..offset]);
+        whole.extend_from_slice(by.as_bytes());
+        rest = &rest[offset + what.len()..];
     }
+    whole.extend_from_slice(rest);
     OsString::from_vec(whole)
+}
+
+/// Where a text begins in another; an empty text is nowhere.
+fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+    let mut windows = text.windows(what.len().max(1));
+    windows.position(|window| window == what)
 }
 
 /// The file name of the log of a process, on the launching machine and on its host.
@@ -459,7 +483,7 @@ mod tests {
         assert_eq!(plain.env["TORCHELASTIC_RESTART_COUNT"], "2");
         process.attempt = true;
         process.set_env("TORCHELASTIC_RESTART_COUNT", "own".as_ref());
-        let filled = process.in_attempt(2).unwrap();
+        let filled = process.clone().in_attempt(2).unwrap();
         let words = [
             "run".into(),
             "--try=22".into(),
@@ -471,6 +495,12 @@ mod tests {
             ("log.2", Some("echo 2"))
         );
         assert_eq!(filled.env["TORCHELASTIC_RESTART_COUNT"], "own");
+        assert_eq!(process.unused_attempt_text().unwrap(), "{attempt-2}");
+        process.attempt_text = Some("{attempt-2}".to_owned());
+        process.set_words(&["run".into(), "{attempt}{attempt-2}".into()]);
+        let filled = process.in_attempt(2).unwrap();
+        let words = ["run".into(), "{attempt}2".into()];
+        assert_eq!(filled.command().unwrap(), Command::Words(words.to_vec()));
     }
 
     #[test]

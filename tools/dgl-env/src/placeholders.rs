@@ -34,6 +34,8 @@ pub struct PlaceholderValues<'a> {
     pub rank: u32,
     /// The number of its host.
     pub host: u32,
+    /// What dgl-spawn replaces by how often the job was started again.
+    pub attempt: &'a str,
     /// The facts of its own program.
     pub own: &'a ProgramFacts,
     /// The facts of the programs before it in the stream.
@@ -137,7 +139,7 @@ impl Placeholder {
             Placeholder::LocalRank => values.local_rank.to_string(),
             Placeholder::Rank => values.rank.to_string(),
             Placeholder::Host => values.host.to_string(),
-            Placeholder::Attempt => record::ATTEMPT.to_owned(),
+            Placeholder::Attempt => values.attempt.to_owned(),
             Placeholder::Own(fact) => fact.of(values.own).unwrap_or_default(),
             Placeholder::Of(role, fact) => {
                 let other = values.others.get(role);
@@ -269,6 +271,7 @@ pub fn with_values<T>(check: impl FnOnce(PlaceholderValues<'_>) -> T) -> T {
         local_rank: 1,
         rank: 5,
         host: 2,
+        attempt: record::ATTEMPT,
         own: &own,
         others: &others.into_iter().collect(),
     })

@@ -24,7 +24,7 @@ use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
 use record::python;
-use record::{Host, Process, Role};
+use record::{ATTEMPT, Host, Process, Role};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -341,6 +341,23 @@ impl<'a> Plan<'a> {
     /// A process, the `index`-th of its role on the host that is the `node`-th of the program: a
     /// graph server; or a trainer or worker, with what torch's launcher would give it.
     fn process(&self, node: u32, role: Role, rank: u32, index: u32) -> Process {
+        let planned = |attempt: &str| self.process_with(node, role, rank, index, attempt);
+        if !self.has_attempt {
+            return planned(ATTEMPT);
+        }
+        // `${attempt}`, `{{attempt}}` and values of this environment are literal
+        let rest = planned("");
+        // the command is there: the plan has just set it
+        let text = rest.unused_attempt_text().unwrap_or_default();
+        Process {
+            attempt: true,
+            attempt_text: (text != ATTEMPT).then(|| text.clone()),
+            ..planned(&text)
+        }
+    }
+
+    /// The process, with a text for how often the job was started again.
+    fn process_with(&self, node: u32, role: Role, rank: u32, index: u32, attempt: &str) -> Process {
         let args = self.args;
         let own = usize::try_from(node).unwrap_or(usize::MAX);
         let host = &self.hosts[own];
@@ -356,7 +373,6 @@ impl<'a> Plan<'a> {
             cwd: self.paths.workspace.clone(),
             service: args.service,
             ports: self.own.ports.clone().into_iter().collect(),
-            attempt: self.has_attempt,
             server_name: args.server_name.clone(),
             cpus: binding.map(|binding| cpus::list(binding.cpus.iter().copied())),
             ..Process::new(0, host.id, host.ip, role, rank)
@@ -365,6 +381,7 @@ impl<'a> Plan<'a> {
             local_rank: index,
             rank,
             host: host.id,
+            attempt,
             own: &self.own,
             others: &self.earlier.programs,
         };
