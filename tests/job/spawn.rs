@@ -774,3 +774,32 @@ waits()'";
         spawn(&folder, wrong).ends(2);
     }
 }
+
+#[test]
+fn what_is_too_long_for_the_kernel_is_named_before_the_start() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let run = |script: &str| {
+        let pipeline = format!(
+            "echo 127.0.0.1 > ip.txt; export BIG=$(head -c 100000 /dev/zero | tr '\\0' x)
+             ipconf-check ip.txt | dgl-env --role worker {script} |
+               dgl-spawn --connect local --job long --format human"
+        );
+        sh(&folder, &pipeline)
+    };
+    // each fits, but not all of them in one string
+    run("--env A=$BIG --env B=$BIG --setup 'C=1' -- sh -c 'echo ${#A} ${#B}'")
+        .ends(0)
+        .out_has("100000 100000");
+    run("--env A=$BIG -- true | jq -c 'if .env then .env.A += .env.A else . end'")
+        .ends(74)
+        .err_has("(E2BIG); the longest part, $A, has 200 kB")
+        .err_has("fix: write long values into a file")
+        .err_has("nothing was started");
+    run("--setup A=$BIG -- sh -c \": $BIG\"")
+        .ends(74)
+        .err_has("(E2BIG); the longest part, a word, has 200 kB")
+        .err_lacks("no such command");
+}

@@ -125,6 +125,8 @@ pub enum Check {
     SharedMemory,
     /// Checks that the job can have a /dev/shm of its own.
     PrivateSharedMemory,
+    /// Checks that the kernel takes the words and variables of all processes.
+    ArgumentSizes,
     /// Checks that the command of a process can be run in its environment.
     Command {
         /// The `index` of the process.
@@ -334,6 +336,8 @@ pub enum Subject {
     Address,
     /// The first word of a command.
     Command,
+    /// Words and variables that are too long.
+    ArgumentSizes,
     /// A Python that does not run.
     Python,
 }

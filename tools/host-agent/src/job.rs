@@ -55,6 +55,11 @@ impl JobAssembly {
         process.ok_or_else(|| Failure::new(format!("there is no process {index}")))
     }
 
+    /// All processes of the job.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
     /// Gives up the job and its processes, if a job was described.
     pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
         Some((self.job?, self.processes))

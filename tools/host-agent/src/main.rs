@@ -72,6 +72,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = own.iter().map(|word| word.to_str().unwrap_or("")).collect();
     match words[..] {
         ["run", _, _, ..] => supervise::start::run(&own[1], &own[2], &own[3..]),
+        ["fits", ..] => ExitCode::SUCCESS,
         ["engine", _, _, _] => dial::engine::watch(&own[1], &own[2], &own[3]),
         ["follow", _] => keep::follow::run(Path::new(&own[1])),
         [] => serve(None),

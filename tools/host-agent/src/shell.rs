@@ -36,6 +36,9 @@ const MAX_OUTPUT: usize = 256 << 10;
 
 /// Holds the text that sets the variables, until it has done so.
 const EXPORTS: &str = "DGL_TOOLS_EXPORTS";
+/// The names of copies of the values begin like this, and a number follows. One string that holds
+/// all of them may be longer than the kernel takes (128 KiB).
+const VALUE: &str = "DGL_TOOLS_";
 
 /// What to execute, and the variables to execute it with.
 pub struct Invocation {
@@ -71,9 +74,14 @@ pub fn invocation(process: &Process) -> Invocation {
 pub fn in_shell(env: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Invocation {
     let shell = user_shell();
     let (mut script, mut env) = (Vec::new(), env.to_vec());
-    if let Some((eval, exports)) = exports(&shell, &env) {
-        script.extend_from_slice(eval.as_bytes());
-        env.push((EXPORTS.to_owned(), Text(OsString::from_vec(exports))));
+    if let Some(exports) = exports(&shell, &env) {
+        script.extend_from_slice(format!("eval \"${EXPORTS}\"; ").as_bytes());
+        let values = (0..)
+            .zip(&env)
+            .map(|(number, (_, value))| (value_name(number), value));
+        let values: Vec<_> = values.map(|(name, value)| (name, value.clone())).collect();
+        env.extend(values);
+        env.push((EXPORTS.to_owned(), Text::from(&*exports)));
     }
     if let Some(setup) = setup {
         script.extend_from_slice(setup.as_bytes());
@@ -130,41 +138,29 @@ fn kind(shell: &OsStr) -> Kind {
     }
 }
 
-/// Shell text that evaluates [`EXPORTS`], on the line on which the user's text begins, and its
-/// value, which sets these variables in the shell's language and removes itself.
-fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Option<(String, Vec<u8>)> {
+fn value_name(number: usize) -> String {
+    format!("{VALUE}{number}")
+}
+
+/// The value of [`EXPORTS`]: text in the shell's language that sets these variables from the copies
+/// of their values, and removes the copies and itself. `None` if the language is not known.
+fn exports(shell: &OsStr, variables: &[(String, Text)]) -> Option<String> {
     if variables.is_empty() {
         return None;
     }
-    let kind = kind(shell);
-    let (set, equals, remove) = match kind {
-        Kind::Posix => ("export", "=", "unset"),
-        Kind::Fish => ("set -gx", " ", "set -e"),
-        Kind::Csh => ("setenv", " ", "unsetenv"),
+    let (set, value, remove) = match kind(shell) {
+        Kind::Posix => ("export", "=\"$COPY\"", "unset"),
+        Kind::Fish => ("set -gx", " \"$COPY\"", "set -e"),
+        Kind::Csh => ("setenv", " \"$COPY:q\"", "unsetenv"),
         Kind::Unknown => return None,
     };
-    let mut text = Vec::new();
-    for (name, value) in variables {
-        let value = match kind {
-            Kind::Fish => quoted_for_fish(value),
-            // csh cannot quote these reliably; they are in its environment
-            Kind::Csh if value.bytes().iter().any(|byte| b"\n!".contains(byte)) => continue,
-            _ => quoted(&value.0),
-        };
-        text.extend_from_slice(format!("{set} {name}{equals}").as_bytes());
-        text.extend([&*value, b"; "].concat());
-    }
-    text.extend_from_slice(format!("{remove} {EXPORTS}").as_bytes());
-    Some((format!("eval \"${EXPORTS}\"; "), text))
-}
-
-/// In fish a backslash is special only before a quote or another backslash.
-fn quoted_for_fish(value: &Text) -> Vec<u8> {
-    let escaped = value.bytes().iter().flat_map(|byte| match byte {
-        b'\'' | b'\\' => vec![b'\\', *byte],
-        other => vec![*other],
-    });
-    [b'\''].into_iter().chain(escaped).chain([b'\'']).collect()
+    let set_one = |(number, (name, _)): (usize, &(String, Text))| {
+        let copy = value_name(number);
+        let value = value.replace("COPY", &copy);
+        format!("{set} {name}{value}; {remove} {copy}; ")
+    };
+    let text: String = variables.iter().enumerate().map(set_one).collect();
+    Some(format!("{text}{remove} {EXPORTS}"))
 }
 
 #[cfg(test)]

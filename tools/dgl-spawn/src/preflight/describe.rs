@@ -83,6 +83,10 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
         Subject::Command => {
             "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
         }
+        Subject::ArgumentSizes => {
+            "write long values into a file, and read that in the program; ulimit -s unlimited \
+             before sshd raises the sum, not the 128 KiB of one part"
+        }
         Subject::Python => {
             "try it in a shell on that host; --env and --setup of dgl-env are in force"
         }

@@ -92,6 +92,7 @@ fn checks(host: &Host, processes: &[&Process], private_shm: bool) -> Result<Vec<
     checks.push(Check::Jobs);
     checks.extend((part.is_some() && !private_shm).then_some(Check::SharedMemory));
     checks.extend(private_shm.then_some(Check::PrivateSharedMemory));
+    checks.push(Check::ArgumentSizes);
     checks.extend(commands(processes)?);
     let mut once: Vec<Check> = Vec::new();
     for check in checks {
@@ -283,6 +284,7 @@ mod tests {
             {"check": "ports", "ports": [{"port": 30050, "address": "10.0.0.1"}, {"port": 29500}]},
             {"check": "jobs"},
             {"check": "shared_memory"},
+            {"check": "argument_sizes"},
             {"check": "command", "process": 0, "python":
                 {"interpreter": "python3", "script": "code/train.py", "modules": ["dgl", "torch"]}}
         ]"#;

@@ -1,12 +1,16 @@
 //! Checks the command of a process, in the environment and folder that it will have.
 
+use crate::job::JobAssembly;
 use crate::python::{self, PythonFacts};
 use crate::shell::{self, Invocation};
+use crate::supervise::start;
 use nix::unistd::{AccessFlags, access};
+use record::term;
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use wire::Failure;
 use wire::Text;
 use wire::job::{Command, Process};
 use wire::preflight::{Finding, Module, PythonQuestion, Subject};
@@ -25,6 +29,40 @@ pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Findin
         return vec![Finding::problem(Subject::Command, problem)];
     }
     question.map_or_else(Vec::new, |question| ask_python(process, question))
+}
+
+/// Checks that the kernel takes the words and variables of each process: it limits each of them,
+/// and their sum.
+pub fn check_sizes(job: &JobAssembly) -> Result<Option<Finding>, Failure> {
+    let identity = job.identity()?;
+    let largest = |size: fn(&[(usize, String)]) -> Option<usize>| {
+        let processes = job.processes().iter();
+        processes.max_by_key(|process| size(&parts(process)))
+    };
+    let by_part = largest(|parts| parts.iter().map(|(size, _)| *size).max());
+    let by_sum = largest(|parts| Some(parts.iter().map(|(size, _)| size).sum()));
+    let mut tried = by_part.into_iter().chain(by_sum);
+    let Some(process) = tried.find(|process| !start::fits(identity, process)) else {
+        return Ok(None);
+    };
+    let (size, name) = parts(process).into_iter().max().unwrap_or_default();
+    let problem = format!(
+        "the command, setup and environment of {} {} are longer than the kernel takes (E2BIG); \
+         the longest part, {name}, has {}",
+        process.role.name(),
+        process.rank,
+        term::bytes(size as u64),
+    );
+    Ok(Some(Finding::problem(Subject::ArgumentSizes, problem)))
+}
+
+/// The sizes of the words and variables with which a process is started.
+fn parts(process: &Process) -> Vec<(usize, String)> {
+    let Invocation { words, env } = shell::invocation(process);
+    let words = words.iter().map(|word| (word.len(), "a word".to_owned()));
+    let variables = env.iter();
+    let variables = variables.map(|(name, value)| (value.bytes().len(), format!("${name}")));
+    variables.chain(words).collect()
 }
 
 fn folder(process: &Process) -> &Path {

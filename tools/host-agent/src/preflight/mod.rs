@@ -103,6 +103,7 @@ impl Preflight {
             Check::Jobs => jobs::check(job.identity()?).into_iter().for_each(found),
             Check::SharedMemory => memory::check().into_iter().for_each(found),
             Check::PrivateSharedMemory => memory::check_private().into_iter().for_each(found),
+            Check::ArgumentSizes => commands::check_sizes(job)?.into_iter().for_each(found),
             Check::Command { process, python } => {
                 commands::check(job.process(*process)?, python.as_ref())
                     .into_iter()

@@ -29,10 +29,22 @@ pub type Pipes = BTreeMap<Stream, PipeReader>;
 pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
     let (stdout, stdout_writer) = io::pipe()?;
     let (stderr, stderr_writer) = io::pipe()?;
+    let mut command = command(job, process, "run");
+    command.stdout(stdout_writer).stderr(stderr_writer);
+    for reader in [&stdout, &stderr] {
+        // only our end; writers wait as usual
+        fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    }
+    let pipes = Pipes::from([(Stream::Stdout, stdout), (Stream::Stderr, stderr)]);
+    Ok((command.spawn()?, pipes))
+}
+
+/// This program again, with the words and variables of a process.
+fn command(job: &Job, process: &Process, act: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("host-agent")
-        .arg("run")
+        .arg(act)
         .arg(process.cpus.as_deref().unwrap_or(EVERYWHERE))
         .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
     let invocation = shell::invocation(process);
@@ -43,15 +55,15 @@ pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
         .env(TOKEN, &job.token)
         .envs(invocation.env)
         .envs(program.map(|name| (PROGRAM, name)))
-        .stdin(Stdio::null())
-        .stdout(stdout_writer)
-        .stderr(stderr_writer);
-    for reader in [&stdout, &stderr] {
-        // only our end; writers wait as usual
-        fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    }
-    let pipes = Pipes::from([(Stream::Stdout, stdout), (Stream::Stderr, stderr)]);
-    Ok((command.spawn()?, pipes))
+        .stdin(Stdio::null());
+    command
+}
+
+/// Whether the kernel takes the words and variables of a process: it starts `host-agent fits` with
+/// them, which ends at once.
+pub fn fits(job: &Job, process: &Process) -> bool {
+    let status = command(job, process, "fits").status();
+    !matches!(status, Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong)
 }
 
 /// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for
