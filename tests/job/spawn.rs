@@ -1,11 +1,14 @@
 //! dgl-spawn on this machine alone: time limits, another try, names, what comes out and how fast.
 
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{Ran, assert_has, executable, read, scratch, sh, shells, takes_seconds, write};
+use support::{
+    Ran, assert_has, executable, host_record, read, scratch, sh, shells, takes_seconds, write,
+};
 
 /// The records of a job of workers on this machine, each a command for sh. One with a port is a
 /// server.
@@ -209,6 +212,36 @@ time.sleep(1); time.sleep(99)'"#;
         grep -c got child leader; kill $launcher; wait $launcher";
     let ran = sh(&folder, run);
     assert_eq!(ran.out, "child:1\nleader:1\n", "{}", ran.err);
+}
+
+/// A second TERM may end what cleans up after the first.
+#[test]
+fn on_a_machine_that_is_two_hosts_each_process_is_ended_once() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let counts = "exec python3 -uc 'import os, signal, sys, time
+name = os.environ[\"RANK\"]
+signal.signal(signal.SIGTERM, lambda *_: open(name, \"a\").write(\"got\\n\"))
+open(name + \".up\", \"w\")
+time.sleep(1); time.sleep(1); time.sleep(99)'";
+    let mut records = Vec::new();
+    for id in 0..2 {
+        records.push(host_record(id, 2, "127.0.0.1"));
+        records.push(
+            json!({"type": "process", "id": id, "of": 2, "host": id, "ip": "127.0.0.1",
+            "role": "worker", "rank": id, "cwd": folder, "env": {"RANK": id.to_string()},
+            "argv": ["sh", "-c", counts]}),
+        );
+    }
+    let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
+    write(&folder, "job.jsonl", lines.join("\n"));
+    let run = "dgl-spawn --connect local --no-preflight --job twice --grace 2s <job.jsonl \
+        >/dev/null 2>&1 & launcher=$!
+        until [ -e 0.up ] && [ -e 1.up ]; do sleep 0.1; done; kill $launcher; wait $launcher
+        grep -c got 0 1";
+    sh(&folder, run).gives(0, "0:1\n1:1\n");
 }
 
 /// So much that it is asked whether somebody else carries it, when nobody listens any more.

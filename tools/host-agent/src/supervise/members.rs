@@ -22,12 +22,31 @@ pub struct Running {
     pub serves: bool,
 }
 
-/// All processes of the job that are alive; never this process itself.
+/// All processes of the job that are alive and this process's to end; never this process itself. If
+/// the job has several hosts on this machine, each of their supervisors ends what it started, and
+/// the oldest what comes from none of them: a signal must not come twice.
 pub fn of_job(token: &str) -> BTreeSet<ProcessHandle> {
-    let below = processes::find_below(own_pid())
+    let own = own_pid();
+    let below = processes::find_below(own)
         .into_iter()
         .filter(|process| !processes::is_outside(process.pid));
-    below.chain(processes::find_by_token(token)).collect()
+    let mut found: BTreeSet<ProcessHandle> = below.chain(processes::find_by_token(token)).collect();
+    let mut others = processes::supervisors_of(&BTreeSet::from([token.to_owned()]));
+    others.retain(|other| other.pid != own);
+    if others.is_empty() {
+        return found;
+    }
+    let own_start = procfs::stat(own).map(|stat| stat.start_ticks);
+    let is_oldest = others
+        .iter()
+        .all(|other| own_start < Some(other.start_ticks));
+    let stats = procfs::stats();
+    found.retain(|process| {
+        let is_supervisor = |pid: &i32| *pid == own || others.iter().any(|other| other.pid == *pid);
+        let nearest = processes::line_of(&stats, process.pid).find(is_supervisor);
+        nearest.map_or(is_oldest, |pid| pid == own)
+    });
+    found
 }
 
 /// Each of these processes, given by index and process id, with its descendants. A process that was
