@@ -1,0 +1,3 @@
+facts '.gpus = 1'
+plan --num-workers 2 -- python3 train.py
+launch

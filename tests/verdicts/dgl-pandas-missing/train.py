@@ -1,0 +1,3 @@
+import dgl
+
+print(dgl.__version__)

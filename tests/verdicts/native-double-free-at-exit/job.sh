@@ -1,0 +1,4 @@
+needs cc
+cc -shared -fPIC -w -o libcache.so cache.c
+plan --num-workers 2 -- python3 train.py
+launch
