@@ -390,6 +390,39 @@ fn usr1_asks_how_far_it_is() {
     .err_has("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, ");
 }
 
+/// A launcher below srun, mpirun or torchrun has a place in that job, which is none in ours.
+#[test]
+fn a_process_does_not_inherit_a_place_in_another_job() {
+    let folder = scratch();
+    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
+    let places = "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 SLURM_STEP_NUM_TASKS=1 \
+                  OMPI_COMM_WORLD_RANK=0 PMI_RANK=0 PMIX_RANK=0 PALS_RANKID=0 \
+                  TORCHELASTIC_RUN_ID=x";
+    let settings = "SLURM_JOB_ID=77 OMPI_MCA_btl=tcp";
+    let names = "SLURM_|OMPI_|PMI|PALS_|TORCHELASTIC_RUN";
+    let ranks = |options: &str| {
+        let script = format!(
+            "export {places} {settings}\nipconf-check ip.txt | \
+             dgl-env --role worker {options} -- sh -c 'env | grep -E \"^({names})\" | sort' | \
+             dgl-spawn --connect local --format human"
+        );
+        let ran = sh(&folder, &script);
+        ran.ends(0);
+        let lines = ran.out.lines().filter_map(|line| line.split_once("] "));
+        lines.map(|(_, text)| text.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ranks(""), ["OMPI_MCA_btl=tcp", "SLURM_JOB_ID=77"]);
+    assert_eq!(
+        ranks("--setup true --env SLURM_PROCID --env PMI_RANK={rank}"),
+        [
+            "OMPI_MCA_btl=tcp",
+            "PMI_RANK=0",
+            "SLURM_JOB_ID=77",
+            "SLURM_PROCID=0"
+        ]
+    );
+}
+
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
 /// files set another value, and looks at the command lines of this machine all the while.
 #[test]

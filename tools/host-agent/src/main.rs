@@ -26,6 +26,7 @@ mod probe;
 mod processes;
 mod procfs;
 mod python;
+mod ranks;
 mod reap;
 mod requests;
 mod shell;

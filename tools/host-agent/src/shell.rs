@@ -6,6 +6,7 @@
 //! its environment, because every user of the host can read its command line.
 
 use crate::command::{self, Answer};
+use crate::ranks;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -53,6 +54,7 @@ impl Invocation {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut command = process::Command::new(program);
+        ranks::remove(&mut command);
         command.args(arguments).envs(self.env).current_dir(folder);
         command::ask(command, ASK_LIMIT, MAX_OUTPUT)
     }

@@ -3,7 +3,7 @@
 //! becomes the command.
 
 use crate::processes::{JOB, TOKEN};
-use crate::shell;
+use crate::{ranks, shell};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl;
@@ -48,6 +48,7 @@ fn command(job: &Job, process: &Process, act: &str) -> Command {
         .arg(process.cpus.as_deref().unwrap_or(EVERYWHERE))
         .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
     let invocation = shell::invocation(process);
+    ranks::remove(&mut command);
     let program = matches!(process.role, Role::Program(_)).then(|| process.role.name());
     command
         .args(invocation.words)

@@ -1,0 +1,102 @@
+//! Variables by which a batch system or another launcher tells a process its place in a job.
+//!
+//! Every process of a job inherits the environment of its agent. If the agent runs in a step of
+//! Slurm, below mpirun or below torchrun, these variables say "rank 0 of 1" to all processes of a
+//! host, and many libraries believe them before RANK and WORLD_SIZE: Lightning takes the rank from
+//! SLURM_PROCID, DeepSpeed from OMPI_COMM_WORLD_RANK, and mpi4py joins the job of PMIX_RANK.
+//! What the record of a process sets itself (`dgl-env --env`) is not touched.
+
+use std::env;
+use std::process::Command;
+
+/// Names of variables that are removed.
+const NAMES: [&str; 25] = [
+    // srun(1), "OUTPUT ENVIRONMENT VARIABLES"
+    "SLURM_GTIDS",
+    "SLURM_LOCALID",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_PROCID",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_TASK_PID",
+    // mpirun(1) of Open MPI
+    "OMPI_APP_CTX_NUM_PROCS",
+    "OMPI_FIRST_RANKS",
+    "OMPI_UNIVERSE_SIZE",
+    // Intel MPI
+    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID",
+    // jsrun, aprun, flux run
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "JSM_NAMESPACE_RANK",
+    "JSM_NAMESPACE_SIZE",
+    "ALPS_APP_PE",
+    "FLUX_TASK_LOCAL_ID",
+    "FLUX_TASK_RANK",
+    // torchrun
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+];
+/// Beginnings of names of variables that are removed. `OMPI_MCA_…` and `PMIX_MCA_…` are settings
+/// of the user's and stay.
+const PREFIXES: [&str; 7] = [
+    "MV2_COMM_WORLD_",
+    "OMPI_COMM_WORLD_",
+    "PALS_",
+    "PMIX_",
+    "PMI_",
+    "SLURM_STEP_",
+    "TORCHELASTIC_",
+];
+
+fn tells_a_place(name: &str) -> bool {
+    let has_prefix = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    // the number of the step names it in squeue(1), and is no place in it
+    let is_setting = name.starts_with("PMIX_MCA_") || name == "SLURM_STEP_ID";
+    NAMES.contains(&name) || has_prefix && !is_setting
+}
+
+/// Keeps the place of this program in somebody else's job from a command that it starts.
+pub fn remove(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(tells_a_place) {
+            command.env_remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_go_and_settings_stay() {
+        let places = [
+            "SLURM_PROCID",
+            "SLURM_STEP_NUM_TASKS",
+            "SLURM_NTASKS",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+            "PMIX_RANK",
+            "PMI_SIZE",
+            "PALS_RANKID",
+            "TORCHELASTIC_RUN_ID",
+        ];
+        assert!(places.iter().all(|name| tells_a_place(name)));
+        let settings = [
+            "SLURM_JOB_ID",
+            "SLURM_JOB_NODELIST",
+            "SLURM_STEP_ID",
+            "SLURM_CPUS_PER_TASK",
+            "OMPI_MCA_btl",
+            "PMIX_MCA_gds",
+            "RANK",
+            "PATH",
+        ];
+        assert!(!settings.iter().any(|name| tells_a_place(name)));
+    }
+}
