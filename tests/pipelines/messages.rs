@@ -322,6 +322,14 @@ fn of_command_lines() {
             "--num-trainers: … has 3 numbers for 2 hosts",
         ),
         (
+            "<hosts dgl-env --role worker -- accelerate launch t.py",
+            "COMMAND: … starts accelerate's launcher on several hosts",
+        ),
+        (
+            "<hosts dgl-env --role worker 'cd x && mpirun -np 2 python3 t.py'",
+            "COMMAND: … starts MPI's launcher itself",
+        ),
+        (
             "<hosts dgl-env --num-trainers 1 -- torchrun t.py",
             "COMMAND: … starts torch's launcher itself",
         ),

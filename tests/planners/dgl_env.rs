@@ -382,6 +382,16 @@ fn warnings_name_what_disagrees_and_change_nothing() {
             "--num-omp-threads 3 -- python3 t.py",
             "--num-omp-threads 3 is taken, not OMP_NUM_THREADS=6",
         ),
+        (
+            "",
+            "'python3 t.py 2>&1 | tee out.txt'",
+            "\"tee out.txt\" hides the exit status of \"python3 t.py\"",
+        ),
+        (
+            "",
+            "-- bash -c 'python3 t.py; date'",
+            "write && in place of ; or begin the text with 'set -e;'",
+        ),
     ];
     for (more, command, warning) in table {
         let got = env(more, command);

@@ -158,6 +158,23 @@ impl UserCommand {
         command.into_iter().skip(first).map(known).collect()
     }
 
+    /// The text that a shell runs: this one, or that of a shell among the words
+    /// (`bash -c 'python3 train.py'`).
+    pub fn shell_text(&self) -> Option<&str> {
+        match self {
+            UserCommand::Shell(text) => Some(text),
+            UserCommand::Words(words) => {
+                let mut texts = words.iter().map(|word| word.to_str().unwrap_or_default());
+                let is_shell = |word: &str| SHELLS.contains(&word.rsplit('/').next().unwrap_or(""));
+                texts.find(|word| is_shell(word))?;
+                texts
+                    .next()
+                    .filter(|option| ["-c", "-lc"].contains(option))?;
+                texts.next()
+            }
+        }
+    }
+
     /// Whether the script runs in the folder in which the process starts, as far as that can be
     /// recognised.
     pub fn stays(&self) -> bool {
@@ -180,6 +197,14 @@ impl UserCommand {
         let mut programs = self.simple_commands().into_iter().filter_map(program);
         programs.next().filter(|_| programs.next().is_none())
     }
+}
+
+/// Shells whose words are read as [`shell::list`] reads them.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "mksh", "zsh"];
+
+/// Whether a simple command runs a Python script or module.
+pub fn runs_python(words: &[Word]) -> bool {
+    program(words.to_vec()).is_some()
 }
 
 /// Finds `python3 SCRIPT` in a simple command, after any wrapper (`numactl -N0`, `env A=B`, `conda

@@ -1,37 +1,175 @@
 //! Commands that are launchers themselves, whose processes are not in the plan.
+//!
+//! Some start processes on their own host only. Such a launcher may be the only worker of each host
+//! if its arguments say which host that is. The others start processes on all hosts, by logins of
+//! their own or by a batch system, so they never belong in a plan.
 
 use crate::script;
 use crate::shell::Word;
 use record::error::Fault;
 use record::{Host, quote};
 
-/// The arguments by which torch's launchers find each other, in words and in shell text.
-const NUMBERED: [&str; 2] = [
-    "--nnodes={num_hosts} --node_rank={rank} --master_addr={master_addr} \
-     --master_port={master_port}",
-    "--nnodes=$WORLD_SIZE --node_rank=$RANK --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT",
+/// A program that starts processes which the plan does not know.
+struct Launcher {
+    /// What starts it: the program, with its subcommand if it has one, or `-m MODULE`.
+    names: &'static [&'static str],
+    /// What messages call it.
+    title: &'static str,
+    reach: Reach,
+}
+
+/// Where a launcher starts processes.
+enum Reach {
+    /// On its own host.
+    Host {
+        /// The options that give the number of the host.
+        rank_options: &'static [&'static str],
+        /// Options without which each host has a job of its own, or after which the launchers
+        /// agree on the numbers themselves.
+        needs_no_rank: &'static [&'static str],
+        /// The option for the number of processes on a host.
+        count_option: &'static str,
+        /// The arguments by which the launchers of all hosts find each other, for words and for
+        /// shell text.
+        arguments: [&'static str; 2],
+    },
+    /// On all hosts, or on those that its own arguments name.
+    Cluster {
+        /// Advice besides giving the command that it would start.
+        advice: &'static str,
+    },
+}
+
+const TORCH: Reach = Reach::Host {
+    rank_options: &["node_rank"],
+    needs_no_rank: &["standalone", "rdzv_id"],
+    count_option: "--nproc_per_node=",
+    arguments: [
+        "--nnodes={num_hosts} --node_rank={rank} --master_addr={master_addr} \
+         --master_port={master_port}",
+        "--nnodes=$WORLD_SIZE --node_rank=$RANK --master_addr=$MASTER_ADDR \
+         --master_port=$MASTER_PORT",
+    ],
+};
+
+/// <https://huggingface.co/docs/accelerate/package_reference/cli>
+const ACCELERATE: Reach = Reach::Host {
+    rank_options: &["machine_rank"],
+    needs_no_rank: &["rdzv_id"],
+    count_option: "--num_processes=",
+    arguments: [
+        "--num_machines={num_hosts} --machine_rank={rank} --main_process_ip={master_addr} \
+         --main_process_port={master_port} --num_processes=TOTAL",
+        "--num_machines=$WORLD_SIZE --machine_rank=$RANK --main_process_ip=$MASTER_ADDR \
+         --main_process_port=$MASTER_PORT --num_processes=TOTAL",
+    ],
+};
+
+/// composer/cli/launcher.py; it reads MASTER_ADDR and MASTER_PORT itself.
+const COMPOSER: Reach = Reach::Host {
+    rank_options: &["node_rank", "base_rank"],
+    needs_no_rank: &[],
+    count_option: "--nproc=",
+    arguments: [
+        "--node_rank={rank} --world_size=TOTAL",
+        "--node_rank=$RANK --world_size=TOTAL",
+    ],
+};
+
+/// Lightning Fabric's, which hands over to torch's.
+const FABRIC: Reach = Reach::Host {
+    rank_options: &["node_rank"],
+    needs_no_rank: &[],
+    count_option: "--devices=",
+    arguments: [
+        "--num_nodes={num_hosts} --node_rank={rank} --main_address={master_addr} \
+         --main_port={master_port}",
+        "--num_nodes=$WORLD_SIZE --node_rank=$RANK --main_address=$MASTER_ADDR \
+         --main_port=$MASTER_PORT",
+    ],
+};
+
+const CLUSTER: Reach = Reach::Cluster { advice: "" };
+
+const LAUNCHERS: [Launcher; 12] = [
+    Launcher {
+        names: &[
+            "torchrun",
+            "-m torch.distributed.run",
+            "-m torch.distributed.launch",
+        ],
+        title: "torch's launcher",
+        reach: TORCH,
+    },
+    Launcher {
+        names: &["accelerate launch", "-m accelerate.commands.launch"],
+        title: "accelerate's launcher",
+        reach: ACCELERATE,
+    },
+    Launcher {
+        names: &["composer", "-m composer.cli.launcher"],
+        title: "composer's launcher",
+        reach: COMPOSER,
+    },
+    Launcher {
+        names: &["fabric run", "lightning run"],
+        title: "Lightning's launcher",
+        reach: FABRIC,
+    },
+    Launcher {
+        names: &["colossalai run", "-m colossalai.cli"],
+        title: "ColossalAI's launcher",
+        reach: CLUSTER,
+    },
+    Launcher {
+        names: &[DEEPSPEED, "-m deepspeed.launcher.runner"],
+        title: "DeepSpeed's launcher",
+        reach: CLUSTER,
+    },
+    Launcher {
+        names: &["horovodrun", "-m horovod.runner.launch"],
+        title: "horovodrun",
+        reach: CLUSTER,
+    },
+    Launcher {
+        names: &["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun"],
+        title: "MPI's launcher",
+        reach: CLUSTER,
+    },
+    Launcher {
+        names: &["srun", "aprun", "jsrun", "ibrun", "flux run"],
+        title: "the batch system's launcher",
+        reach: CLUSTER,
+    },
+    Launcher {
+        names: &["ray start", "ray submit", "ray exec", "ray up", "ray job"],
+        title: "Ray's launcher",
+        reach: CLUSTER,
+    },
+    Launcher {
+        names: &["-m graphstorm.run"],
+        title: "GraphStorm's launcher",
+        reach: Reach::Cluster {
+            advice: "; or put gs-launch before the line",
+        },
+    },
+    Launcher {
+        names: &[DGL],
+        title: "DGL's launcher",
+        reach: Reach::Cluster {
+            advice: "; or take dgl-launch",
+        },
+    },
 ];
 
-/// The program, script or module of each launcher, whose it is, and advice besides giving what it
-/// starts.
-const LAUNCHERS: [(&str, &str, &str); 6] = [
-    ("torchrun", "torch", ""),
-    ("-m torch.distributed.run", "torch", ""),
-    ("-m torch.distributed.launch", "torch", ""),
-    ("deepspeed", "DeepSpeed", ""),
-    (
-        "-m graphstorm.run",
-        "GraphStorm",
-        "; or put gs-launch before the line",
-    ),
-    ("launch.py", "DGL", "; or take dgl-launch"),
-];
+/// A script of the user's may have this name too.
+const DGL: &str = "launch.py";
+/// A Python script may have an option value with this name.
+const DEEPSPEED: &str = "deepspeed";
 
 /// A launcher that a command starts.
 pub struct StartedLauncher {
-    /// Whose it is.
-    owner: &'static str,
-    advice: &'static str,
+    launcher: &'static Launcher,
     /// Its own arguments.
     options: Vec<Option<String>>,
     /// What it starts.
@@ -39,51 +177,86 @@ pub struct StartedLauncher {
 }
 
 impl StartedLauncher {
-    /// The fault of a launcher that starts processes unknown to the plan. Torch's starts those of
-    /// its host alone, so it may be the only worker of each host, if it is told which host that is:
-    /// otherwise all would wait for the first. `workers` has their number on each host, if the
-    /// processes are workers.
+    /// The fault of a launcher that starts processes unknown to the plan. `workers` has the number
+    /// of workers on each host, if the processes are workers.
     pub fn fault(&self, workers: Option<&[u32]>, hosts: &[Host], is_shell: bool) -> Option<Fault> {
-        let workers = workers.filter(|_| self.owner == "torch");
+        let title = self.launcher.title;
+        let unknown = format!("starts {title} itself, whose processes the plan does not know");
         let most = workers.and_then(|counts| counts.iter().max());
-        let numbered = NUMBERED[usize::from(is_shell)];
-        let (problem, fix) = match most {
-            Some(1) if self.knows_its_host(hosts) => return None,
-            Some(1) => (
-                "starts torch's launcher on several hosts, and does not tell each which host it is"
-                    .to_owned(),
-                format!("give it {numbered}; or --standalone, if each host has a job of its own"),
+        let (problem, fix) = match (&self.launcher.reach, most) {
+            (Reach::Cluster { advice }, _) => (
+                unknown,
+                format!("give what it starts: {}{advice}", self.inner),
             ),
-            _ => {
-                let owner = self.owner;
-                let instead = most.map_or(self.advice.to_owned(), |most| {
-                    format!(
-                        "; or leave out --num-workers, and give the launcher \
-                         --nproc_per_node={most} {numbered}"
-                    )
-                });
+            (Reach::Host { .. }, None) => (unknown, format!("give what it starts: {}", self.inner)),
+            (Reach::Host { .. }, Some(1)) if self.knows_its_host(hosts) => return None,
+            (Reach::Host { arguments, .. }, Some(1)) => {
+                let alone = match self.launcher.reach.accepts("standalone") {
+                    true => "; or --standalone, if each host has a job of its own",
+                    false => "",
+                };
                 (
                     format!(
-                        "starts {owner}'s launcher itself, whose processes the plan does not know"
+                        "starts {title} on several hosts, and does not tell each which host it is"
                     ),
-                    format!("give what it starts: {}{instead}", self.inner),
+                    format!("give it {}{alone}", arguments[usize::from(is_shell)]),
+                )
+            }
+            (
+                Reach::Host {
+                    arguments,
+                    count_option,
+                    ..
+                },
+                Some(most),
+            ) => {
+                let arguments = arguments[usize::from(is_shell)];
+                // accelerate's number of processes is that of all hosts
+                let count = match arguments.contains(count_option) {
+                    true => String::new(),
+                    false => format!("{count_option}{most} "),
+                };
+                (
+                    unknown,
+                    format!(
+                        "give what it starts: {}; or leave out --num-workers, and give the \
+                         launcher {count}{arguments}",
+                        self.inner
+                    ),
                 )
             }
         };
         Some(Fault::usage("COMMAND", problem).fix(fix))
     }
 
-    /// Whether torch's launcher knows the number of its host, or needs none: it is alone, or meets
-    /// the others by a rendezvous.
+    /// Whether a launcher that starts processes on its own host knows the number of that host, or
+    /// needs none.
     fn knows_its_host(&self, hosts: &[Host]) -> bool {
+        let Reach::Host {
+            rank_options,
+            needs_no_rank,
+            ..
+        } = self.launcher.reach
+        else {
+            return false;
+        };
         let are_numbered_from_0 = (0..).zip(hosts).all(|(number, host)| host.id == number);
-        let given = |name: &str| script::option(&self.options, name);
-        let is_numbered = given("node_rank").is_some_and(|(_, value)| {
+        let given = |name: &&str| script::option(&self.options, name);
+        let is_numbered = rank_options.iter().filter_map(given).any(|(_, value)| {
             value.parse::<u32>().is_err() && (are_numbered_from_0 || !value.contains("{host}"))
         });
-        let standalone = Some("--standalone".to_owned());
-        let needs_none = given("rdzv_id").is_some() || self.options.contains(&standalone);
-        hosts.len() < 2 || is_numbered || needs_none
+        let is_flag = |name: &&str| self.options.contains(&Some(format!("--{name}")));
+        let mut needs_none = needs_no_rank.iter();
+        hosts.len() < 2
+            || is_numbered
+            || needs_none.any(|name| given(name).is_some() || is_flag(&name))
+    }
+}
+
+impl Reach {
+    /// Whether a launcher of a host has this option in place of the host's number.
+    fn accepts(&self, option: &str) -> bool {
+        matches!(self, Reach::Host { needs_no_rank, .. } if needs_no_rank.contains(&option))
     }
 }
 
@@ -96,26 +269,27 @@ pub fn find(words: &[Word], script: Option<usize>) -> Option<StartedLauncher> {
         None => words.iter().position(is_script).unwrap_or(words.len()),
     };
     let launcher = |index: usize| {
-        let name = program_name(words, index);
-        let is_started = |(program, owner, _): &&(&str, &str, &str)| {
-            *program == name
-                && match *owner {
-                    "DeepSpeed" => script.is_none(),
-                    // a script of the user's may have this name
-                    "DGL" => script == Some(index) && words.iter().any(is_num_trainers),
+        let length = |name: &&str| {
+            let is_started = is_started(words, index, name)
+                && match *name {
+                    DEEPSPEED => script.is_none(),
+                    DGL => script == Some(index) && words.iter().any(is_num_trainers),
                     _ => true,
-                }
+                };
+            is_started.then(|| name.split(' ').filter(|part| *part != "-m").count())
         };
-        Some((index, LAUNCHERS.iter().find(is_started)?))
+        let found = |launcher: &'static Launcher| {
+            Some((launcher, index + launcher.names.iter().find_map(length)?))
+        };
+        LAUNCHERS.iter().find_map(found)
     };
-    let (index, (_, owner, advice)) = (0..end).find_map(launcher)?;
-    let arguments = &words[index + 1..];
+    let (launcher, arguments) = (0..end).find_map(launcher)?;
+    let arguments = &words[arguments..];
     let inner = (0..arguments.len()).find(|index| begins_a_script(&arguments[*index..]));
     let (options, inner) = arguments.split_at(inner.unwrap_or(arguments.len()));
     let inner: Vec<&String> = inner.iter().map(|word| &word.text).collect();
     Some(StartedLauncher {
-        owner,
-        advice,
+        launcher,
         options: options.iter().map(|word| Some(word.text.clone())).collect(),
         inner: match inner.is_empty() {
             true => "python3 train.py …".to_owned(),
@@ -132,17 +306,22 @@ fn begins_a_script(words: &[Word]) -> bool {
     words[0].text.ends_with(".py") || words[0].text == "-m" && words.len() > 1
 }
 
-/// The program, script or module that a word may be, without its folder. GraphStorm's launcher has
-/// a module for each task; its scripts are modules too.
-fn program_name(words: &[Word], index: usize) -> String {
-    let name = words[index].text.rsplit('/').next().unwrap_or_default();
-    if index == 0 || words[index - 1].text != "-m" {
-        return name.to_owned();
-    }
-    let task = name.strip_prefix("graphstorm.run.").unwrap_or_default();
-    match task == "launch" || task.starts_with("gs_") {
-        true => "-m graphstorm.run".to_owned(),
-        false => format!("-m {name}"),
+/// Whether the words from this index on start a launcher by this name. GraphStorm's launcher has a
+/// module for each task; its scripts are modules too.
+fn is_started(words: &[Word], index: usize, name: &str) -> bool {
+    let program = words[index].text.rsplit('/').next().unwrap_or_default();
+    let is_module = index > 0 && words[index - 1].text == "-m";
+    match (name.strip_prefix("-m "), name.split_once(' ')) {
+        (Some("graphstorm.run"), _) => {
+            let task = program.strip_prefix("graphstorm.run.").unwrap_or_default();
+            is_module && (task == "launch" || task.starts_with("gs_"))
+        }
+        (Some(module), _) => is_module && program == module,
+        (None, Some((name, subcommand))) => {
+            let next = words.get(index + 1).map(|word| word.text.as_str());
+            !is_module && program == name && next == Some(subcommand)
+        }
+        (None, None) => !is_module && program == name,
     }
 }
 
@@ -195,6 +374,63 @@ mod tests {
         }
         let shell = UserCommand::Shell("cd x && torchrun --node_rank=$RANK t.py".to_owned());
         assert_eq!(refusal(shell, Some(&[1, 1]), &[0, 1]), "");
+    }
+
+    #[test]
+    fn other_launchers_of_a_host_may_be_its_only_worker_too() {
+        let lines = [
+            "accelerate launch --num_machines {num_hosts} --machine_rank {rank} t.py",
+            "python3 -m accelerate.commands.launch --machine_rank={rank} t.py",
+            "composer --nproc 2 --world_size 4 --node_rank {rank} t.py",
+            "fabric run --num_nodes=2 --node_rank={rank} t.py",
+        ];
+        for line in lines {
+            assert_eq!(refusal(words(line), Some(&[1, 1]), &[0, 1]), "", "{line}");
+            let unnumbered = line.replace("{rank}", "0");
+            let fault = refusal(words(&unnumbered), Some(&[1, 1]), &[0, 1]);
+            assert!(
+                fault.contains("does not tell each which host it is"),
+                "{fault}"
+            );
+            assert_eq!(refusal(words(&unnumbered), Some(&[1]), &[0]), "", "alone");
+            let fault = refusal(words(line), Some(&[2, 2]), &[0, 1]);
+            assert!(
+                fault.contains("give what it starts: python3 t.py; or leave out"),
+                "{fault}"
+            );
+        }
+        let shell = "cd x && accelerate launch --machine_rank=$RANK t.py";
+        let shell = UserCommand::Shell(shell.to_owned());
+        assert_eq!(refusal(shell, Some(&[1, 1]), &[0, 1]), "");
+    }
+
+    #[test]
+    fn launchers_of_whole_clusters_are_refused() {
+        let lines = [
+            "mpirun -np 8 -H a,b python3 t.py --lr 1",
+            "mpiexec -n 2 python3 t.py --lr 1",
+            "/usr/bin/srun --ntasks=8 python3 t.py --lr 1",
+            "horovodrun -np 4 -H a:2,b:2 python t.py --lr 1",
+            "colossalai run --nproc_per_node 2 t.py --lr 1",
+            "ray job submit -- python3 t.py --lr 1",
+            "python3 -m deepspeed.launcher.runner t.py --lr 1",
+        ];
+        for line in lines {
+            for workers in [&[1][..], &[1, 1], &[4, 4]] {
+                let fault = refusal(words(line), Some(workers), &[0, 1][..workers.len()]);
+                assert!(
+                    fault.contains(" itself, whose processes the plan does"),
+                    "{line}: {fault}"
+                );
+                assert!(
+                    fault.ends_with("starts: python3 t.py --lr 1"),
+                    "{line}: {fault}"
+                );
+            }
+        }
+        let shell = UserCommand::Shell("module load x; cd y && mpirun -np 4 ./a.out".to_owned());
+        let fault = refusal(shell, Some(&[1]), &[0]);
+        assert!(fault.contains("starts MPI's launcher itself"), "{fault}");
     }
 
     #[test]
@@ -281,6 +517,10 @@ mod tests {
             "python3 -m graphstorm.run.gsgnn_np.gsgnn_np --cf c.yaml",
             "python3 deepspeed.py",
             "env A=deepspeed python3 t.py --deepspeed c.json",
+            "accelerate config",
+            "ray",
+            "python3 t.py srun",
+            "./run.sh --launcher=mpirun",
             "hostname",
         ];
         for line in lines {

@@ -7,6 +7,7 @@ mod check;
 mod command;
 pub mod environment;
 mod graphstorm;
+mod hidden_status;
 mod launchers;
 mod paths;
 pub mod placeholders;

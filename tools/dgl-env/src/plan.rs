@@ -17,6 +17,7 @@ use crate::check;
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
 use crate::graphstorm;
+use crate::hidden_status;
 use crate::paths::{JobPaths, StreamFacts};
 use crate::placeholders::{Placeholder, PlaceholderValues, ProgramFacts, Template};
 use crate::programs::{self, Earlier};
@@ -220,6 +221,7 @@ impl<'a> Plan<'a> {
             graphstorm::own_disks(&self.command, workspace, hosts),
             self.iface_warning(),
             self.one_word_warning(),
+            self.hidden_status_warning(),
         ];
         if !args.plans_plain() {
             warnings.push(check::unequal(&self.counts));
@@ -276,6 +278,17 @@ impl<'a> Plan<'a> {
              the right one"
                 .to_owned()
         })
+    }
+
+    /// A warning about shell text that hides the status of its program. The setup runs in the same
+    /// shell, and may set options of it.
+    fn hidden_status_warning(&self) -> Option<String> {
+        let text = self.command.shell_text()?;
+        let setup = match &self.command {
+            UserCommand::Shell(_) => self.args.setup.as_deref().unwrap_or_default(),
+            UserCommand::Words(_) => "",
+        };
+        hidden_status::warning(&format!("{setup}\n{text}"))
     }
 
     fn one_word_warning(&self) -> Option<String> {

@@ -17,14 +17,43 @@ pub struct Word {
     pub end: usize,
 }
 
+/// How a simple command is joined to what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// `|` or `|&`
+    Pipe,
+    /// `&&`
+    And,
+    /// `||`
+    Or,
+    /// `&`
+    Background,
+    /// `;` or a new line
+    Next,
+    /// A parenthesis is opened or closed.
+    Parenthesis,
+    /// The text ends.
+    End,
+}
+
 /// The simple commands of a text; `None` if they cannot be recognised: a quote is not closed, or
 /// there is a here-document.
 pub fn commands(text: &str) -> Option<Vec<Simple>> {
+    Some(
+        list(text)?
+            .into_iter()
+            .map(|(command, _)| command)
+            .collect(),
+    )
+}
+
+/// The simple commands of a text like [`commands`], each with what follows it.
+pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
     let mut reader = Reader {
         bytes: text.as_bytes(),
         at: 0,
     };
-    let mut commands = vec![Simple::new()];
+    let (mut list, mut command) = (Vec::new(), Simple::new());
     // the word behind < or > names a file, it is not an argument
     let mut target = false;
     while let Some(byte) = reader.peek() {
@@ -33,10 +62,18 @@ pub fn commands(text: &str) -> Option<Vec<Simple>> {
             // a line that is continued
             b'\\' if reader.rest().starts_with(b"\\\n") => reader.at += 2,
             b'#' => reader.skip_comment(),
+            b'&' if reader.rest().starts_with(b"&>") => reader.at += 1,
             b'\n' | b';' | b'&' | b'|' | b'(' | b')' => {
-                reader.at += 1;
+                let link = reader.link();
                 target = false;
-                commands.push(Simple::new());
+                if !command.is_empty() {
+                    list.push((std::mem::take(&mut command), link));
+                } else if link == Link::Parenthesis {
+                    // of several that follow a command this one makes it uncertain
+                    if let Some((_, last)) = list.last_mut() {
+                        *last = link;
+                    }
+                }
             }
             b'<' | b'>' => {
                 if reader.rest().starts_with(b"<<") && !reader.rest().starts_with(b"<<<") {
@@ -52,14 +89,20 @@ pub fn commands(text: &str) -> Option<Vec<Simple>> {
                 let descriptor = reader.peek().is_some_and(|byte| b"<>".contains(&byte))
                     && word.text.bytes().all(|byte| byte.is_ascii_digit());
                 if !target && !descriptor {
-                    commands.last_mut()?.push(word);
+                    command.push(word);
                 }
                 target = false;
             }
         }
     }
-    commands.retain(|command| !command.is_empty());
-    Some(commands)
+    if !command.is_empty() {
+        list.push((command, Link::End));
+    } else if let Some((_, last)) = list.last_mut()
+        && *last == Link::Next
+    {
+        *last = Link::End;
+    }
+    Some(list)
 }
 
 struct Reader<'a> {
@@ -80,6 +123,26 @@ impl Reader<'_> {
 
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// The operator that stands here.
+    fn link(&mut self) -> Link {
+        let operators: [(&[u8], Link); 8] = [
+            (b"&&", Link::And),
+            (b"||", Link::Or),
+            (b"|&", Link::Pipe),
+            (b"|", Link::Pipe),
+            (b"&", Link::Background),
+            (b"(", Link::Parenthesis),
+            (b")", Link::Parenthesis),
+            (b"", Link::Next),
+        ];
+        let rest = self.rest();
+        let mut found = operators.iter();
+        let found = found.find(|(operator, _)| rest.starts_with(operator));
+        let (operator, link) = found.unwrap_or(&operators[7]);
+        self.at += operator.len().max(1);
+        *link
     }
 
     fn skip_comment(&mut self) {
