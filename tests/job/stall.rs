@@ -218,6 +218,76 @@ fn a_process_that_is_stopped_is_named() {
     );
 }
 
+/// In torch 1.13 a rank that waits for its group asks the store of rank 0 a hundred times a second.
+#[test]
+fn ranks_that_ask_again_and_again_whether_all_have_come_stall() {
+    if takes_seconds() {
+        return;
+    }
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch();
+    let script = "
+import os, time
+import torch.distributed as dist
+def loads():
+    time.sleep(600)
+if os.environ['RANK'] == '2':
+    loads()
+dist.init_process_group('gloo')
+";
+    write(&folder, "late.py", script);
+    sh(
+        &folder,
+        &format!(
+            "echo 127.0.0.1 >ip.txt; ipconf-check ip.txt |
+             dgl-env --role worker --num-workers 3 --num-omp-threads 1 --workspace \"$PWD\" \
+               -- '{python}' late.py >job.jsonl"
+        ),
+    )
+    .ends(0);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 8s --wait 2m",
+        "has 'type\":\"stalled\"'; kill $p",
+    );
+    let stalled = ran.records("stalled");
+    assert_eq!(stalled.len(), 1, "{}{}", ran.out, ran.err);
+    assert_eq!(stalled[0]["culprit"]["rank"], 2, "{}", stalled[0]);
+    assert_has(
+        &ran.err,
+        "dgl-spawn: worker 2, unlike the others, is in loads (late.py:5)",
+    );
+}
+
+#[test]
+fn a_service_that_logs_now_and_then_does_not_hide_a_stall() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    write(&folder, "waits.py", WAITS);
+    let logs = "while sleep 1; do echo up; done";
+    sh(
+        &folder,
+        &format!(
+            "echo 127.0.0.1 >ip.txt; ipconf-check ip.txt |
+             dgl-env --program store --service --workspace \"$PWD\" -- sh -c '{logs}' |
+             dgl-env --program train --workspace \"$PWD\" -- python3 -u waits.py >job.jsonl"
+        ),
+    )
+    .ends(0);
+    let ran = spawn(
+        &folder,
+        "--stall-timeout 6s",
+        "has 'type\":\"stalled\"'; touch go",
+    );
+    assert_eq!(ran.records("stalled").len(), 1, "{}{}", ran.out, ran.err);
+    assert_eq!(ran.records("resumed").len(), 1, "{}{}", ran.out, ran.err);
+    ran.out_begins("status 0\n");
+}
+
 #[test]
 fn a_worker_of_ddp_that_sleeps_in_its_loader_is_named_everywhere() {
     if takes_seconds() {

@@ -249,7 +249,7 @@ impl StartedLauncher {
         let mut needs_none = needs_no_rank.iter();
         hosts.len() < 2
             || is_numbered
-            || needs_none.any(|name| given(name).is_some() || is_flag(&name))
+            || needs_none.any(|name| given(name).is_some() || is_flag(name))
     }
 }
 

@@ -1,6 +1,7 @@
-//! The kernel's counters of each TCP socket: bytes that were sent and acknowledged, and bytes
-//! received. The kernel reports them over a netlink socket (sock_diag(7)), not in /proc. Probes
-//! that keep a connection alive carry no bytes, so they do not count.
+//! The kernel's counters of each TCP socket: bytes that were sent and acknowledged, bytes received,
+//! and the segments that carried them. The kernel reports them over a netlink socket
+//! (sock_diag(7)), not in /proc. Probes that keep a connection alive carry no bytes, so they do not
+//! count.
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
@@ -29,13 +30,34 @@ const INODE_AT: usize = 68;
 /// The offsets of tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, from Linux 4.1 on.
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
+/// The offsets of tcpi_data_segs_in and tcpi_data_segs_out, from Linux 4.6 on.
+const DATA_IN_AT: usize = 152;
+const DATA_OUT_AT: usize = 156;
 /// The kernel answers at once, in pieces of up to 32 KiB.
 const ANSWER_BYTES: usize = 64 << 10;
 const ANSWER_LIMIT: TimeVal = TimeVal::new(1, 0);
 
-/// The bytes that each TCP socket of this network namespace has moved, by inode. `None` if the
-/// kernel does not tell.
-pub fn tcp_bytes() -> Option<HashMap<u64, u64>> {
+/// What a socket has moved in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub bytes: u64,
+    /// Segments with data. The counters have 32 bits and wrap around.
+    pub segments: u32,
+}
+
+impl Traffic {
+    /// What was moved since then.
+    pub fn since(self, then: Traffic) -> Traffic {
+        Traffic {
+            bytes: self.bytes.saturating_sub(then.bytes),
+            segments: self.segments.wrapping_sub(then.segments),
+        }
+    }
+}
+
+/// What each TCP socket of this network namespace has moved, by inode. `None` if the kernel does
+/// not tell.
+pub fn tcp_traffic() -> Option<HashMap<u64, Traffic>> {
     let mut all = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
         dump(u8::try_from(family).ok()?, &mut all)?;
@@ -43,7 +65,7 @@ pub fn tcp_bytes() -> Option<HashMap<u64, u64>> {
     Some(all)
 }
 
-fn dump(family: u8, all: &mut HashMap<u64, u64>) -> Option<()> {
+fn dump(family: u8, all: &mut HashMap<u64, Traffic>) -> Option<()> {
     let kernel = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -85,7 +107,7 @@ enum Answer {
 }
 
 /// Reads a piece of the answer; `None` if it is an error or unknown.
-fn read(mut piece: &[u8], all: &mut HashMap<u64, u64>) -> Option<Answer> {
+fn read(mut piece: &[u8], all: &mut HashMap<u64, Traffic>) -> Option<Answer> {
     while piece.len() >= HEADER {
         let length = usize::try_from(u32_at(piece, 0)?).ok()?;
         let message = piece.get(..length).filter(|_| length >= HEADER)?;
@@ -94,16 +116,16 @@ fn read(mut piece: &[u8], all: &mut HashMap<u64, u64>) -> Option<Answer> {
             NLMSG_ERROR => return None,
             _ => {}
         }
-        if let Some((inode, bytes)) = socket_bytes(&message[HEADER..]) {
-            all.insert(inode, bytes);
+        if let Some((inode, traffic)) = socket_traffic(&message[HEADER..]) {
+            all.insert(inode, traffic);
         }
         piece = piece.get(aligned(length)..).unwrap_or_default();
     }
     Some(Answer::GoesOn)
 }
 
-/// The inode of a socket, and the bytes that it has moved.
-fn socket_bytes(message: &[u8]) -> Option<(u64, u64)> {
+/// The inode of a socket, and what it has moved.
+fn socket_traffic(message: &[u8]) -> Option<(u64, Traffic)> {
     let inode = u64::from(u32_at(message, INODE_AT)?);
     let mut attributes = message.get(MESSAGE..)?;
     while attributes.len() >= 4 {
@@ -114,7 +136,11 @@ fn socket_bytes(message: &[u8]) -> Option<(u64, u64)> {
                 u64_at(attribute, ACKED_AT)?,
                 u64_at(attribute, RECEIVED_AT)?,
             );
-            return Some((inode, acked.saturating_add(received)));
+            let segments = u32_at(attribute, DATA_IN_AT)
+                .zip(u32_at(attribute, DATA_OUT_AT))
+                .map_or(0, |(received, sent)| received.wrapping_add(sent));
+            let bytes = acked.saturating_add(received);
+            return Some((inode, Traffic { bytes, segments }));
         }
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
     }
@@ -149,11 +175,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        let own = || -> u64 {
-            let all = tcp_bytes().expect("the kernel tells");
+        let moved = || {
+            let all = tcp_traffic().expect("the kernel tells");
             let inodes = procfs::socket_inodes(std::process::id().cast_signed());
-            inodes.iter().filter_map(|inode| all.get(inode)).sum()
+            let moved = inodes.iter().filter_map(|inode| all.get(inode));
+            moved.fold((0, 0), |(bytes, segments), one| {
+                (bytes + one.bytes, segments + u64::from(one.segments))
+            })
         };
+        let own = || moved().0;
         let before = own();
         client.write_all(&[0; 100_000]).unwrap();
         server.read_exact(&mut [0; 100_000]).unwrap();
@@ -163,6 +193,18 @@ mod tests {
             assert!(begun.elapsed().as_secs() < 30, "{} {before}", own());
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
+        let (bytes, segments) = moved();
+        assert!(
+            segments > 1 && bytes / segments > 1000,
+            "{bytes} {segments}"
+        );
+        for _ in 0..100 {
+            client.write_all(b"ask").unwrap();
+            server.read_exact(&mut [0; 3]).unwrap();
+        }
+        let (more_bytes, more_segments) = moved();
+        let mean = (more_bytes - bytes) / (more_segments - segments);
+        assert!(mean < 10, "small messages are in small segments: {mean}");
     }
 
     #[test]

@@ -26,6 +26,9 @@ const WAITING_FILES: [&str; 6] = [
 /// The same for packages.
 const WAITING_PACKAGES: [&str; 3] = ["asyncio/", "concurrent/futures/", "multiprocessing/"];
 
+/// Functions of torch's that ask a store every 10 ms whether all ranks have come.
+const WAITING_FUNCTIONS: [&str; 1] = ["_store_based_barrier"];
+
 /// A position, by its hash. What variables name is read for it, and does not leave this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(u64);
@@ -67,9 +70,12 @@ fn position(traces: &[StackTrace]) -> Option<Position> {
     Some(Position(hasher.finish()))
 }
 
-/// Whether a frame is in a module of Python in which it waits. A file of the user's may have the
-/// same name.
+/// Whether a frame is in a module of Python, or a function of torch's, in which it waits. A file of
+/// the user's may have the same name.
 fn waits(frame: &Frame) -> bool {
+    if WAITING_FUNCTIONS.contains(&frame.name.as_str()) {
+        return true;
+    }
     let is_library = |folder: &str| {
         let version = folder.strip_prefix("python");
         version.is_some_and(|version| version.starts_with(|one: char| one.is_ascii_digit()))

@@ -7,11 +7,13 @@
 //! nothing else moves, so that a busy job costs little. What other programs do on the host does not
 //! count.
 //!
-//! Processor time alone does not prove that a process moves: it may wait, spinning. Whether it has
-//! left its position is found by its stack ([`super::position_watch`]).
+//! Processor time alone does not prove that a process moves: it may wait, spinning. Nor do small
+//! messages over a connection: it may ask again and again whether the others have come, as a rank
+//! of torch does that waits for its group. Whether such a process has left its position is found by
+//! its stack ([`super::position_watch`]).
 
 use super::members::{Running, families, own_pid};
-use crate::netlink;
+use crate::netlink::{self, Traffic};
 use crate::processes::{self, ProcessHandle};
 use crate::procfs::{self, IoCounts, Stat};
 use job::SHORTEST_STALL;
@@ -34,6 +36,10 @@ const FILE_RATE: u64 = 64 << 10;
 /// Bytes a second above which traffic over connections is a sign. torchrun's rendezvous exchanges
 /// some hundred bytes in five seconds.
 const NET_RATE: u64 = 1 << 10;
+/// Messages whose segments have fewer bytes than this on average may be questions asked again and
+/// again: those to torch's store have 20 to 150. Contents fill their segments, of 1448 bytes or
+/// more.
+const SMALL_SEGMENT: u64 = 512;
 /// The same over the host's network interfaces, if the kernel does not tell which process moved
 /// them.
 const HOST_NET_RATE: u64 = 64 << 10;
@@ -139,49 +145,72 @@ impl FileCounts {
     }
 }
 
-/// Bytes moved over the network until a look, by the inode of each socket; or of the whole host,
-/// where the kernel does not tell which process moved them.
+/// What was moved over the network until a look, by the inode of each socket; or by the whole host,
+/// where the kernel does not tell which process moved it.
 #[derive(Clone, Debug)]
 struct NetCounts {
-    bytes: HashMap<u64, u64>,
+    sockets: HashMap<u64, Traffic>,
     is_host: bool,
+}
+
+/// What traffic since an earlier look proves.
+#[derive(Debug, PartialEq, Eq)]
+enum NetSign {
+    None,
+    /// Small messages over these sockets.
+    Small(BTreeSet<u64>),
+    /// Contents.
+    Contents,
 }
 
 impl NetCounts {
     fn of_host() -> NetCounts {
-        let sockets = netlink::tcp_bytes();
+        let sockets = netlink::tcp_traffic();
         NetCounts {
             is_host: sockets.is_none(),
-            bytes: sockets.unwrap_or_else(|| {
+            sockets: sockets.unwrap_or_else(|| {
                 let host = procfs::host_usage();
                 let bytes = host.net_rx_bytes.saturating_add(host.net_tx_bytes);
-                HashMap::from([(0, bytes)])
+                HashMap::from([(0, Traffic { bytes, segments: 0 })])
             }),
         }
     }
 
-    /// Those of the sockets of these processes, which may share some.
-    fn of(&self, family: &BTreeSet<i32>) -> NetCounts {
+    /// Those of these sockets, unless the counts are of the whole host.
+    fn of(&self, held: &BTreeSet<u64>) -> NetCounts {
         let mut counts = self.clone();
         if !self.is_host {
-            let held = family.iter().flat_map(|pid| procfs::socket_inodes(*pid));
-            let held: BTreeSet<u64> = held.collect();
-            counts.bytes.retain(|inode, _| held.contains(inode));
+            counts.sockets.retain(|inode, _| held.contains(inode));
         }
         counts
     }
 
-    /// Whether enough has been moved since then to be a sign.
-    fn is_sign(&self, before: &NetCounts, window: Duration) -> bool {
-        let moved = self.bytes.iter().map(|(inode, bytes)| {
-            bytes.saturating_sub(before.bytes.get(inode).copied().unwrap_or(0))
-        });
-        let rate = if self.is_host {
-            HOST_NET_RATE
-        } else {
-            NET_RATE
+    /// What has been moved since then.
+    fn sign(&self, before: &NetCounts, window: Duration) -> NetSign {
+        let rate = match self.is_host {
+            true => HOST_NET_RATE,
+            false => NET_RATE,
         };
-        is_above(moved.sum(), rate, window)
+        let (mut contents, mut total, mut small) = (0, 0, BTreeSet::new());
+        for (inode, traffic) in &self.sockets {
+            let then = before.sockets.get(inode).copied().unwrap_or_default();
+            let moved = traffic.since(then);
+            total += moved.bytes;
+            // an old kernel counts no segments
+            let mean = moved.bytes.checked_div(u64::from(moved.segments));
+            match mean.is_none_or(|mean| mean >= SMALL_SEGMENT) {
+                true => contents += moved.bytes,
+                false => drop(small.insert(*inode)),
+            }
+        }
+        match (
+            is_above(contents, rate, window),
+            is_above(total, rate, window),
+        ) {
+            (true, _) => NetSign::Contents,
+            (false, true) => NetSign::Small(small),
+            (false, false) => NetSign::None,
+        }
     }
 }
 
@@ -211,6 +240,11 @@ impl ActivityWatch {
     pub fn sign(&mut self, index: u32, sign: Sign, now: Instant) {
         self.latest_signs.insert(index, now);
         self.move_at(now, Some((index, sign)));
+    }
+
+    /// Notes that a process is not silent, which proves nothing about the job.
+    pub fn note(&mut self, index: u32, now: Instant) {
+        self.latest_signs.insert(index, now);
     }
 
     /// Something has moved, before which it no longer matters who computed.
@@ -283,11 +317,11 @@ impl ActivityWatch {
         };
         self.forget_ended(&stats);
         let mut resting = BTreeSet::new();
+        let handle = |pid: &i32| ProcessHandle {
+            pid: *pid,
+            start_ticks: stats[pid].start_ticks,
+        };
         for (index, family) in &families {
-            let handle = |pid: &i32| ProcessHandle {
-                pid: *pid,
-                start_ticks: stats[pid].start_ticks,
-            };
             let family: Vec<ProcessHandle> = family.iter().map(handle).collect();
             let mut rests = true;
             for process in family.iter().filter(|_| computes(*index)) {
@@ -304,7 +338,8 @@ impl ActivityWatch {
         if families.keys().any(asks) {
             let net = NetCounts::of_host();
             for (index, family) in families.iter().filter(|(index, _)| asks(index)) {
-                self.examine_net(*index, family, &net, now);
+                let family: Vec<ProcessHandle> = family.iter().map(handle).collect();
+                self.examine_net(*index, &family, (&net, computes(*index)), now);
             }
         }
         if now.saturating_duration_since(looked) > self.pace * LATE {
@@ -381,24 +416,42 @@ impl ActivityWatch {
     }
 
     /// Notes whether a family moves bytes over the network. Sockets that were never examined count
-    /// as moving, because nothing is known about them.
-    fn examine_net(&mut self, index: u32, family: &BTreeSet<i32>, net: &NetCounts, now: Instant) {
-        let counts = net.of(family);
+    /// as moving, because nothing is known about them. Small messages count only for a process that
+    /// does not serve others (`computes`).
+    fn examine_net(
+        &mut self,
+        index: u32,
+        family: &[ProcessHandle],
+        (net, computes): (&NetCounts, bool),
+        now: Instant,
+    ) {
+        let held = |process: &ProcessHandle| procfs::socket_inodes(process.pid);
+        let counts = net.of(&family.iter().flat_map(held).collect());
         let window = self.net.get_mut(&index);
         let window = window.filter(|window| window.counts.is_host == counts.is_host);
-        let is_sign = match window {
+        let sign = match window {
             Some(window) => {
-                let is_sign = counts.is_sign(&window.counts, window.length(now));
-                window.go_on(is_sign, counts, now);
-                is_sign
+                let sign = counts.sign(&window.counts, window.length(now));
+                window.go_on(sign != NetSign::None, counts, now);
+                sign
             }
             None => {
                 self.net.insert(index, Window { begun: now, counts });
-                true
+                NetSign::Contents
             }
         };
-        if is_sign && !family.is_empty() {
-            self.sign(index, Sign::Network, now);
+        match sign {
+            NetSign::Contents if !family.is_empty() => self.sign(index, Sign::Network, now),
+            NetSign::Small(sockets) if computes => {
+                self.note(index, now);
+                let asks = |process: &&ProcessHandle| {
+                    held(process).iter().any(|inode| sockets.contains(inode))
+                };
+                for process in family.iter().filter(asks) {
+                    self.computed.insert(*process, Computed { index, at: now });
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -638,6 +691,45 @@ mod tests {
             assert_eq!(samples.examine(watched), is_sign, "{case}");
         }
         samples.settle(watched);
+    }
+
+    #[test]
+    fn small_messages_prove_nothing_of_one_that_serves_and_little_of_others() {
+        let counts = |sockets: &[(u64, u64, u32)]| NetCounts {
+            sockets: sockets
+                .iter()
+                .map(|(inode, bytes, segments)| {
+                    let traffic = Traffic {
+                        bytes: *bytes,
+                        segments: *segments,
+                    };
+                    (*inode, traffic)
+                })
+                .collect(),
+            is_host: false,
+        };
+        let small = |inodes: &[u64]| NetSign::Small(inodes.iter().copied().collect());
+        // before and after, each as inode, bytes and segments
+        let table: [(&[_], &[_], _); 6] = [
+            (&[(1, 50, 1)], &[(1, 50, 1)], NetSign::None),
+            (&[(1, 0, 0)], &[(1, 100_000, 2000)], small(&[1])),
+            (&[(1, 0, 0)], &[(1, 100_000, 60)], NetSign::Contents),
+            (&[(1, 0, 0)], &[(1, 100_000, 0)], NetSign::Contents),
+            (
+                &[(1, 0, 0), (2, 0, u32::MAX)],
+                &[(1, 90_000, 2000), (2, 90_000, 59)],
+                NetSign::Contents,
+            ),
+            (
+                &[(1, 0, 0), (2, 0, 0)],
+                &[(1, 90_000, 2000), (2, 1000, 1)],
+                small(&[1]),
+            ),
+        ];
+        for (before, after, expected) in table {
+            let found = counts(after).sign(&counts(before), Duration::from_secs(10));
+            assert_eq!(found, expected, "{before:?} {after:?}");
+        }
     }
 
     #[test]

@@ -53,10 +53,14 @@ impl Liveness {
         self.activity.sign(index, sign, Instant::now());
     }
 
-    /// Notes that a process wrote something.
-    pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8]) {
+    /// Notes that a process wrote something. What one writes that serves others says nothing about
+    /// them: it may log now and then that it runs.
+    pub fn wrote(&mut self, index: u32, serves: bool, stream: Stream, bytes: &[u8]) {
         let now = Instant::now();
-        self.activity.sign(index, Sign::Output, now);
+        match serves {
+            true => self.activity.note(index, now),
+            false => self.activity.sign(index, Sign::Output, now),
+        }
         self.exceptions.wrote(index, stream, bytes, now);
     }
 

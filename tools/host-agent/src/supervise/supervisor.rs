@@ -105,6 +105,14 @@ struct Supervised {
     awaited: Option<u16>,
 }
 
+impl Supervised {
+    /// Whether it works only for others, which move too if it does. A graph server does once it
+    /// listens.
+    fn serves(&self) -> bool {
+        self.process.service || (self.process.port.is_some() && self.awaited.is_none())
+    }
+}
+
 struct Supervisor {
     job: Job,
     processes: Vec<Supervised>,
@@ -657,7 +665,8 @@ impl Supervisor {
         let mut buffer = vec![0; READ_AT_ONCE];
         match pipe.read(&mut buffer) {
             Ok(count) if count > 0 => {
-                self.liveness.wrote(index, stream, &buffer[..count]);
+                let serves = one.serves();
+                self.liveness.wrote(index, serves, stream, &buffer[..count]);
                 self.stack_server
                     .iter()
                     .for_each(|server| server.wrote(one.pid));
@@ -753,7 +762,7 @@ fn running(processes: &[Supervised]) -> Vec<Running> {
         pid: one.pid.cast_signed(),
         role: one.process.role,
         rank: one.process.rank,
-        serves: one.process.service || (one.process.port.is_some() && one.awaited.is_none()),
+        serves: one.serves(),
     };
     let alive = processes.iter().filter(|one| one.child.is_some());
     alive.map(running).collect()
