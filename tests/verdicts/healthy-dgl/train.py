@@ -1,0 +1,16 @@
+import os
+import time
+
+import dgl
+import torch
+
+dgl.distributed.initialize("ip_config.txt")
+torch.distributed.init_process_group("gloo")
+rank = int(os.environ["RANK"])
+graph = dgl.distributed.DistGraph("g", part_config="data/g.json")
+print("trainer", rank, "has", graph.num_nodes(), "nodes")
+
+for step in range(10):
+    graph.ndata["feat"][torch.arange(8)]
+    torch.distributed.barrier()
+print("trainer", rank, "is done")

@@ -1,0 +1,1 @@
+void sample(long seeds) { *(volatile int *)seeds = 1; }
