@@ -2,11 +2,11 @@
 //! ip_config that DGL reads, which says the same.
 #![no_main]
 
-use ipconf_check::plan::{Options, plan};
+use ipconf_check::plan::{Options, Resolution, plan};
 use ipconf_check::lines;
 use libfuzzer_sys::fuzz_target;
 use record::Host;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 fuzz_target!(|data: &[u8]| {
     let Some(hosts) = read(data) else { return };
@@ -37,10 +37,15 @@ fn read(data: &[u8]) -> Option<Vec<Host>> {
         let number = name.bytes().fold(0u32, |number, byte| {
             number.wrapping_mul(31).wrapping_add(byte.into())
         });
-        match name.len() < 8 {
-            true => Ok(vec![Ipv4Addr::from(number)]),
+        let addresses = match name.len() < 8 {
+            true => Ok(vec![IpAddr::from(number.to_be_bytes())]),
             false => Err("no such name".to_owned()),
-        }
+        };
+        Some(Resolution {
+            host_name: name.to_owned(),
+            proxy: None,
+            addresses,
+        })
     };
     plan(
         &lines,
@@ -48,7 +53,7 @@ fn read(data: &[u8]) -> Option<Vec<Host>> {
             file: "f",
             default_port: 30050,
             num_servers: 4,
-            resolver: Some(&resolve),
+            resolver: &resolve,
         },
     )
     .ok()

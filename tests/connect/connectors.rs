@@ -2,7 +2,10 @@
 //! only: `--host`, `--partial`.
 
 use std::time::{Duration, Instant};
-use support::{Cluster, executable, partition, read, scratch, sh, soon, takes_seconds, write};
+use support::{
+    Cluster, PYTHON_WITH_STAND_IN, executable, partition, read, scratch, sh, soon, takes_seconds,
+    write,
+};
 
 /// The whole path with a template of ours, whose program talks before and after the command.
 #[test]
@@ -531,6 +534,52 @@ fn what_ssh_is_told_on_real_hosts() {
 
 /// What an ssh_config has for a person is not for a tool: nothing is lent to a host, and a second
 /// connection is as good as the first.
+/// An ip_config with names, as ssh_config of the launching machine has them; and one whose HostName
+/// is an address that no interface of the host has first, as behind the gateway of a cloud.
+#[test]
+fn names_in_ip_config_on_real_hosts() {
+    let folder = scratch();
+    partition(&folder, 3);
+    let cluster = Cluster::up(3);
+    let config = "Host gpu0\n  HostName 10.77.0.1\nHost gpu1\n  HostName h2\nHost gpu2\n  \
+                  HostName 203.0.113.7\n  HostKeyAlias h3\n";
+    write(&cluster.0.join("h1/ssh"), "config", config);
+    let address = "ssh h3 'PATH=$PATH:/usr/sbin:/sbin; ip addr add 203.0.113.7/24 dev eth0'; \
+        printf 'gpu0\\n%s@gpu1 30051\\ngpu2\\n' $(id -un) >ip.txt";
+    cluster.run(&folder, address);
+    cluster.stand_in_for_dgl(3, "2.1.0");
+    let probe = format!("host-probe --python {PYTHON_WITH_STAND_IN}");
+    cluster
+        .sh(&folder, &format!("ipconf-check ip.txt | {probe}"))
+        .ends(74)
+        .err_has(
+            "host 2 (gpu2, 203.0.113.7): 203.0.113.7 is not the first address of an interface \
+             there (eth0 10.77.0.3); DGL would take the host for machine 0\n  fix: list it by the \
+             address of its interface, and have ssh log in by the name: a first line ip,login, \
+             then 10.77.0.3,gpu2",
+        );
+    let whole = "printf 'ip,port,login\\ngpu0,,\\n%s@gpu1,30051,\\n10.77.0.3,,gpu2\\n' $(id -un) \
+            >hosts.csv
+        ipconf-check hosts.csv | host-probe |
+          part-map --part-config out/g.json --workspace /srv/job | part-push |
+          dgl-env --role worker -- sh -c 'cat ip_config.txt; hostname' | dgl-spawn --format human";
+    let ran = cluster.run(&folder, whole);
+    let mut lines: Vec<&str> = ran.out.lines().collect();
+    lines.sort_unstable();
+    let tags = ["[10.77.0.3 worker 2]", "[gpu0 worker 0]", "[gpu1 worker 1]"];
+    let printed = |(tag, host): (&str, &str)| {
+        let lines = [
+            "10.77.0.1 30050",
+            "10.77.0.2 30051",
+            "10.77.0.3 30050",
+            host,
+        ];
+        lines.map(|line| format!("{tag} {line}"))
+    };
+    let expected = tags.into_iter().zip(["h3", "h1", "h2"]).flat_map(printed);
+    assert_eq!(lines, expected.collect::<Vec<_>>(), "{}", ran.err);
+}
+
 #[test]
 fn nothing_is_lent_to_real_hosts() {
     let (folder, cluster) = Cluster::listed(2);

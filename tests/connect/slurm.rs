@@ -190,9 +190,8 @@ fn real_hosts_under_slurm_whatever_ends_a_job_nothing_is_left() {
             job.output().matches(r#""type":"listening""#).count() == 2
         });
     }
-    let list = format!(
-        "{SRUN} printf 'h1\\nh2\\n' | ipconf-check --resolve - | dgl-reap --list >found.jsonl"
-    );
+    let list =
+        format!("{SRUN} printf 'h1\\nh2\\n' | ipconf-check - | dgl-reap --list >found.jsonl");
     let listed = slurm.within(&folder, &list);
     let found = read(&folder, "found.jsonl");
     listed.ends(0);
@@ -299,7 +298,7 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
         >code/small$k; done";
     sh(&folder, random).ends(0);
     let copy = format!(
-        "{SRUN} scontrol show hostnames \"$SLURM_JOB_NODELIST\" | ipconf-check --resolve - | \
+        "{SRUN} scontrol show hostnames \"$SLURM_JOB_NODELIST\" | ipconf-check - | \
          host-probe --workspace /srv/job |
          part-map --part-config out/g.json --workspace /srv/job --script-folder code | part-push \
              --verify >pushed.jsonl &&
@@ -320,10 +319,7 @@ fn real_hosts_copies_through_slurm_and_what_it_refuses() {
     let text = std::fs::read_to_string(&hosts).unwrap();
     std::fs::write(&hosts, text.replace("10.77.0.1 h1", "127.0.1.1 h1")).unwrap();
     slurm
-        .within(
-            &folder,
-            "scontrol show hostnames | ipconf-check --resolve -",
-        )
+        .within(&folder, "scontrol show hostnames | ipconf-check -")
         .gives(65, "")
         .err_has("h1 resolves to 127.0.1.1 here");
     let asked = "export DGL_TOOLS_CONNECT='srun --overlap --unbuffered -N1 -n1 -w {name}'
@@ -426,7 +422,7 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
         slurm.sh(&folder, "salloc -Q -N4 sh within.sh")
     };
     let ran = within(
-        "scontrol show hostnames | ipconf-check --resolve - | host-probe --workspace /srv/job |
+        "scontrol show hostnames | ipconf-check - | host-probe --workspace /srv/job |
          part-map --part-config out/g.json --workspace /srv/job --script-folder code |
          part-push --verify >pushed.jsonl &&
          dgl-env --role worker -- sh -c 'tail -n 1 \"data/part$RANK/graph.dgl\"; echo' \
@@ -452,7 +448,7 @@ fn real_hosts_dial_in_from_one_step_of_slurm() {
         "sbcast -f \"$(command -v host-agent)\" /tmp/host-agent-$SLURM_JOB_ID || exit
          export DGL_TOOLS_CONNECT=\"dial srun --overlap -N{count} -w {names} --ntasks-per-node=1 \
              /tmp/host-agent-$SLURM_JOB_ID dial {stdin}\"
-         scontrol show hostnames | ipconf-check --resolve - | dgl-reap --list",
+         scontrol show hostnames | ipconf-check - | dgl-reap --list",
     )
     .ends(0);
 

@@ -372,7 +372,7 @@ fn of_files_and_streams() {
             (
                 "printf '10.0.0\\n' | ipconf-check -",
                 65,
-                "stdin:1: … is not an IPv4 address",
+                "stdin:1: … is neither an IPv4 address nor a name",
             ),
             (
                 "printf 'fe80::1\\n' | ipconf-check -",
@@ -380,12 +380,12 @@ fn of_files_and_streams() {
                 "stdin:1: … is an IPv6 address",
             ),
             (
-                "printf 'node1\\n' | ipconf-check -",
+                "printf 'node1 slots=2\\n' | ipconf-check -",
                 65,
-                "stdin:1: … node1 is a name",
+                "stdin:1: … \"slots=2\" gives slots",
             ),
             (
-                "printf 'no-such-host.invalid\\n' | ipconf-check --resolve -",
+                "printf 'no-such-host.invalid\\n' | ipconf-check -",
                 74,
                 "stdin:1: … no-such-host.invalid",
             ),

@@ -20,7 +20,7 @@ fn flags_of_planners_are_seen_in_the_records() {
             "127.0.0.1 30050\n",
         ),
         (
-            "ipconf-check --resolve names.txt | jq -r '\"\\(.ip) \\(.port) \
+            "ipconf-check names.txt | jq -r '\"\\(.ip) \\(.port) \
             \\(.name)\"'"
                 .to_owned(),
             "127.0.0.1 31000 localhost\n",

@@ -67,6 +67,10 @@ const REMOVED: &[(&str, &str)] = &[
         "give a list in CSV with a column login, or jq '.login = …' its records",
     ),
     (
+        "ipconf-check --resolve",
+        "leave it out: names are always looked up",
+    ),
+    (
         "part-fit --margin",
         "leave it out: 10 % of the memory always stays free",
     ),

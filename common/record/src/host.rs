@@ -21,7 +21,7 @@ pub struct Host {
     pub port: u16,
     /// The line of ip_config that names the host, counted from 1.
     pub line: Option<u64>,
-    /// The name from which the address was resolved, or that a table of hosts gives.
+    /// The name that ip_config has, from which the address was resolved, or that a table gives.
     pub name: Option<String>,
     /// Where to log in, if not at `name` or `ip`.
     pub login: Option<String>,

@@ -65,10 +65,11 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
             "{}, so gloo may choose another",
             not_of_an_interface(host, &probed)
         );
-        warn(
-            problem,
-            "write that in ip_config, or dgl-env --env GLOO_SOCKET_IFNAME=NAME",
+        let fix = format!(
+            "{}; or dgl-env --env GLOO_SOCKET_IFNAME=NAME",
+            list_by_interface(host, &probed)
         );
+        warn(problem, &fix);
     } else if probed.facts.iface.is_none() {
         return Err(no_interface(host, &probed));
     }
@@ -131,9 +132,28 @@ fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
 fn no_interface(host: &Host, probed: &Probed) -> Fault {
     let shown = not_of_an_interface(host, probed);
     let problem = format!("{shown}; DGL would take the host for machine 0");
-    let fix = "write the address of its interface in ip_config (DGL compares only the first \
-        address of each interface)";
-    Fault::unreachable(host.location(), problem).fix(fix)
+    Fault::unreachable(host.location(), problem).fix(list_by_interface(host, probed))
+}
+
+/// What to write in ip_config. The HostName of ssh_config is often a public address, at which a
+/// gateway answers: then the login needs the name, and DGL a private address.
+fn list_by_interface(host: &Host, probed: &Probed) -> String {
+    let login = host.target();
+    if host.name.is_none() || !record::quote::may_be_pasted(&login) {
+        return "write the address of its interface in ip_config (DGL compares only the first \
+                address of each interface)"
+            .to_owned();
+    }
+    let addresses = probed.interfaces.iter().map(|interface| interface.address);
+    let mut private = addresses.filter(|address| address.is_private());
+    let address = match (private.next(), private.next()) {
+        (Some(address), None) => address.to_string(),
+        _ => "ADDRESS".to_owned(),
+    };
+    format!(
+        "list it by the address of its interface, and have ssh log in by the name: a first line \
+         ip,login, then {address},{login}"
+    )
 }
 
 /// The place of a chosen host in the new numbering.
@@ -201,6 +221,36 @@ mod tests {
         };
         let mut no_dgl = probed(&interfaces);
         no_dgl.facts.python = Some("3.11.2".to_owned());
+        let named = |name: &str| Host {
+            name: Some(name.to_owned()),
+            ..host("3.4.5.6")
+        };
+        let two = [
+            ("eth0", "10.0.0.5"),
+            ("docker0", "172.17.0.1"),
+            ("eth1", "8.8.8.8"),
+        ];
+        for (host, interfaces, fix) in [
+            (
+                named("gpu1"),
+                &interfaces[..],
+                "a first line ip,login, then 10.77.0.2,gpu1",
+            ),
+            (named("gpu1"), &two[..], "then ADDRESS,gpu1"),
+            (
+                named("$(x)"),
+                &two[..],
+                "write the address of its interface",
+            ),
+            (
+                host("3.4.5.6"),
+                &two[..],
+                "write the address of its interface",
+            ),
+        ] {
+            let fault = answer(&host, &command("python3"), probed(interfaces)).unwrap_err();
+            assert!(fault.fix.unwrap().contains(fix), "{fix}");
+        }
         let table: [(&str, Probed, Result<(Option<&str>, &str), &str>); 6] = [
             (
                 "10.0.0.5",

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 /// Checks an ip_config file as DGL reads it and prints a host record a line.
 ///
-/// A line of the file is an IPv4 address and, if it is not the default, a port. Blank lines,
-/// comments (#), tabs and Windows line ends are understood here; DGL itself stops reading at a line
-/// that it cannot use, without an error.
+/// A line of the file is a host and, if it is not the default, a port. A host is an IPv4 address or
+/// a name that ssh knows, with a user before it where that is needed: ann@gpu1. Names are looked up
+/// here, once, as ssh does. Blank lines, comments (#), tabs and Windows line ends are accepted.
 ///
 /// A file whose first line is a header is read as CSV, with commas, semicolons or tabs. A column
 /// ip, address, private ip address or internal ip has the addresses. Columns port, name and login
@@ -18,7 +18,7 @@ use std::path::PathBuf;
     after_long_help = "Examples:
   ipconf-check ip_config.txt
   ipconf-check --num-servers 4 ip_config.txt | host-probe
-  scontrol show hostnames | ipconf-check --resolve -
+  scontrol show hostnames | ipconf-check -
   ipconf-check hosts.csv                 with a header, as cloud consoles and spreadsheets write it
   ipconf-check --emit ip_config messy.txt > ip_config.txt"
 )]
@@ -37,14 +37,14 @@ pub struct Args {
         value_name = "N")]
     pub num_servers: u16,
 
-    /// Accept host names too, and look up their IPv4 addresses
-    #[arg(long)]
-    pub resolve: bool,
-
     /// What to print: records, or an ip_config that DGL can read
     #[arg(long, value_enum, default_value_t = Emit::Jsonl, value_name = "jsonl|ip_config",
         hide_possible_values = true)]
     pub emit: Emit,
+
+    /// What variables say about logins: names are looked up as ssh does.
+    #[command(flatten)]
+    pub settings: cli::Settings,
 }
 
 /// What to print.

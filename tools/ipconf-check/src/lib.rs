@@ -1,8 +1,10 @@
 //! From an ip_config, or a table of hosts, to host records. [`text`], [`table`] and [`plan`] map
-//! values to values; files are read and names looked up here.
+//! values to values; files are read here, and names looked up in [`resolve`].
 
 pub mod args;
+mod foreign;
 pub mod plan;
+mod resolve;
 pub mod table;
 pub mod text;
 
@@ -14,7 +16,6 @@ use record::exit::Exit;
 use record::jsonl;
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read};
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::Path;
 use std::slice;
 use text::Line;
@@ -23,11 +24,13 @@ use text::Line;
 pub fn main(args: Args) -> Result<Exit, Report> {
     let (file, text) = read(args.file.as_deref())?;
     let lines = lines(&file, &text)?;
+    let names = plan::names(&lines);
+    let resolutions = resolve::all(&names, &remote::ssh_options(&args.settings.options));
     let options = plan::Options {
         file: &file,
         default_port: args.default_port,
         num_servers: args.num_servers,
-        resolver: args.resolve.then_some(&resolve),
+        resolver: &|name| resolutions.get(name).cloned(),
     };
     let hosts = plan::plan(&lines, &options)?;
     jsonl::print(
@@ -47,7 +50,10 @@ pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     let text = text::decode(file, text)?;
     match table::separator(&text) {
         Some(separator) => table::rows(file, &text, separator),
-        None => text::lines(file, &text),
+        None => {
+            let lines = text::lines(file, &text)?;
+            foreign::fault(&lines).map_or(Ok(lines), |fault| Err(fault.report()))
+        }
     }
 }
 
@@ -76,17 +82,4 @@ fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
             .report()
     })?;
     Ok((location, text))
-}
-
-/// The IPv4 addresses of a name, as this machine's resolver gives them.
-fn resolve(name: &str) -> Result<Vec<Ipv4Addr>, String> {
-    let addresses = (name, 0)
-        .to_socket_addrs()
-        .map_err(|error| error.to_string())?;
-    Ok(addresses
-        .filter_map(|address| match address.ip() {
-            IpAddr::V4(ip) => Some(ip),
-            IpAddr::V6(_) => None,
-        })
-        .collect())
 }

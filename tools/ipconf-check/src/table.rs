@@ -61,7 +61,8 @@ pub fn separator(text: &str) -> Option<u8> {
     let line = text.lines().find(is_text)?;
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut before_comment = words.iter().take_while(|word| !word.starts_with('#'));
-    let has_marks = before_comment.any(|word| word.contains([',', ';']));
+    // a bracket begins a range of hosts, such as h[1,3]
+    let has_marks = before_comment.any(|word| word.contains([',', ';']) && !word.contains('['));
     let cells = |separator: &u8| {
         let row = reader(line, *separator).into_records().next()?.ok()?;
         Some(row.iter().map(plain).collect::<Vec<_>>())

@@ -22,7 +22,7 @@ pub struct Line {
     pub location: String,
     /// The number of the line, counted from 1.
     pub number: u64,
-    /// The host's address or, to be looked up, its name.
+    /// The host's address or name, perhaps with the user in front: `ann@gpu1`.
     pub address: String,
     /// The port of its first graph server.
     pub port: Option<String>,

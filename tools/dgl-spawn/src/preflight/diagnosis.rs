@@ -9,7 +9,7 @@ use record::{DEFAULT_PORT, Graph, Host, unequal_parts};
 use remote::SessionEvent;
 use remote::conversation::ANSWER_LIMIT;
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::Event;
 use wire::preflight::{Claimant, Claimed, Finding, Module, Script, Taken, Unreachable};
 
@@ -200,7 +200,14 @@ impl<'a> Diagnosis<'a> {
         let hosts = self.hosts.iter();
         let wanted = hosts.map(|host| Some((host.ip.to_string(), host.port)));
         if self.hosts.len() == self.busy[index].of as usize && !there.eq(wanted) {
-            let problem = "the ip_config there is not that of the records";
+            let words = text
+                .lines()
+                .filter_map(|line| line.split_whitespace().next());
+            let mut hosts = words.filter(|word| !word.starts_with('#'));
+            let problem = match hosts.any(|word| word.parse::<Ipv4Addr>().is_err()) {
+                true => "the ip_config there has names, and DGL needs addresses",
+                false => "the ip_config there is not that of the records",
+            };
             self.push(index, Problem::new(problem, COPY_ANEW));
         }
     }
@@ -527,6 +534,13 @@ mod tests {
                 "{}",
                 "10.0.0.1\n10.0.0.2\n",
                 Some("the ip_config there is not that of the records"),
+            ),
+            (
+                0,
+                "ip_config",
+                "{}",
+                "# ours\ngpu1\n10.0.0.2\n10.0.0.3\n",
+                Some("the ip_config there has names, and DGL needs addresses"),
             ),
             (1, "partition_config", &config("3", "g"), "", None),
             (

@@ -1,0 +1,186 @@
+//! The host files of other launchers, which look like an ip_config and mean something else.
+
+use crate::text::{Line, is_name};
+use record::error::Fault;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// More slots than any host has; a larger number behind a colon is a port.
+const MAX_SLOTS: u32 = 1024;
+
+/// The fault of a list that was written for another launcher.
+pub fn fault(lines: &[Line]) -> Option<Fault> {
+    lines.iter().find_map(|line| {
+        let fault =
+            |problem: String, fix: String| Some(Fault::data(&line.location, problem).fix(fix));
+        let word = line.address.as_str();
+        if let Some(words) = expansion(word) {
+            let problem = format!("{word} stands for several hosts, as in pdsh and Slurm");
+            let fix = format!(
+                "write a line a host; bash writes them: printf '%s\\n' {words}; \
+                 with Slurm: scontrol show hostnames '{word}'"
+            );
+            return fault(problem, fix);
+        }
+        if let Some(group) = ansible_group(line) {
+            let problem = format!("{word} is of an inventory of Ansible");
+            let fix = format!(
+                "write a line a host, without groups and variables; ansible lists the hosts: \
+                 ansible -i FILE {group} --list-hosts | tail -n +2 | ipconf-check -"
+            );
+            return fault(problem, fix);
+        }
+        let slots = slots(line)?;
+        let problem = format!("{slots:?} gives slots, as in a hostfile of MPI or DeepSpeed");
+        let given = counts(lines);
+        let fix = format!("write only the host, and give dgl-env the slots: --num-workers {given}");
+        fault(problem, fix)
+    })
+}
+
+/// The word that gives the slots of a line: `slots=4`, or `host:4`.
+fn slots(line: &Line) -> Option<&str> {
+    number_of_slots(line)?;
+    let second = line.port.as_deref().filter(|word| word.contains('='));
+    Some(second.unwrap_or(&line.address))
+}
+
+/// The number of slots of a line.
+fn number_of_slots(line: &Line) -> Option<u32> {
+    let words = [&line.port, &line.surplus].into_iter().flatten();
+    let mut given = words.filter_map(|word| word.split_once('='));
+    if let Some((_, number)) = given.find(|(key, _)| ["slots", "cpu", "np", "ppn"].contains(key)) {
+        return number.parse().ok();
+    }
+    let (host, number) = line.address.rsplit_once(':')?;
+    let is_host = is_name(host.rsplit('@').next()?) || host.parse::<Ipv4Addr>().is_ok();
+    let number = number.parse().ok()?;
+    (is_host && (1..=MAX_SLOTS).contains(&number)).then_some(number)
+}
+
+/// The value of `--num-workers` that means the same.
+fn counts(lines: &[Line]) -> String {
+    let counts: Vec<Option<u32>> = lines.iter().map(number_of_slots).collect();
+    let shown = |count: &Option<u32>| count.map_or("N".to_owned(), |count| count.to_string());
+    match counts.iter().all(|count| *count == counts[0]) {
+        true => shown(&counts[0]),
+        false => counts.iter().map(shown).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// The group that a line begins, or `all` for a host with variables.
+fn ansible_group(line: &Line) -> Option<&str> {
+    let has_variable = line
+        .port
+        .as_ref()
+        .is_some_and(|word| word.starts_with("ansible_"));
+    if has_variable {
+        return Some("all");
+    }
+    let inner = line.address.strip_prefix('[')?.strip_suffix(']')?;
+    let group = inner.split(':').next()?;
+    (is_name(group) && inner.parse::<Ipv6Addr>().is_err()).then_some(group)
+}
+
+/// `h{1..4}` for `h[1-4]`: the words that bash makes of a range.
+fn expansion(word: &str) -> Option<String> {
+    let (prefix, rest) = word.split_once('[')?;
+    let (ranges, suffix) = rest.split_once(']')?;
+    let is_part = |part: &str| part.is_empty() || is_name(part) || part.starts_with(['.', '-']);
+    if prefix.is_empty() || !is_part(prefix) || !is_part(suffix) {
+        return None;
+    }
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let braces = |range: &str| match range.split_once('-') {
+        Some((first, last)) if is_number(first) && is_number(last) => {
+            Some(format!("{{{first}..{last}}}"))
+        }
+        None if is_number(range) => Some(range.to_owned()),
+        _ => None,
+    };
+    let parts: Vec<String> = ranges.split(',').map(braces).collect::<Option<_>>()?;
+    let inner = match parts.as_slice() {
+        [part] => part.clone(),
+        parts => format!("{{{}}}", parts.join(",")),
+    };
+    Some(format!("{prefix}{inner}{suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text;
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn other_launchers_host_files_are_told_what_to_write() {
+        let table = [
+            (
+                "gpu1 slots=4\ngpu2 slots=2 max_slots=8\n",
+                "f:1: \"slots=4\" gives slots",
+                "--num-workers 4,2",
+            ),
+            (
+                "ann@10.0.0.1 slots=2\n10.0.0.2 slots=2\n",
+                "f:1: \"slots=2\"",
+                "--num-workers 2",
+            ),
+            (
+                "gpu1\ngpu2 slots=2\n",
+                "f:2: \"slots=2\"",
+                "--num-workers N,2",
+            ),
+            (
+                "gpu1 max_slots=4 slots=3\n",
+                "f:1: \"max_slots=4\"",
+                "--num-workers 3",
+            ),
+            (
+                "# mpich\ngpu1:4\n10.0.0.2:8\n",
+                "f:2: \"gpu1:4\" gives slots",
+                "--num-workers 4,8",
+            ),
+            (
+                "[workers]\ngpu1 ansible_host=10.0.0.1\n",
+                "f:1: [workers] is of an inventory",
+                " -i FILE workers --list-hosts | tail -n +2 | ipconf-check -",
+            ),
+            (
+                "gpu1 ansible_host=10.0.0.1\n",
+                "f:1: gpu1 is of an inventory",
+                " -i FILE all --list-hosts",
+            ),
+            (
+                "h[1-4]\n",
+                "f:1: h[1-4] stands for several hosts",
+                "printf '%s\\n' h{1..4};",
+            ),
+            (
+                "a\nh[01-12,20].x.org\n",
+                "f:2: h[01-12,20].x.org stands",
+                "'%s\\n' h{{01..12},20}.x.org;",
+            ),
+            (
+                "rack2-h[7] 30050\n",
+                "f:1: rack2-h[7] stands",
+                "'%s\\n' rack2-h7;",
+            ),
+        ];
+        for (text, problem, fix) in table {
+            let fault = fault(&text::lines("f", text).unwrap()).expect(text);
+            let told = fault.to_string();
+            assert!(
+                told.starts_with(problem) && told.contains(fix),
+                "{text}: {told}"
+            );
+        }
+        for text in [
+            "10.0.0.1:30050\n",
+            "[fe80::1]\n",
+            "gpu1 30050\n",
+            "h[a-c]\n",
+            "gpu1:x\n",
+        ] {
+            assert_eq!(fault(&text::lines("f", text).unwrap()), None, "{text}");
+        }
+    }
+}
