@@ -51,6 +51,8 @@ pub struct Probed {
     pub facts: Facts,
     /// Each network interface with its first address, as SIOCGIFADDR tells it to DGL.
     pub interfaces: Vec<Interface>,
+    /// The ports of outgoing connections.
+    pub ephemeral_ports: Option<EphemeralPorts>,
     /// Why nvidia-smi, which is there, reported no GPUs.
     pub gpu_failure: Option<Failure>,
     /// Why the interpreter does not run.
@@ -71,6 +73,25 @@ pub struct Occupancy {
     /// The ports of [`SERVER_PORTS`] and of [`Probe::server_ports`] that a socket uses or a job has
     /// claimed, in order.
     pub ports: Vec<u16>,
+}
+
+/// The ports that the kernel gives to outgoing connections.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EphemeralPorts {
+    /// The first one of `net.ipv4.ip_local_port_range`.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+    /// The ranges between them that `net.ipv4.ip_local_reserved_ports` excepts.
+    pub reserved: Vec<(u16, u16)>,
+}
+
+impl EphemeralPorts {
+    /// Whether an outgoing connection may get this port.
+    pub fn may_take(&self, port: u16) -> bool {
+        let is_reserved = |(first, last): &(u16, u16)| (*first..=*last).contains(&port);
+        (self.first..=self.last).contains(&port) && !self.reserved.iter().any(is_reserved)
+    }
 }
 
 /// A network interface and its first address.

@@ -34,6 +34,7 @@ pub fn probe(request: &Probe) -> Probed {
         let mut probed = Probed {
             facts: facts(request.workspace.as_deref()),
             interfaces: interfaces(),
+            ephemeral_ports: procfs::ephemeral_ports(),
             ..Probed::default()
         };
         // only a listener prevents torch's rendezvous; the graph servers will listen later

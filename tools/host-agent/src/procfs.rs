@@ -22,6 +22,7 @@ pub use topology::{cores_by_node, usable_cpus};
 use field::{kib_of, ticks_per_second};
 use record::term::{self, millis};
 use std::fs;
+use wire::probe::EphemeralPorts;
 
 /// The ports on which something listens in this network namespace, on whatever address.
 pub fn listening_ports() -> Vec<u16> {
@@ -39,6 +40,29 @@ pub fn listening_sockets() -> Vec<(u64, u16)> {
         .filter(|socket| socket.listens())
         .map(|socket| (socket.inode, socket.port))
         .collect()
+}
+
+/// The ports that the kernel gives to outgoing connections in this network namespace.
+pub fn ephemeral_ports() -> Option<EphemeralPorts> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
+    let range = read("ip_local_port_range").ok()?;
+    let reserved = read("ip_local_reserved_ports").unwrap_or_default();
+    parse_ephemeral_ports(&range, &reserved)
+}
+
+/// The range is two numbers; reserved ports are a list such as `8080,9000-9010`.
+fn parse_ephemeral_ports(range: &str, reserved: &str) -> Option<EphemeralPorts> {
+    let mut range = range.split_whitespace().map(str::parse);
+    let (first, last) = (range.next()?.ok()?, range.next()?.ok()?);
+    let ports = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    Some(EphemeralPorts {
+        first,
+        last,
+        reserved: reserved.trim().split(',').filter_map(ports).collect(),
+    })
 }
 
 /// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
@@ -102,6 +126,30 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_of_outgoing_connections() {
+        let ports = |first, last, reserved: &[(u16, u16)]| {
+            let reserved = reserved.to_vec();
+            Some(EphemeralPorts {
+                first,
+                last,
+                reserved,
+            })
+        };
+        let table = [
+            ("32768\t60999\n", "\n", ports(32768, 60999, &[])),
+            (
+                "1024 65535",
+                "8080,30050-30053\n",
+                ports(1024, 65535, &[(8080, 8080), (30050, 30053)]),
+            ),
+            ("", "", None),
+        ];
+        for (range, reserved, expected) in table {
+            assert_eq!(parse_ephemeral_ports(range, reserved), expected, "{range}");
+        }
+    }
 
     #[test]
     fn the_last_and_longest_mount_counts() {

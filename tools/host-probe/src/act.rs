@@ -4,12 +4,13 @@ use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
 use crate::gpus;
 use crate::plan::{self, Answer, Expected, Placement};
+use crate::ports;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Out, Stream};
 use record::python::odd_versions;
 use record::term;
-use record::{Facts, FileCopy, Graph, Host, Process, Pushed, Record};
+use record::{DEFAULT_PORT, Facts, FileCopy, Graph, Host, Process, Pushed, Record};
 use remote::{self, Connector, HostFault, Remote};
 use std::collections::HashMap;
 use wire::probe::{Python, SERVER_PORTS};
@@ -61,8 +62,13 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         }
         None => (0..hosts.len()).collect(),
     };
-    warnings(&kept, hosts, &outcomes).print("host-probe: warning");
-    let chosen = placements(args, &kept, hosts, &outcomes)?;
+    let chosen = placements(args, &kept, hosts, &outcomes);
+    let servers: Vec<ports::Server<'_>> = chosen.iter().flatten().filter_map(server).collect();
+    let mut warnings = warnings(&kept, hosts, &outcomes);
+    let of_ports = ports::warnings(&servers, args.num_servers);
+    warnings.0.extend(of_ports);
+    warnings.print("host-probe: warning");
+    let chosen = chosen?;
 
     let mut out = Out::new("host-probe");
     match args.connect.format.human() {
@@ -78,6 +84,16 @@ struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
     outcome: &'a Result<Answer, Fault>,
+}
+
+/// The graph server of a host. Without DGL there is none, so that a port tells something only where
+/// ip_config has another than the default.
+fn server<'a>(chosen: &Chosen<'a>) -> Option<ports::Server<'a>> {
+    let answer = chosen.outcome.as_ref().ok()?;
+    let port = chosen.placement.port;
+    let is_meant = port != DEFAULT_PORT || answer.facts.dgl.is_some();
+    let ephemeral = answer.ephemeral_ports.as_ref()?;
+    is_meant.then_some((chosen.host, port, ephemeral))
 }
 
 /// Refuses records that were planned for hosts by their numbers and ports, which are about to

@@ -153,11 +153,11 @@ mod tests {
                 shm_free_bytes: Some(shm),
                 ..Facts::default()
             },
-            warnings: Vec::new(),
             occupancy: Occupancy {
                 jobs: jobs.iter().map(|job| (*job).to_owned()).collect(),
                 ports: ports.to_vec(),
             },
+            ..Answer::default()
         }
     }
 

@@ -1,11 +1,12 @@
 //! Logs in once to each host and adds what it is and has to its record. [`plan`],
-//! [`choice`] and [`gpus`] are values to values; `act` reaches the hosts.
+//! [`choice`], [`gpus`] and [`ports`] are values to values; `act` reaches the hosts.
 
 mod act;
 mod args;
 pub mod choice;
 pub mod gpus;
 pub mod plan;
+pub mod ports;
 
 pub use args::Args;
 

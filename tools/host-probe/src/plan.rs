@@ -4,7 +4,7 @@ use crate::gpus;
 use record::error::Fault;
 use record::{Facts, Host};
 use wire::Failure;
-use wire::probe::{Occupancy, Probe, Probed, Python};
+use wire::probe::{EphemeralPorts, Occupancy, Probe, Probed, Python};
 
 /// What every host is asked for.
 pub struct Expected<'a> {
@@ -40,6 +40,8 @@ pub struct Answer {
     pub warnings: Vec<Fault>,
     /// The jobs and ports that are in use, if that was asked.
     pub occupancy: Occupancy,
+    /// The ports of outgoing connections.
+    pub ephemeral_ports: Option<EphemeralPorts>,
 }
 
 /// The meaning of a host's answer for its record.
@@ -87,6 +89,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
         facts: probed.facts,
         warnings,
         occupancy: probed.occupancy,
+        ephemeral_ports: probed.ephemeral_ports,
     })
 }
 
@@ -213,14 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn a_host_whose_name_leads_to_a_gateway_is_to_be_listed_by_a_private_address() {
         let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.77.0.2")];
-        let no_python = Probed {
-            python_failure: Some(Failure::new("python3 does not run there: sh: not found")),
-            ..probed(&interfaces)
-        };
-        let mut no_dgl = probed(&interfaces);
-        no_dgl.facts.python = Some("3.11.2".to_owned());
         let named = |name: &str| Host {
             name: Some(name.to_owned()),
             ..host("3.4.5.6")
@@ -251,6 +248,17 @@ mod tests {
             let fault = answer(&host, &command("python3"), probed(interfaces)).unwrap_err();
             assert!(fault.fix.unwrap().contains(fix), "{fix}");
         }
+    }
+
+    #[test]
+    fn answers() {
+        let interfaces = [("lo", "127.0.0.1"), ("eth0", "10.77.0.2")];
+        let no_python = Probed {
+            python_failure: Some(Failure::new("python3 does not run there: sh: not found")),
+            ..probed(&interfaces)
+        };
+        let mut no_dgl = probed(&interfaces);
+        no_dgl.facts.python = Some("3.11.2".to_owned());
         let table: [(&str, Probed, Result<(Option<&str>, &str), &str>); 6] = [
             (
                 "10.0.0.5",
