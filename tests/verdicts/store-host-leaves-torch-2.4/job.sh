@@ -1,0 +1,4 @@
+needs gnn
+probe --venv /opt/gnn
+plan --num-workers 2 -- python3 train.py
+launch
