@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -200,7 +200,12 @@ pictures: need-test
 schema:
 	DGL_TOOLS_WRITE_SCHEMA=1 cargo test --locked -p record --lib records_schema_json
 
+# The messages of dgl-tools-trouble(7) anew, from the table of advice; a test fails where they are not up to date.
+manual:
+	-DGL_TOOLS_WRITE_MANUAL=1 cargo test --locked -p verdict --lib the_manual_has_the_messages
+	cargo test --locked -p verdict --lib the_manual_has_the_messages
+
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings fuzz install uninstall dist test-dist site pictures schema clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings fuzz install uninstall dist test-dist site pictures schema manual clean

@@ -5,7 +5,7 @@
 use dgl_report::page::page;
 use dgl_report::plan::{Job, run};
 use libfuzzer_sys::fuzz_target;
-use record::run::Run;
+use verdict::Run;
 
 fuzz_target!(|data: &[u8]| {
     for lines in [0, 3] {

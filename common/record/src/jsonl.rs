@@ -62,9 +62,9 @@ struct Line {
 
 /// The fields that all records share. They are parsed first, then the record itself.
 #[derive(Deserialize, Default)]
-pub(crate) struct Head {
-    pub(crate) r#type: String,
-    pub(crate) id: Option<u32>,
+pub struct Head {
+    pub r#type: String,
+    pub id: Option<u32>,
     of: Option<u32>,
     ok: Option<bool>,
     error: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    pub(crate) fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
+    pub fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
         #[derive(Deserialize)]
         struct Named {
             r#type: String,
@@ -108,7 +108,7 @@ impl Stream {
 
     /// Like [`Stream::read`]; `at_cut` decides about a last line that breaks off, by its number,
     /// and `take` gets each line.
-    pub(crate) fn read_lines(
+    pub fn read_lines(
         input: impl Read,
         partial: bool,
         at_cut: AtCut<'_>,
@@ -139,7 +139,7 @@ impl Stream {
     }
 
     /// Adds a line.
-    pub(crate) fn push(&mut self, head: &Head, text: &[u8]) {
+    pub fn push(&mut self, head: &Head, text: &[u8]) {
         self.lines.push(Line {
             begin: self.text.len(),
             length: u32::try_from(text.len()).unwrap_or(u32::MAX),
@@ -237,14 +237,6 @@ impl Stream {
             .fix("make the stream anew, from ipconf-check on")
             .report()),
         }
-    }
-
-    /// Puts its lines into the order of these numbers, one for each.
-    pub(crate) fn sort(&mut self, numbers: Vec<u64>) {
-        let lines = std::mem::take(&mut self.lines).into_iter();
-        let mut numbered: Vec<(u64, Line)> = numbers.into_iter().zip(lines).collect();
-        numbered.sort_by_key(|(number, _)| *number);
-        self.lines = numbered.into_iter().map(|(_, line)| line).collect();
     }
 
     /// How the last job in the stream ended: a summary that is not of a tool that only asks hosts.

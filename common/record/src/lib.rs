@@ -30,7 +30,6 @@ pub mod stacks;
 mod stalled;
 pub mod stderr;
 pub mod term;
-pub mod traceback;
 
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};

@@ -13,7 +13,7 @@ use record::Profile;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl;
-use record::run::Run;
+use verdict::Run;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {

@@ -5,7 +5,6 @@
 use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
 use crate::profiles;
 use crate::samples::{Line, Panel};
-use dgl_why::Finding;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::stacks::Comparison;
 use record::term;
@@ -13,6 +12,7 @@ use record::{FirstFailure, Role};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
+use verdict::Finding;
 
 const STYLE: &str = include_str!("page.css");
 /// As many marks on the time axis as can be read side by side.
@@ -133,7 +133,7 @@ fn culprit(run: &Run) -> Markup {
 fn finding(run: &Run, finding: &Finding) -> Markup {
     html! {
         (term::plain(&finding.text)) "."
-        @if let Some(since) = dgl_why::since(finding, run.verdict.began_ms) {
+        @if let Some(since) = verdict::since(finding, run.verdict.began_ms) {
             " Since " (since) "."
         }
         @if let Some(fix) = &finding.fix { br; "What to do: " (fix) "." }

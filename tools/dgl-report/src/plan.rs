@@ -1,11 +1,11 @@
 //! Collects what the page shows. Times are milliseconds since the first process was started.
 
 use crate::samples::{self, Panel};
-use dgl_why::{Life, ProcessHistory, Verdict};
 use record::{Exited, Host, Profile, Stalled, Summary};
 use std::collections::BTreeMap;
+use verdict::{Life, ProcessHistory, Verdict};
 
-pub use dgl_why::Job;
+pub use verdict::Job;
 
 /// A run.
 pub struct Run<'a> {
@@ -115,9 +115,9 @@ impl Bar<'_> {
 
     /// The last lines that it wrote.
     pub fn last_lines(&self, most: usize) -> impl Iterator<Item = &String> {
-        let output = &self.history.output;
-        let last = output.iter().skip(output.len().saturating_sub(most));
-        last.map(|one| &one.line)
+        let lines = self.history.evidence.last_lines();
+        let earlier = lines.len().saturating_sub(most);
+        lines.skip(earlier).map(|line| &line.text)
     }
 }
 
@@ -154,7 +154,7 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
     let began_ms = job.tries.first().copied();
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
     let length_ms = since(job.latest_ms).max(1);
-    let verdict = dgl_why::verdict(job);
+    let verdict = verdict::verdict(job);
     let summary = job.summary.as_ref();
     let failure = summary.and_then(|summary| summary.first_failure.as_ref());
     let culprit = match failure {
@@ -309,7 +309,7 @@ mod tests {
     );
 
     fn read(text: &str) -> Job {
-        let run = record::run::Run::of(text.as_bytes(), 1, &|_| Ok(())).unwrap();
+        let run = verdict::Run::of(text.as_bytes(), 1, &|_| Ok(())).unwrap();
         Job::of(&run).unwrap()
     }
 

@@ -1,10 +1,10 @@
 //! The resources that hosts and processes used, as lines to draw: a panel for each quantity, all on
 //! one scale.
 
-use dgl_why::Job;
 use record::Sample;
 use record::term;
 use std::collections::BTreeMap;
+use verdict::Job;
 
 /// As many points of a line as can be told apart in its drawing.
 pub const POINTS: usize = 60;

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
-use dgl_why::{Job, Outcome, Verdict, verdict};
 use record::Role;
-use record::run::Run;
+use verdict::{Finding, Job, Outcome, Run, Verdict, verdict};
+
 use std::path::Path;
 
 /// The folders of the recordings, by the version of DGL: 1.0.4, and 2.1.0 with torch 2.2.
@@ -24,7 +24,7 @@ fn of(text: &str) -> Verdict {
 /// Whose doing it is: the host, and of a process its role and rank.
 type Account = Option<(u32, Option<(Role, u32)>)>;
 
-fn account(finding: &dgl_why::Finding) -> Account {
+fn account(finding: &Finding) -> Account {
     let culprit = finding.culprit.as_ref()?;
     Some((culprit.host, culprit.role.zip(culprit.rank)))
 }
@@ -255,7 +255,7 @@ fn verdicts_of_runs_that_ended_well() {
         assert_eq!(verdict.others.first().and_then(account), *whose, "{name}");
         match verdict.others.as_slice() {
             [] => assert!(
-                dgl_why::text(&verdict, true).ends_with("Nothing unusual.\n"),
+                verdict::text(&verdict, true).ends_with("Nothing unusual.\n"),
                 "{name}"
             ),
             [one] => assert!(one.text.starts_with(text_begin), "{name}: {}", one.text),

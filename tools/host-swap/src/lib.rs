@@ -6,12 +6,12 @@ pub mod plan;
 
 pub use args::Args;
 
-use record::Host;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
-use record::run::Run;
+use record::run;
 use record::term;
+use record::{Host, Output, Record as _};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -43,6 +43,14 @@ fn read(file: &Path) -> Result<Option<Stream>, Report> {
     })?;
     match found.len() {
         0 => Ok(None),
-        _ => Run::read("host-swap", Some(file), 0).map(|run| Some(run.stream)),
+        _ => {
+            let mut stream = Stream::default();
+            run::read("host-swap", Some(file), |head, text| {
+                if head.r#type != Output::TYPE {
+                    stream.push(head, text);
+                }
+            })?;
+            Ok(Some(stream))
+        }
     }
 }

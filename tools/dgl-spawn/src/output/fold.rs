@@ -1,13 +1,14 @@
 //! Decides which lines a terminal does not show, because they hide what people look for. Records
 //! and logs have all lines.
 
-use record::traceback;
+use verdict::evidence::{Evidence, Kind};
+use verdict::syntax::EXTENSION_MODULES;
 
 /// Whether a line is left out on a terminal: what a process writes to stderr because it is being
 /// ended, C++ frames below an exception of torch or DGL, and the list of what Python had imported.
 pub fn is_folded(line: &[u8], is_stderr: bool, while_ending: bool) -> bool {
     let text = String::from_utf8_lossy(line);
-    (is_stderr && while_ending) || is_frame(&text) || text.starts_with(traceback::EXTENSION_MODULES)
+    (is_stderr && while_ending) || is_frame(&text) || text.starts_with(EXTENSION_MODULES)
 }
 
 /// Whether a line is a C++ frame: `frame #3: c10::Error::Error(...) + 0x3e (0x7f in libc10.so)` of
@@ -22,13 +23,19 @@ fn is_frame(text: &str) -> bool {
 
 /// The informative ones of the last lines of a process, without empty ones at either end, and the
 /// line that names the exception, if there is one.
-pub fn telling(lines: &[String]) -> (Vec<&str>, Option<&str>) {
+pub fn telling(lines: &[String]) -> (Vec<&str>, Option<String>) {
     let is_empty = |line: &&str| line.trim().is_empty();
     let shown = lines.iter().map(String::as_str);
     let shown = shown.filter(|line| !is_folded(line.as_bytes(), false, false));
     let mut shown: Vec<&str> = shown.skip_while(is_empty).collect();
     while shown.pop_if(|line| is_empty(&&**line)).is_some() {}
-    (shown, traceback::last_exception(lines))
+    let mut evidence = Evidence::default();
+    for line in lines {
+        evidence.line(true, line, 0, false);
+    }
+    let mut all = evidence.statements().into_iter();
+    let last = all.rfind(|one| one.is_raised() || one.kind == Kind::Logged);
+    (shown, last.and_then(|one| one.result().first().cloned()))
 }
 
 #[cfg(test)]
@@ -73,7 +80,7 @@ mod tests {
         .map(str::to_owned);
         let expected = (
             vec!["RuntimeError: CUDA error"],
-            Some("RuntimeError: CUDA error"),
+            Some("RuntimeError: CUDA error".to_owned()),
         );
         assert_eq!(telling(&lines), expected);
         assert_eq!(telling(&[]), (vec![], None));

@@ -21,12 +21,11 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::stacks::{self, Comparison};
 use record::term::{self, now_ms};
-use record::{
-    Culprit, Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started, traceback,
-};
+use record::{Culprit, Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started};
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
+use verdict::evidence::Evidence;
 use wire::reap::Pick;
 use wire::stacks::Record;
 use wire::supervise::{self, End, Raised, Stream};
@@ -1034,14 +1033,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     fn stacks(&self) -> Comparison {
         let stack = |state: &ProcessState| {
             let text = String::from_utf8_lossy(&state.stacks);
-            let lines: Vec<&str> = text.lines().collect();
-            // a process whose peers were ended first raises an exception because of that, and moves
-            // elsewhere
-            if let Some((from, at, _)) = traceback::exceptions(&lines).first() {
-                return Some(traceback::raised_in(&lines[*from..*at]));
+            let mut evidence = Evidence::default();
+            for line in text.lines() {
+                evidence.line(true, line, 0, true);
             }
-            let all = traceback::fatal_stacks(&lines).into_iter();
-            all.map(|(_, frames)| frames)
+            let all = evidence
+                .stacks()
+                .into_iter()
+                .map(|(_, frames)| frames.to_vec());
+            all.into_iter()
                 .find(|frames| stacks::child(frames).is_none())
         };
         let all = self.processes.iter().zip(&self.states);

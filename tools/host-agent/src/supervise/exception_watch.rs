@@ -5,11 +5,12 @@
 //! the main thread of a Python works or waits in its script, its stack has a `<module>`; after it
 //! has left the script and runs its exit handlers, it has none.
 
+use record::stacks;
 use record::term::millis;
-use record::traceback::{Exceptions, Raiser};
-use record::{stacks, traceback};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+use verdict::evidence::{Evidence, Raiser};
+use verdict::syntax;
 use wire::stacks::Stack;
 use wire::supervise::{Raised, Stream};
 
@@ -34,7 +35,7 @@ pub struct ExceptionWatch {
 
 #[derive(Debug, Default)]
 struct Watched {
-    exceptions: Exceptions,
+    evidence: Evidence,
     /// A line of stderr whose end has not come.
     line: Vec<u8>,
     pending: Option<Pending>,
@@ -167,7 +168,7 @@ impl Watched {
             let line = std::mem::take(&mut self.line);
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_end_matches(['\n', '\r']);
-            let named = self.exceptions.line(line);
+            let named = self.evidence.line(true, line, 0, false);
             found.extend(named.map(|(raiser, text)| {
                 let short = text.trim_end().chars().take(REPORTED_CHARS).collect();
                 (raiser, short)
@@ -228,7 +229,7 @@ fn main_frames(stack: &Stack) -> Option<&[String]> {
 
 /// Whether a main thread has left the script that it was to run.
 fn has_left_script(frames: &[String]) -> bool {
-    !frames.iter().any(|frame| traceback::is_module(frame))
+    !frames.iter().any(|frame| syntax::is_module(frame))
 }
 
 #[cfg(test)]

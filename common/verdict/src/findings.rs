@@ -51,6 +51,8 @@ pub struct Finding {
     /// The records that show it, as lines of the stream.
     pub evidence: Vec<String>,
     pub fix: Option<String>,
+    /// The paragraph of advice.txt that `fix` is from.
+    pub advice: Option<&'static str>,
 }
 
 impl Finding {

@@ -1,17 +1,15 @@
 //! A run as its records show it: the last try of each process, and what happened to the job.
 
+use crate::evidence::{Evidence, Line, Statement};
+use crate::run::{Pauses, Run};
 use record::error::Report;
-use record::run::{Pauses, Run};
 use record::{
     Culprit, Dropped, Exited, FileCopy, Host, IpAddr, Listening, Output, Process, Profile, Pushed,
-    Record, Resumed, Role, Sample, Stack, Stalled, Started, Summary, traceback,
+    Record, Resumed, Role, Sample, Stack, Stalled, Started, Summary,
 };
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
-
-/// What DGL writes when a client leaves, for whatever reason.
-const LEAVING: &str = "is exiting...";
 
 /// A run. The records of a set are in the order of their ids.
 #[derive(Default)]
@@ -63,16 +61,9 @@ impl Life {
 pub struct ProcessHistory {
     pub process: Process,
     pub life: Life,
-    pub output: Vec<Output>,
+    pub evidence: Evidence,
     /// The latest stack of the process itself and of each of its children.
     pub stacks: BTreeMap<u32, Stack>,
-}
-
-/// An exception that a process wrote and after which it did nothing more.
-pub struct Raised<'a> {
-    pub first: &'a Output,
-    pub named: &'a Output,
-    pub exception: &'a str,
 }
 
 impl ProcessHistory {
@@ -80,7 +71,7 @@ impl ProcessHistory {
         ProcessHistory {
             process,
             life: Life::default(),
-            output: Vec::new(),
+            evidence: Evidence::default(),
             stacks: BTreeMap::new(),
         }
     }
@@ -95,46 +86,29 @@ impl ProcessHistory {
         self.life.started.is_some() && exited.is_none_or(|exited| exited.while_ending)
     }
 
-    /// The last line that it wrote before the end of the job.
-    pub fn last_line(&self) -> Option<&Output> {
-        self.output.iter().rfind(|line| !line.while_ending)
+    /// A line that it wrote, as a record.
+    pub fn output(&self, line: &Line) -> Output {
+        Output {
+            id: self.process.id,
+            stream: if line.is_stderr { "stderr" } else { "stdout" }.to_owned(),
+            line: line.text.clone(),
+            time_ms: line.time_ms,
+            partial: false,
+            lossy: false,
+            while_ending: line.while_ending,
+        }
+    }
+
+    /// The last line that it wrote before the end of the job, as a record.
+    pub fn last_line(&self) -> Option<Output> {
+        self.evidence.last().map(|line| self.output(line))
     }
 
     /// The last exception that it wrote, if it has done nothing since.
-    pub fn raised(&self) -> Option<Raised<'_>> {
-        // the log of a detached job, which an attached stream repeats, has both streams in one
-        let is_in_one = self.output.iter().all(|line| line.stream == "stdout");
-        let before = || self.output.iter().filter(|line| !line.while_ending);
-        let errors: Vec<&Output> = before()
-            .filter(|line| is_in_one || line.stream == "stderr")
-            .collect();
-        let texts: Vec<&str> = errors.iter().map(|line| line.line.as_str()).collect();
-        let (from, at, exception) = traceback::exceptions(&texts).pop()?;
-        let (first, named) = (errors[from], errors[at]);
-        let goes_on =
-            before().any(|line| line.time_ms > named.time_ms && !line.line.ends_with(LEAVING));
-        (!goes_on).then(|| Raised {
-            first,
-            named,
-            exception: exception.trim_end(),
-        })
-    }
-
-    /// The stacks that faulthandler wrote of the process and its children, each with the line of
-    /// its innermost frame.
-    pub fn fatal_stacks(&self) -> Vec<(&Output, Vec<String>)> {
-        let lines = self.output.iter().filter(|line| line.stream == "stderr");
-        let lines: Vec<&Output> = lines.collect();
-        let texts: Vec<&str> = lines.iter().map(|line| line.line.as_str()).collect();
-        let written = traceback::fatal_stacks(&texts).into_iter();
-        let written = written.map(|(at, frames)| (lines[at], frames));
-        // a process whose peers were ended first raises an exception because of that, and has moved
-        // on when its own turn comes
-        let raised = traceback::exceptions(&texts)
-            .into_iter()
-            .find(|(from, ..)| lines[*from].while_ending)
-            .map(|(from, at, _)| (lines[at], traceback::raised_in(&texts[from..at])));
-        raised.into_iter().chain(written).collect()
+    pub fn raised(&self) -> Option<&Statement> {
+        let mut all = self.evidence.statements().into_iter();
+        let last = all.rfind(|one| one.is_raised() && !one.named.while_ending)?;
+        (!self.evidence.continued_after(last)).then_some(last)
     }
 }
 
@@ -167,11 +141,11 @@ impl Job {
             .collect();
         let recorded = histories.len();
         let events = stream.in_order(&[Started::TYPE, Listening::TYPE, Exited::TYPE])?;
-        let failure = job
-            .summary
+        let summary = job.summary.clone();
+        let failure = summary.and_then(|end| end.first_failure);
+        let failed = failure
             .as_ref()
-            .and_then(|end| end.first_failure.as_ref());
-        let failed = failure.and_then(|one| Some((one.id?, one.host, one.role?, one.rank?)));
+            .and_then(|one| Some((one.id?, one.host, one.role?, one.rank?)));
         let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
         for (id, host, role, rank) in events.iter().map(Event::process).chain(failed) {
             let unrecorded = || Process::new(id, host, nowhere, role, rank);
@@ -181,7 +155,17 @@ impl Job {
         job.unrecorded = histories.len() - recorded;
 
         job.add_lives(lives(events), &mut histories);
-        job.add_output(stream.all_including_failed()?, &mut histories);
+        for (id, history) in &mut histories {
+            history.evidence = run.evidence.get(id).cloned().unwrap_or_default();
+            // where its output is missing, the summary still has its end
+            let is_missing = failure.as_ref().filter(|one| one.id == Some(*id));
+            let is_missing = is_missing.filter(|_| !run.evidence.contains_key(id));
+            for line in is_missing.into_iter().flat_map(|one| &one.last_lines) {
+                history.evidence.line(true, line, 0, false);
+            }
+            let last = history.evidence.last_lines().map(|line| line.time_ms).max();
+            job.latest_ms = job.latest_ms.max(last.unwrap_or(0));
+        }
         job.add_stacks(stream.all_including_failed()?, &mut histories);
         job.processes = histories.into_values().collect();
         Ok(job)
@@ -211,18 +195,6 @@ impl Job {
             }
         }
         self.tries = tries.into_values().collect();
-    }
-
-    fn add_output(&mut self, output: Vec<Output>, histories: &mut BTreeMap<u32, ProcessHistory>) {
-        let began_ms = self.began_ms().filter(|_| self.tries.len() > 1);
-        for line in output {
-            self.latest_ms = self.latest_ms.max(line.time_ms);
-            if began_ms.is_none_or(|began_ms| line.time_ms >= began_ms)
-                && let Some(history) = histories.get_mut(&line.id)
-            {
-                history.output.push(line);
-            }
-        }
     }
 
     fn add_stacks(&mut self, stacks: Vec<Stack>, histories: &mut BTreeMap<u32, ProcessHistory>) {
@@ -271,22 +243,11 @@ impl Job {
     }
 
     /// The last line that a client wrote before the end of the job.
-    pub fn last_client_line(&self) -> Option<(&ProcessHistory, &Output)> {
+    pub fn last_client_line(&self) -> Option<(&ProcessHistory, Output)> {
         let last = self
             .clients()
             .filter_map(|one| Some((one, one.last_line()?)));
         last.max_by_key(|(_, line)| line.time_ms)
-    }
-
-    /// The process that was the first of these to raise an exception and did nothing more.
-    pub fn first_raised(
-        &self,
-        wanted: impl Fn(&ProcessHistory, &Raised) -> bool,
-    ) -> Option<(&ProcessHistory, Raised<'_>)> {
-        (self.processes.iter())
-            .filter_map(|one| Some((one, one.raised()?)))
-            .filter(|(one, raised)| wanted(one, raised))
-            .min_by_key(|(_, raised)| raised.named.time_ms)
     }
 
     /// The host's record, with what host-probe found.

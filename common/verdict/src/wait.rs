@@ -1,5 +1,6 @@
 //! Finds out what a job waits for.
 
+use crate::account;
 use crate::findings::{Finding, evidence};
 use crate::job::{Job, ProcessHistory};
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
@@ -21,13 +22,10 @@ pub fn on(job: &Job) -> Option<Finding> {
 /// The finding that a process has raised an exception and does not end, so that the others wait for
 /// it.
 fn exception(job: &Job) -> Option<Finding> {
-    let (one, raised) = job.first_raised(|one, _| one.has_stayed())?;
+    let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
+    let (one, words) = (raised.process, raised.words());
     let others = others(job, one);
-    let mut text = format!(
-        "{} raised {} and did not end",
-        job.name(&one.culprit()),
-        raised.exception
-    );
+    let mut text = format!("{}{words} and did not end", job.name(&one.culprit()));
     let stack = stack_of(one);
     if let Some(wait) = stack.as_ref().and_then(|stack| stacks::wait(&stack.frames)) {
         text += &format!(": it {}", wait.words());
@@ -45,9 +43,12 @@ fn exception(job: &Job) -> Option<Finding> {
         }
     }
     let finding = Finding::new(text)
-        .since(raised.named.time_ms)
+        .since(raised.statement.named.time_ms)
         .caused_by(one.culprit())
-        .shown_by([raised.first, raised.named])
+        .shown_by(&[
+            one.output(&raised.statement.first),
+            one.output(&raised.statement.named),
+        ])
         .fix(
             "say dgl-spawn --fail-on-exception, or end the script with os._exit(1) when it \
              raises: man dgl-tools, recipes",
@@ -88,7 +89,12 @@ fn servers(job: &Job) -> Option<Finding> {
     let mut finding = Finding::new(text)
         .since(first.life.started.as_ref().map(|started| started.time_ms))
         .shown_by(missing.iter().filter_map(|one| one.life.started.as_ref()))
-        .shown_by(missing.iter().filter_map(|one| one.last_line()));
+        .shown_by(
+            &missing
+                .iter()
+                .filter_map(|one| one.last_line())
+                .collect::<Vec<_>>(),
+        );
     finding.culprit = (missing.len() == 1).then(|| first.culprit());
     Some(finding)
 }
@@ -145,11 +151,11 @@ fn stacks_of(one: &ProcessHistory) -> Vec<MainStack> {
     if !read.is_empty() {
         return read;
     }
-    let written = one.fatal_stacks().into_iter();
+    let written = one.evidence.stacks().into_iter();
     written
         .map(|(line, frames)| MainStack {
-            frames,
-            evidence: evidence(line),
+            frames: frames.to_vec(),
+            evidence: evidence(&one.output(line)),
         })
         .collect()
 }
@@ -222,9 +228,11 @@ fn silent(job: &Job) -> Option<(Duration, Duration)> {
     let began_ms = job.began_ms().filter(|_| job.tries.len() > 1).unwrap_or(0);
     let longest = Duration::from_millis(job.pauses.longest_since(began_ms));
     // lines that belong to the end come later than all others
-    let lines = job.processes.iter().flat_map(|one| &one.output);
-    let of_end = lines.filter(|line| line.while_ending);
-    let end_ms = of_end.map(|line| line.time_ms).min();
+    let of_end = job
+        .processes
+        .iter()
+        .filter_map(|one| one.evidence.ending_ms);
+    let end_ms = of_end.min();
     let end_ms = end_ms.unwrap_or(job.latest_ms);
     let last = Duration::from_millis(end_ms.saturating_sub(since_ms));
     (last >= SILENCE && last >= longest * 2).then_some((last, longest))
@@ -241,7 +249,7 @@ pub fn silence(job: &Job) -> Option<Finding> {
         term::seconds(longest),
         job.name(&one.culprit())
     );
-    Some(Finding::new(text).shown_by([line]).since(line.time_ms))
+    Some(Finding::new(text).since(line.time_ms).shown_by([&line]))
 }
 
 /// The finding that processes of a job were not started.

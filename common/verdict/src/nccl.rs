@@ -20,7 +20,7 @@ const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_
 /// The processes in which NCCL gave up an operation, and how to find out which rank is to blame.
 pub fn gave_up(job: &Job) -> Option<Finding> {
     let gave_up = job.clients().filter_map(|one| Some((one, sign(one)?)));
-    let gave_up: Vec<(&ProcessHistory, &Output)> = gave_up.collect();
+    let gave_up: Vec<(&ProcessHistory, Output)> = gave_up.collect();
     let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.time_ms)?;
     let others = match gave_up.len() {
         1 => String::new(),
@@ -33,15 +33,21 @@ pub fn gave_up(job: &Job) -> Option<Finding> {
     Some(
         finding
             .since(line.time_ms)
-            .shown_by([*line])
+            .shown_by([line])
             .fix(analysis(&first.process)),
     )
 }
 
 /// The first line that says that NCCL gave up.
-fn sign(one: &ProcessHistory) -> Option<&Output> {
-    let says_so = |line: &&Output| GAVE_UP.iter().any(|words| line.line.contains(words));
-    one.output.iter().find(says_so)
+fn sign(one: &ProcessHistory) -> Option<Output> {
+    let says_so = |text: &str| GAVE_UP.iter().any(|words| text.contains(words));
+    let all = one.evidence.statements();
+    let stated = all
+        .iter()
+        .find(|one| one.lines().any(says_so))
+        .map(|one| &one.named);
+    let last = || one.evidence.last_lines().find(|line| says_so(&line.text));
+    Some(one.output(stated.or_else(last)?))
 }
 
 /// The commands that fetch the dumps of all ranks and analyse them, or how to get dumps next time.

@@ -1,56 +1,17 @@
 //! Finds the verdict on a run, without a clock.
 
+use crate::account::{self, Account, Echo};
+use crate::advice;
+use crate::evidence::Kind;
 use crate::findings::{Finding, Outcome, Verdict};
 use crate::job::{Job, ProcessHistory};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
+use record::stacks;
 use record::term::{self, bytes};
 use record::{Culprit, FirstFailure, Output, Summary};
 use std::time::Duration;
-
-/// What processes write whose peer has gone; it names the consequence and not the cause.
-const CONSEQUENCES: [&str; 6] = [
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Connection refused",
-    "Broken pipe",
-    "connectFullMesh failed",
-    "Socket Timeout",
-];
-
-/// Messages of torch, NCCL, gloo and Python that name what to do; dgl-tools-trouble(7) says more.
-const KNOWN: [(&str, &str); 7] = [
-    (
-        "Duplicate GPU detected",
-        "give each process a GPU of its own: dgl-env --trainer-env \
-         'CUDA_VISIBLE_DEVICES={local_rank}'",
-    ),
-    (
-        "No module named",
-        "name the environment on the hosts: host-probe --conda NAME or --venv DIR",
-    ),
-    (
-        "out of memory",
-        "make batches or the model smaller, or take hosts with more: host-probe --min gpu=SIZE",
-    ),
-    (
-        "Address already in use",
-        "end what has the port: dgl-reap --list shows jobs; or let host-probe --port auto choose",
-    ),
-    (
-        "connectFullMesh failed",
-        "look for a firewall between the hosts, or a rank that had already ended",
-    ),
-    (
-        "net_type can only be 'tensorpipe'",
-        "pass net_type=\"tensorpipe\" to dgl.distributed.initialize",
-    ),
-    (
-        "Too many open files",
-        "raise the hard limit on open files for logins to that host",
-    ),
-];
 
 /// Why a run ended, or what it waits for.
 pub fn verdict(job: &Job) -> Verdict {
@@ -58,8 +19,7 @@ pub fn verdict(job: &Job) -> Verdict {
         Some(summary) => ended(job, summary),
         None => unfinished(job),
     };
-    let known = KNOWN.iter().find(|(words, _)| cause.text.contains(words));
-    cause.fix = cause.fix.or(known.map(|(_, fix)| (*fix).to_owned()));
+    advice::give(job, &mut cause);
     let mut others = beside(job, &cause);
     others.extend(skew::slow(job));
     others.extend(skew::findings(job));
@@ -136,12 +96,12 @@ fn until_then(job: &Job, text: &str, joint: &str, otherwise: &str) -> Finding {
             waited.text = format!("{text}{joint}{}", waited.text);
             waited
         }
-        None => Finding::new(format!("{text}{otherwise}")).shown_by(last_line(job)),
+        None => Finding::new(format!("{text}{otherwise}")).shown_by(&last_line(job)),
     }
 }
 
 /// The last line of all clients together.
-fn last_line(job: &Job) -> Option<&Output> {
+fn last_line(job: &Job) -> Option<Output> {
     job.last_client_line().map(|(_, line)| line)
 }
 
@@ -157,34 +117,187 @@ fn interrupted(job: &Job, summary: &Summary) -> Finding {
     finding
 }
 
-/// The cause of a job of which a process or a host failed.
+/// The cause of a job of which a process or a host failed: the process that failed first of all,
+/// even if another one ended before it because of that.
 fn failed(job: &Job, failure: &FirstFailure) -> Finding {
     let finding = of_failure(job, failure);
-    let is_consequence = |text: &str| CONSEQUENCES.iter().any(|words| text.contains(words));
-    let is_cause = failure.oom
-        || failure.signal.is_some()
-        || failure.error.is_some()
-        || !is_consequence(&finding.text);
-    if is_cause {
+    let Some(first) = failure.id.and_then(|id| job.history(id)) else {
         return finding;
-    }
-    // it lost its peer: look for a process that raised another exception before
-    let before = job.first_raised(|one, raised| {
-        Some(one.process.id) != failure.id && !is_consequence(raised.exception)
-    });
-    match before {
-        Some((one, raised)) => Finding::new(format!(
-            "{} raised {}; that ended the connections of others, of which one failed first: {}",
-            job.name(&one.culprit()),
-            raised.exception,
+    };
+    let account = Account::of_end(first, failure.signal.is_some());
+    let is_cause = failure.oom
+        || failure.reaped
+        || failure
+            .signal
+            .as_deref()
+            .is_some_and(|signal| signal != "ABRT")
+        || failure
+            .error
+            .as_ref()
+            .is_some_and(|error| !error.starts_with("raised "));
+    let echo = match &account {
+        _ if is_cause => Echo::None,
+        Some(account) => account.echo,
+        None => account::echo(failure.error.as_deref()),
+    };
+    let began_ms = account
+        .as_ref()
+        .map(|account| account.statement.first.time_ms);
+    let began_ms = began_ms.or(first.life.end_ms()).unwrap_or(u64::MAX);
+    let cause = account
+        .as_ref()
+        .map_or(&[][..], |account| account.statement.cause());
+    let others = job
+        .processes
+        .iter()
+        .filter(|one| one.process.id != first.process.id);
+    let failed = others
+        .filter_map(|one| Suspect::of(job, one, first))
+        .filter(|one| match echo {
+            Echo::None => one.has_ended && one.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms,
+            Echo::Child | Echo::Peer => true,
+        });
+    let is_the_same = |one: &Suspect| !one.cause.is_empty() && one.cause == cause;
+    let suspect = failed.min_by_key(|one| (!one.has_ended, one.since_ms));
+    match (echo, suspect.filter(|one| !is_the_same(one))) {
+        (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
+        (_, Some(suspect)) => suspect.finding(&format!(
+            "; that ended the connections of others, of which one failed first: {}",
             finding.text
-        ))
-        .since(raised.named.time_ms)
-        .caused_by(one.culprit())
-        .shown_by([raised.named])
-        .shown_by(&one.life.exited),
-        None => finding,
+        )),
+        (Echo::Peer, None) if job.clients().count() > 1 => missing_peer(job, first, &finding)
+            .unwrap_or_else(|| Finding {
+                text: format!(
+                    "{}, which only says that another process did not answer; the records do not \
+                     show which",
+                    finding.text
+                ),
+                culprit: None,
+                ..finding
+            }),
+        (Echo::None | Echo::Child | Echo::Peer, None) => finding,
     }
+}
+
+/// Failures that come in this time may have come in any order.
+const SIMULTANEOUS_MS: u64 = 50;
+/// KILL that comes so soon after the first failure is not dgl-spawn's, which sends TERM first.
+const SOON_MS: u64 = 1000;
+
+/// A process that has failed, besides the one that ended first.
+struct Suspect<'a> {
+    process: &'a ProcessHistory,
+    text: String,
+    shown: Option<Output>,
+    cause: &'a [String],
+    since_ms: u64,
+    /// Whether it has ended by itself.
+    has_ended: bool,
+}
+
+impl<'a> Suspect<'a> {
+    /// A process that speaks of itself, or has died of a signal that nobody has sent.
+    fn of(job: &Job, one: &'a ProcessHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
+        let exited = one.life.exited.as_ref();
+        let end_ms = one.life.end_ms();
+        let is_soon = end_ms
+            .zip(first.life.end_ms())
+            .is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS));
+        let signal = exited.and_then(|exited| exited.signal.as_deref());
+        let has_died = match signal {
+            Some("SEGV" | "BUS" | "ILL" | "FPE" | "SYS") => true,
+            Some("KILL") => is_soon || exited.is_some_and(|exited| exited.oom),
+            _ => false,
+        };
+        let name = job.name(&one.culprit());
+        if let Some(exited) = exited.filter(|_| has_died) {
+            let failure = FirstFailure {
+                signal: exited.signal.clone(),
+                oom: exited.oom,
+                ..FirstFailure::default()
+            };
+            return Some(Suspect {
+                process: one,
+                text: format!("{name} was {}", failure.words()),
+                shown: one.last_line(),
+                cause: &[],
+                since_ms: end_ms?,
+                has_ended: true,
+            });
+        }
+        let has_ended = exited.is_some_and(|exited| exited.code.is_some_and(|code| code != 0))
+            || signal == Some("ABRT");
+        let account = match has_ended {
+            true => Account::of_end(one, signal.is_some()),
+            false => Account::of_raised(one),
+        };
+        let account = account.filter(|account| account.echo == Echo::None)?;
+        Some(Suspect {
+            process: one,
+            text: format!("{name}{}", account.words()),
+            shown: Some(one.output(&account.statement.named)),
+            cause: account.statement.cause(),
+            since_ms: account.statement.first.time_ms,
+            has_ended,
+        })
+    }
+
+    /// The finding that it is the cause, with what followed.
+    fn finding(self, what_followed: &str) -> Finding {
+        Finding::new(self.text + what_followed)
+            .since(self.since_ms)
+            .caused_by(self.process.culprit())
+            .shown_by(&self.shown)
+            .shown_by(&self.process.life.exited)
+    }
+}
+
+/// The process that another one has missed, if the records decide which that is.
+fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<Finding> {
+    let is_other = |one: &&ProcessHistory| one.process.id != first.process.id;
+    let others = || job.clients().filter(is_other);
+    let has_left = |one: &&ProcessHistory| {
+        let exited = one.life.exited.as_ref();
+        let is_before = one.life.end_ms() <= first.life.end_ms();
+        exited.is_some_and(|exited| exited.code == Some(0) && !exited.while_ending) && is_before
+    };
+    let left: Vec<&ProcessHistory> = others().filter(has_left).collect();
+    let says_the_same = |one: &&ProcessHistory| {
+        let ended = Account::of_end(one, false);
+        ended.is_some_and(|account| account.echo != Echo::None)
+    };
+    let silent: Vec<&ProcessHistory> = others().filter(|one| !says_the_same(one)).collect();
+    let at_rendezvous = ["client socket", "onnection refused", "connectFullMesh"];
+    let is_start = at_rendezvous
+        .iter()
+        .any(|words| finding.text.contains(words));
+    let on_named_host = |one: &&&ProcessHistory| {
+        let ip = one.process.ip.to_string();
+        [format!("[{ip}]"), format!(" {ip}<"), format!("({ip}:")]
+            .iter()
+            .any(|address| finding.text.contains(address))
+    };
+    let named: Vec<&&ProcessHistory> = silent.iter().filter(on_named_host).collect();
+    let (missed, how) = match (left.as_slice(), named.as_slice(), silent.as_slice()) {
+        ([one], ..) => (*one, "ended with status 0 while others still needed it"),
+        ([], [one], _) if !is_start => (**one, "has closed its connections or does not answer"),
+        ([], [], [one]) if !is_start => (*one, "does not answer the others"),
+        _ => return None,
+    };
+    let name = job.name(&missed.culprit());
+    let last = missed.last_line();
+    Some(
+        Finding::new(format!("{name} {how}: {}", finding.text))
+            .since(
+                missed
+                    .life
+                    .end_ms()
+                    .or(last.as_ref().map(|line| line.time_ms)),
+            )
+            .caused_by(missed.culprit())
+            .shown_by(&last)
+            .shown_by(&missed.life.exited),
+    )
 }
 
 /// What failed first, as dgl-spawn has noted it.
@@ -213,15 +326,15 @@ fn host(job: &Job, failure: &FirstFailure) -> Finding {
         .max_by_key(|line| line.time_ms);
     Finding::new(text)
         .caused_by(Culprit::of_host(failure.host))
-        .shown_by(last)
-        .since(last.map(|line| line.time_ms))
+        .since(last.as_ref().map(|line| line.time_ms))
+        .shown_by(&last)
 }
 
 /// How a process failed.
 fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
     let name = job.name(&one.culprit());
     let mut finding = match (&failure.error, failure.signal.as_deref()) {
-        (Some(error), _) => Finding::new(format!("{name} {error}")).shown_by(one.last_line()),
+        (Some(error), _) => Finding::new(format!("{name} {error}")).shown_by(&one.last_line()),
         (None, _) if failure.reaped => Finding::new(format!("{name} was ended by dgl-reap")),
         (None, _) if failure.oom => out_of_memory(job, one, failure.signal.is_none()),
         (None, Some("KILL")) => Finding::new(format!(
@@ -229,16 +342,7 @@ fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
              for want of memory has sent"
         )),
         (None, Some("BUS")) => bus(job, one),
-        (None, Some(signal)) => {
-            let (line, frames) = one.fatal_stacks().into_iter().next().unzip();
-            let frame = frames.as_ref().and_then(|frames| frames.first());
-            let frame = frame.map(|frame| format!(" in {frame}"));
-            let text = format!(
-                "{name} was ended by SIG{signal}{}",
-                frame.unwrap_or_default()
-            );
-            Finding::new(text).shown_by(line)
-        }
+        (None, Some(signal)) => ended_by(one, signal, &name),
         (None, None) => status(one, failure, &name),
     };
     let started = one.life.started.as_ref();
@@ -248,24 +352,64 @@ fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
     finding.caused_by(one.culprit()).shown_by(&one.life.exited)
 }
 
+/// The finding about a process that a signal of its own making has ended.
+fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> Finding {
+    let (line, frames) = one.evidence.stacks().into_iter().next().unzip();
+    let mut text = format!("{name} was ended by SIG{signal}");
+    if let Some(frame) = frames.and_then(|frames| frames.first()) {
+        text += &format!(" in {frame}");
+        let own = frames
+            .and_then(stacks::own_frame)
+            .filter(|own| own != frame);
+        text += &own.map_or(String::new(), |own| format!(", called from {own}"));
+    }
+    let account = Account::of_end(one, true);
+    let is_told = |account: &Account| account.statement.cause() != ["Fatal Python error: Aborted"];
+    if let Some(account) = account.as_ref().filter(|account| is_told(account)) {
+        text += &format!("; it{}", account.words());
+    }
+    let named = account.map(|account| one.output(&account.statement.named));
+    let line = line.map(|line| one.output(line));
+    Finding::new(text).shown_by(&named).shown_by(&line)
+}
+
 /// The finding about a process that exited by itself.
 fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> Finding {
-    if let Some(raised) = one.raised() {
+    let code = failure.code.unwrap_or(1);
+    let account = Account::of_end(one, false);
+    if let Some(account) = account.as_ref() {
         // an attached stream has the time at which the log was read
         let end_ms = one.life.end_ms().unwrap_or(u64::MAX);
-        return Finding::new(format!("{name} raised {}", raised.exception))
-            .since(raised.named.time_ms.min(end_ms))
-            .shown_by([raised.named]);
+        let text = match account.statement.is_raised() {
+            true => format!("{name}{}", account.words()),
+            false => format!("{name} exited with status {code}; it{}", account.words()),
+        };
+        return Finding::new(text)
+            .since(account.statement.named.time_ms.min(end_ms))
+            .shown_by([&one.output(&account.statement.named)]);
     }
-    let error = record::traceback::last_exception(&failure.last_lines);
-    let last_line = one.last_line().map(|line| &line.line);
-    let wrote = match (error, last_line.or(failure.last_lines.last())) {
-        (Some(error), _) => format!("it wrote: {error}"),
-        (None, Some(line)) => format!("its last line: {line}"),
-        (None, None) => "it wrote no output".to_owned(),
+    let lines = account::last_words(&one.evidence);
+    let texts: Vec<String> = lines
+        .iter()
+        .map(|line| line.text.trim().to_owned())
+        .collect();
+    let mut wrote = match texts.as_slice() {
+        [] => "it wrote no output".to_owned(),
+        [line] => format!(
+            "its last line: {}",
+            account::quoted(std::slice::from_ref(line))
+        ),
+        lines => format!("its last lines: {}", account::quoted(lines)),
     };
-    let code = failure.code.unwrap_or(1);
-    Finding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(one.last_line())
+    let statements = one.evidence.statements();
+    let logged = statements.iter().rfind(|one| one.kind == Kind::Logged);
+    if let Some(logged) = logged.map(|one| account::quoted(one.cause()))
+        && !wrote.contains(&logged)
+    {
+        wrote += &format!("; before that: {logged}");
+    }
+    let shown: Vec<Output> = lines.into_iter().map(|line| one.output(line)).collect();
+    Finding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
 }
 
 /// The finding about a process, or what it ran (`is_child`), that the kernel killed.
@@ -290,9 +434,7 @@ fn out_of_memory(job: &Job, one: &ProcessHistory, is_child: bool) -> Finding {
             text += ": so it was the limit of a container or of a batch job, not of the host";
         }
     }
-    Finding::new(text)
-        .shown_by(host)
-        .fix("give it more memory, or its host a smaller partition or fewer processes")
+    Finding::new(text).shown_by(host)
 }
 
 /// The finding about SIGBUS, which comes of writing to a page of /dev/shm for which there is no
@@ -308,10 +450,7 @@ fn bus(job: &Job, one: &ProcessHistory) -> Finding {
         let size = bytes(*partition as u64);
         text += &format!(", and the files of its partition have {size}");
     }
-    Finding::new(text)
-        .shown_by(host)
-        .shown_by(one.last_line())
-        .fix("give /dev/shm more room there (docker run --shm-size), or use more partitions")
+    Finding::new(text).shown_by(host).shown_by(&one.last_line())
 }
 
 /// The finding if the records break off before the job's end.
@@ -374,7 +513,7 @@ fn running(job: &Job) -> Finding {
             term::count(alive as u64, "process")
         ),
     };
-    Finding::new(text).shown_by(last_line(job))
+    Finding::new(text).shown_by(&last_line(job))
 }
 
 /// Further findings about the last try.
@@ -387,13 +526,15 @@ fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
         findings.push(Finding::new(text).shown_by(failed.take(3)));
     }
     let culprit = cause.culprit.as_ref().and_then(|one| one.id);
-    if let Some((one, raised)) = job.first_raised(|one, _| culprit != Some(one.process.id)) {
-        let text = format!("{} raised {}", job.name(&one.culprit()), raised.exception);
+    let is_other = |one: &ProcessHistory| culprit != Some(one.process.id);
+    if let Some(raised) = account::first_raised(job, is_other) {
+        let one = raised.process;
+        let text = format!("{}{}", job.name(&one.culprit()), raised.words());
         findings.push(
             Finding::new(text)
-                .since(raised.named.time_ms)
+                .since(raised.statement.named.time_ms)
                 .caused_by(one.culprit())
-                .shown_by([raised.named]),
+                .shown_by([&one.output(&raised.statement.named)]),
         );
     }
     if job.unrecorded > 0 {

@@ -1,0 +1,258 @@
+//! What to do: the first paragraph of advice.txt that fits the evidence. That file is also what the
+//! messages of dgl-tools-trouble(7) are made of.
+
+use crate::findings::Finding;
+use crate::job::{Job, ProcessHistory};
+use record::Host;
+use std::sync::LazyLock;
+
+const TEXT: &str = include_str!("advice.txt");
+static ALL: LazyLock<Vec<Advice>> = LazyLock::new(|| paragraphs().filter_map(Advice::of).collect());
+
+fn paragraphs() -> impl Iterator<Item = &'static str> {
+    TEXT.split("\n\n")
+}
+
+fn field(paragraph: &'static str, name: &str) -> Option<&'static str> {
+    let value = |line: &'static str| line.strip_prefix(name)?.strip_prefix(": ");
+    paragraph.lines().find_map(value)
+}
+
+/// A paragraph of advice.txt.
+struct Advice {
+    id: &'static str,
+    words: Vec<&'static str>,
+    when: &'static str,
+    text: &'static str,
+}
+
+/// What conditions look at.
+struct Scene<'a> {
+    process: Option<&'a ProcessHistory>,
+    host: Option<&'a Host>,
+    /// The evidence in small letters.
+    text: String,
+    /// The module that Python did not find.
+    module: String,
+}
+
+/// Gives a finding about a failure the first advice that fits its own words; otherwise one that
+/// fits what else its process wrote in the end.
+pub fn give(job: &Job, finding: &mut Finding) {
+    if finding.fix.is_some() {
+        return;
+    }
+    let id = finding.culprit.as_ref().and_then(|culprit| culprit.id);
+    let process = id.and_then(|id| job.history(id));
+    let host = finding
+        .culprit
+        .as_ref()
+        .and_then(|culprit| job.host(culprit.host));
+    let mut texts = vec![finding.text.clone()];
+    if let Some(process) = process {
+        let statements = process.evidence.statements().into_iter();
+        let own = statements.filter(|one| !one.first.while_ending);
+        let lines: Vec<String> = own.flat_map(|one| one.lines().map(str::to_owned)).collect();
+        texts.push(lines.join("\n"));
+        let last = process
+            .evidence
+            .last_lines()
+            .filter(|line| !line.while_ending);
+        let last: Vec<&str> = last.map(|line| line.text.as_str()).collect();
+        texts.push(last.join("\n"));
+    }
+    for text in texts {
+        let scene = Scene {
+            process,
+            host,
+            module: missing_module(&text).unwrap_or_default(),
+            text: text.to_lowercase(),
+        };
+        if let Some(advice) = ALL.iter().find(|one| one.fits(&scene)) {
+            let package = scene.module.split('.').next().unwrap_or_default();
+            let text = advice.text.replace("MODULE", &scene.module);
+            finding.fix = Some(text.replace("PACKAGE", package));
+            finding.advice = Some(advice.id);
+            return;
+        }
+    }
+}
+
+fn missing_module(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("No module named ")?;
+    let end = |c: char| !(c.is_alphanumeric() || "._-".contains(c));
+    let name = rest.trim_start_matches(['\'', '"']).split(end).next()?;
+    Some(name.trim_end_matches('.').to_owned())
+}
+
+impl Advice {
+    fn of(paragraph: &'static str) -> Option<Advice> {
+        Some(Advice {
+            id: field(paragraph, "id")?,
+            words: field(paragraph, "words")?.split(" | ").collect(),
+            when: field(paragraph, "when").unwrap_or_default(),
+            text: field(paragraph, "do")?,
+        })
+    }
+
+    fn fits(&self, scene: &Scene<'_>) -> bool {
+        let is_there = |words: &&str| words.split('*').all(|part| scene.text.contains(part));
+        let is_met = || match self.when {
+            "container" => scene.is_in_container(),
+            "shares GPUs" => !scene.has_variable("CUDA_VISIBLE_DEVICES"),
+            "module of a package" => scene.is_package() && scene.module.contains('.'),
+            "package, no environment" => scene.is_package() && !scene.has_environment(),
+            "package" => scene.is_package(),
+            "other address" => scene.has_other_address(),
+            _ => true,
+        };
+        self.words.iter().any(is_there) && is_met()
+    }
+}
+
+impl Scene<'_> {
+    fn has_variable(&self, name: &str) -> bool {
+        self.process
+            .is_some_and(|one| one.process.env.contains_key(name))
+    }
+
+    /// Whether the process has an environment of its own: a venv, one of conda's, an activation.
+    fn has_environment(&self) -> bool {
+        let process = self.process.map(|one| &one.process);
+        let is_path = |python: &String| python.contains('/');
+        self.host.is_some_and(|host| host.facts.prefix.is_some())
+            || self.has_variable("VIRTUAL_ENV")
+            || self.has_variable("CONDA_PREFIX")
+            || process
+                .is_some_and(|one| one.setup.is_some() || one.python.as_ref().is_some_and(is_path))
+    }
+
+    /// Whether the module is one of a package that people install.
+    fn is_package(&self) -> bool {
+        let name = self.module.split('.').next();
+        let mut packages = paragraphs()
+            .find_map(|head| field(head, "packages"))
+            .into_iter();
+        packages.any(|names| names.split(' ').any(|package| Some(package) == name))
+    }
+
+    /// Whether the message has another address or port for the rendezvous than the process was
+    /// given: the script sets it itself.
+    fn has_other_address(&self) -> bool {
+        let given = |name: &str| self.process?.process.env.get(name);
+        let (Some(address), Some(port)) = (given("MASTER_ADDR"), given("MASTER_PORT")) else {
+            return false;
+        };
+        let is_local = ["localhost", "127.0.0.1"]
+            .iter()
+            .any(|name| self.text.contains(name));
+        !self.text.contains(port.as_str()) || is_local && !address.starts_with("127.")
+    }
+
+    /// Whether a control group limits the memory.
+    fn is_in_container(&self) -> bool {
+        let limit = self.host.and_then(|host| host.facts.mem_limit_bytes);
+        limit.is_some() || self.text.contains("limit of a container")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    const PAGE: &str = "man/dgl-tools-trouble.7";
+
+    #[test]
+    fn every_paragraph_is_complete() {
+        let (mut ids, mut conditions) = (BTreeSet::new(), BTreeSet::new());
+        for paragraph in paragraphs().skip(1) {
+            for name in ["id", "messages", "words", "do"] {
+                assert!(field(paragraph, name).is_some(), "{name}: {paragraph}");
+            }
+            let names = ["id", "messages", "words", "when", "do", "why"];
+            for line in paragraph.lines() {
+                let name = line.split(": ").next().unwrap();
+                assert!(names.contains(&name), "{line}");
+            }
+            let words = field(paragraph, "words").unwrap();
+            assert_eq!(words, words.to_lowercase());
+            assert!(ids.insert(field(paragraph, "id").unwrap()), "{paragraph}");
+            conditions.extend(field(paragraph, "when"));
+        }
+        let source = include_str!("advice.rs");
+        for condition in conditions {
+            assert!(source.contains(&format!("{condition:?} =>")), "{condition}");
+        }
+    }
+
+    /// What the manual says of each message, in mdoc.
+    fn section() -> String {
+        let mut text = String::new();
+        for paragraph in paragraphs().skip(1) {
+            let messages = field(paragraph, "messages").unwrap();
+            let messages = messages.replace('"', "\\(dq");
+            writeln!(text, ".It Li \"{messages}\"").unwrap();
+            let advice = field(paragraph, "do").unwrap();
+            let mut letters = advice.chars();
+            let first = letters.next().unwrap().to_uppercase();
+            let advice = format!("{first}{}.", letters.as_str());
+            for sentence in field(paragraph, "why").into_iter().chain([advice.as_str()]) {
+                words(sentence, &mut text);
+            }
+        }
+        text
+    }
+
+    /// Writes text with links to other pages.
+    fn words(sentences: &str, text: &mut String) {
+        let mut line = String::new();
+        for word in sentences.split(' ') {
+            let link = word.split_once('(').and_then(|(page, rest)| {
+                let (section, end) = rest.split_once(')')?;
+                let is_page = matches!(section, "1" | "5" | "7");
+                is_page.then(|| format!(".Xr {page} {section} {end}"))
+            });
+            let is_full = line.len() + word.len() > 95;
+            if (link.is_some() || is_full) && !line.is_empty() {
+                writeln!(text, "{}", std::mem::take(&mut line)).unwrap();
+            }
+            match link {
+                Some(link) => writeln!(text, "{}", link.trim_end()).unwrap(),
+                None if line.is_empty() => line = word.replace('\\', "\\e"),
+                None => line += &format!(" {word}"),
+            }
+            if line.starts_with(['\'', '.']) {
+                line.insert_str(0, "\\&");
+            }
+            if word.ends_with(['.', ';']) && !line.is_empty() {
+                writeln!(text, "{}", std::mem::take(&mut line)).unwrap();
+            }
+        }
+        if !line.is_empty() {
+            writeln!(text, "{line}").unwrap();
+        }
+    }
+
+    /// DGL_TOOLS_WRITE_MANUAL=1 writes the section.
+    #[test]
+    fn the_manual_has_the_messages() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(PAGE);
+        let page = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once(".Sh MESSAGES\n").unwrap();
+        let (head, rest) = rest.split_once(".Bl -tag -width Ds\n").unwrap();
+        let (_, after) = rest.split_once(".El\n.Sh SYMPTOMS\n").unwrap();
+        let list = section();
+        let made = format!(
+            "{before}.Sh MESSAGES\n{head}.Bl -tag -width Ds\n{list}.El\n.Sh SYMPTOMS\n{after}"
+        );
+        if std::env::var_os("DGL_TOOLS_WRITE_MANUAL").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        assert!(page == made, "{PAGE} is not up to date: make manual");
+    }
+}

@@ -1,0 +1,714 @@
+//! What a process has written about its own end: exceptions whole, with all lines of their
+//! messages and the chain with its first cause; deaths of native code; the stacks of faulthandler;
+//! what loggers mark as errors; and its last lines. Lines come one by one, and what is kept is
+//! bounded, because a launcher keeps it of every process of a job.
+
+use crate::syntax::{self, Start};
+use std::collections::VecDeque;
+
+pub use crate::syntax::Raiser;
+
+/// What is kept of the statements of a process: 4,000 processes that write nothing but tracebacks
+/// fill 128 MB.
+const MAX_BYTES: usize = 32 << 10;
+/// A longer line is cut: no message that people know is longer, but a printed tensor is.
+const MAX_LINE: usize = 1000;
+/// The longest message: torchrun's about the eight processes of a host has 70 lines.
+const MAX_MESSAGE_LINES: usize = 80;
+/// A line that comes later than this does not belong to the message before it.
+const AFTERTHOUGHT_MS: u64 = 2000;
+/// As many of the last lines explain a failure of which nothing else is known.
+pub const LAST_LINES: usize = 20;
+/// How many of the first errors that a logger has marked are kept, whatever comes later: the first
+/// one is often the cause of all.
+const FIRST_ERRORS: usize = 3;
+/// torchrun marks the lines of its children, at most as many as a host has GPUs.
+const MAX_READERS: usize = 36;
+/// What DGL writes when a client leaves, for whatever reason.
+const LEAVING: &str = "is exiting...";
+
+/// A line that a process wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Its number among all lines of the process.
+    pub number: u64,
+    pub is_stderr: bool,
+    pub text: String,
+    pub time_ms: u64,
+    /// Whether the end of the job had begun before.
+    pub while_ending: bool,
+}
+
+/// What a statement is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An exception with its traceback.
+    Raised(Raiser),
+    /// Native code, the dynamic linker, a shell or the kernel says why a process dies.
+    Died,
+    /// Stacks that faulthandler writes.
+    Stacks,
+    /// An error that a logger has marked, or a line that names an exception without a traceback.
+    Logged,
+}
+
+/// Something that a process says about its end, in one or many lines.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    pub kind: Kind,
+    /// Its first line.
+    pub first: Line,
+    /// The line that names it: of an exception the last one of a chain, of stacks the first frame.
+    pub named: Line,
+    /// Its last line.
+    pub last: Line,
+    /// Its messages, each in lines: those of an exception with what caused it first.
+    messages: Vec<Vec<String>>,
+    /// The frames of its first traceback or of the main thread's stack, the innermost first.
+    pub frames: Vec<String>,
+    /// The name that multiprocessing gives the child which wrote it.
+    pub child: Option<String>,
+    /// The marks that torchrun or torch put before its lines.
+    pub mark: String,
+}
+
+impl Statement {
+    fn new(kind: Kind, line: &Line, mark: &str) -> Statement {
+        Statement {
+            kind,
+            first: line.clone(),
+            named: line.clone(),
+            last: line.clone(),
+            messages: vec![Vec::new()],
+            frames: Vec::new(),
+            child: None,
+            mark: mark.to_owned(),
+        }
+    }
+
+    /// All lines of its messages.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.messages.iter().flatten().map(String::as_str)
+    }
+
+    /// The message of the first cause, in lines.
+    pub fn cause(&self) -> &[String] {
+        self.messages.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The message of what was raised in the end, in lines.
+    pub fn result(&self) -> &[String] {
+        self.messages.last().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the main thread, or a child or thread that has ended by it, has raised it.
+    pub fn is_raised(&self) -> bool {
+        matches!(self.kind, Kind::Raised(raiser) if raiser != Raiser::Nobody)
+    }
+
+    fn bytes(&self) -> usize {
+        let frames = self.frames.iter().map(String::len);
+        let lines = self.lines().map(str::len).sum::<usize>();
+        lines + frames.sum::<usize>() + self.first.text.len() * 3
+    }
+}
+
+/// What reads the lines of one stream that have the same mark.
+#[derive(Clone, Debug)]
+struct Reader {
+    is_stderr: bool,
+    mark: String,
+    /// The last line that was not empty.
+    before: String,
+    open: Option<Statement>,
+    state: State,
+    /// The message to which lines are added, or before which a quoted one is put.
+    message: usize,
+    raiser: Raiser,
+}
+
+/// What the lines to come may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// Frames of a traceback, up to the line that names the exception.
+    Frames,
+    /// Further lines of a message.
+    Message,
+    /// Stacks; `taken` if those of this thread are kept, `chosen` if no other is wanted.
+    Stacks {
+        taken: bool,
+        chosen: bool,
+    },
+}
+
+/// What is kept of the lines of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    count: u64,
+    /// How many of the last lines are kept, if that is more than explain a failure.
+    lines: usize,
+    last_lines: VecDeque<Line>,
+    /// The last line before the end of the job.
+    last: Option<Line>,
+    /// The last line with which the process has continued after whatever it had stated.
+    continued: Option<(u64, u64)>,
+    /// When the first line came after the end of the job had begun.
+    pub ending_ms: Option<u64>,
+    statements: Vec<Statement>,
+    bytes: usize,
+    readers: Vec<Reader>,
+}
+
+impl Evidence {
+    /// Keeps at least this many of the last lines.
+    pub fn of_last(lines: usize) -> Evidence {
+        Evidence {
+            lines,
+            ..Evidence::default()
+        }
+    }
+
+    /// Takes the next line of a stream, without its end. Returns the exception that it names, and
+    /// who raised it.
+    pub fn line<'a>(
+        &mut self,
+        is_stderr: bool,
+        text: &'a str,
+        time_ms: u64,
+        while_ending: bool,
+    ) -> Option<(Raiser, &'a str)> {
+        let end = text
+            .char_indices()
+            .map(|(at, _)| at)
+            .find(|at| *at > MAX_LINE);
+        let text = &text[..end.unwrap_or(text.len())];
+        let line = Line {
+            number: self.count,
+            is_stderr,
+            text: text.to_owned(),
+            time_ms,
+            while_ending,
+        };
+        self.count += 1;
+        if self.last_lines.len() >= LAST_LINES.max(self.lines) {
+            self.last_lines.pop_front();
+        }
+        self.last_lines.push_back(line.clone());
+        match while_ending {
+            true => _ = self.ending_ms.get_or_insert(time_ms),
+            false => self.last = Some(line.clone()),
+        }
+        let plain = without_colours(text);
+        let (mark, rest) = syntax::unmarked(&plain);
+        let found = self
+            .readers
+            .iter()
+            .position(|one| one.is_stderr == is_stderr && one.mark == mark);
+        let index = found.unwrap_or_else(|| {
+            if self.readers.len() == MAX_READERS {
+                let closed = self.readers.remove(0).open;
+                self.keep(closed);
+            }
+            self.readers.push(Reader::new(is_stderr, mark));
+            self.readers.len() - 1
+        });
+        let read = self.readers[index].line(rest.trim_end(), &line);
+        if read.continues && !while_ending && !text.ends_with(LEAVING) {
+            self.continued = Some((line.number, time_ms));
+        }
+        read.closed.into_iter().for_each(|one| self.keep(one));
+        let offset = text.find(read.named.as_deref()?)?;
+        Some((self.readers[index].raiser, text[offset..].trim_end()))
+    }
+
+    /// Keeps a statement, and gives up older ones if they are too many: of the errors of loggers
+    /// all but the first few, then whatever is oldest.
+    fn keep(&mut self, statement: Option<Statement>) {
+        let Some(mut statement) = statement else {
+            return;
+        };
+        statement.messages.retain(|message| !message.is_empty());
+        self.bytes += statement.bytes();
+        self.statements.push(statement);
+        while self.bytes > MAX_BYTES && self.statements.len() > 1 {
+            let mut all = self.statements.iter().enumerate();
+            let errors = all.by_ref().filter(|(_, one)| one.kind == Kind::Logged);
+            let error = errors.map(|(index, _)| index).nth(FIRST_ERRORS);
+            self.bytes -= self.statements.remove(error.unwrap_or(0)).bytes();
+        }
+    }
+
+    /// All statements, in the order of their first lines.
+    pub fn statements(&self) -> Vec<&Statement> {
+        let open = self.readers.iter().filter_map(|one| one.open.as_ref());
+        let mut all: Vec<&Statement> = self.statements.iter().chain(open).collect();
+        all.sort_by_key(|one| one.first.number);
+        all
+    }
+
+    /// The last lines, the oldest first.
+    pub fn last_lines(&self) -> impl DoubleEndedIterator<Item = &Line> + ExactSizeIterator {
+        self.last_lines.iter()
+    }
+
+    /// The last line before the end of the job.
+    pub fn last(&self) -> Option<&Line> {
+        self.last.as_ref()
+    }
+
+    /// The stacks that faulthandler wrote of the process and its children, each with the line of
+    /// its innermost frame.
+    pub fn stacks(&self) -> Vec<(&Line, &[String])> {
+        let all = self.statements();
+        // a process whose peers were ended first raises an exception because of that, and has moved
+        // on when its own turn comes
+        let raised = all
+            .iter()
+            .find(|one| one.is_raised() && one.first.while_ending);
+        let is_stack = |one: &&&Statement| !one.is_raised() && !one.frames.is_empty();
+        let written = all.iter().filter(is_stack);
+        let both = raised.into_iter().chain(written);
+        both.map(|one| (&one.named, one.frames.as_slice()))
+            .collect()
+    }
+
+    /// Whether the process has written something else after a statement.
+    pub fn continued_after(&self, statement: &Statement) -> bool {
+        let last = &statement.last;
+        self.continued
+            .is_some_and(|(number, time_ms)| number > last.number && time_ms > last.time_ms)
+    }
+}
+
+/// What a reader makes of a line.
+#[derive(Default)]
+struct Read {
+    /// Statements that have ended.
+    closed: Vec<Option<Statement>>,
+    /// The exception that the line names.
+    named: Option<String>,
+    /// Whether the line belongs to no statement and is not noise.
+    continues: bool,
+}
+
+impl Reader {
+    fn new(is_stderr: bool, mark: &str) -> Reader {
+        Reader {
+            is_stderr,
+            mark: mark.to_owned(),
+            before: String::new(),
+            open: None,
+            state: State::Idle,
+            message: 0,
+            raiser: Raiser::Main,
+        }
+    }
+
+    fn line(&mut self, text: &str, line: &Line) -> Read {
+        let mut read = Read::default();
+        let in_group = self.state != State::Idle || text.contains("Exception Group Traceback");
+        let margin = in_group.then(|| syntax::without_margin(text)).flatten();
+        let text = margin.unwrap_or(text);
+        self.take(text, margin.is_some(), line, &mut read);
+        if !text.is_empty() {
+            text.clone_into(&mut self.before);
+        }
+        read
+    }
+
+    fn take(&mut self, text: &str, has_margin: bool, line: &Line, read: &mut Read) {
+        let start = Start::of(text);
+        match (self.state, start) {
+            (_, Some(Start::Traceback)) => self.begin_traceback(text, has_margin, line, read),
+            (State::Frames, _) if has_margin && text.starts_with('-') => {}
+            (State::Frames, None | Some(Start::Error | Start::Death)) => {
+                self.traceback_line(text, line, read);
+            }
+            (State::Message, _) if has_margin && text.trim_start_matches('+').starts_with('-') => {
+                self.begin_member();
+            }
+            (State::Message, None) if self.is_timely(line) && !text.is_empty() => {
+                // a link announces the next traceback of the chain
+                if !syntax::is_link(text) {
+                    self.add(text, line);
+                }
+            }
+            (State::Message, None) if text.is_empty() => {}
+            (State::Message, Some(Start::Death)) if self.is_death() => self.add(text, line),
+            (State::Stacks { taken, chosen }, _) if self.stack_line(text, line, taken, chosen) => {}
+            (_, Some(Start::Stacks)) => self.begin_stacks(text, line, read),
+            (_, Some(Start::Death | Start::Error)) => self.begin_single(text, start, line, read),
+            (_, None) if self.state == State::Idle && syntax::is_exception(text) => {
+                self.begin_single(text, None, line, read);
+            }
+            (_, other) => {
+                self.close(read);
+                read.continues = other.is_none() && !text.is_empty();
+            }
+        }
+    }
+
+    fn close(&mut self, read: &mut Read) {
+        self.state = State::Idle;
+        read.closed.push(self.open.take());
+    }
+
+    fn begin(&mut self, kind: Kind, line: &Line, read: &mut Read) {
+        self.close(read);
+        self.open = Some(Statement::new(kind, line, &self.mark));
+        self.message = 0;
+    }
+
+    /// A traceback begins a statement, or belongs to the chain of the one before.
+    fn begin_traceback(&mut self, text: &str, has_margin: bool, line: &Line, read: &mut Read) {
+        let is_quoted = text.starts_with("Original") || syntax::is_quotation(&self.before);
+        let is_linked = syntax::is_link(&self.before);
+        let is_member = has_margin && !text.contains("Exception Group");
+        match &mut self.open {
+            Some(open) if is_quoted || is_linked || is_member => {
+                self.message += usize::from(is_linked);
+                if !is_member {
+                    open.messages.insert(self.message, Vec::new());
+                }
+            }
+            _ => {
+                let child = self.before.strip_prefix("Process ");
+                let child = child
+                    .and_then(|name| name.strip_suffix(':'))
+                    .map(str::to_owned);
+                self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
+                self.begin(Kind::Raised(self.raiser), line, read);
+                if let Some(open) = &mut self.open {
+                    open.child = child.filter(|_| self.raiser == Raiser::Child);
+                }
+            }
+        }
+        self.state = State::Frames;
+    }
+
+    /// The next member of an exception group begins. Those that have come stand before it, and the
+    /// group itself comes last.
+    fn begin_member(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let of_group = |line: &String| line.contains("sub-exception");
+        let is_group = open.messages.get(self.message).and_then(|one| one.first());
+        self.message += usize::from(!is_group.is_some_and(of_group));
+        open.messages.insert(self.message, Vec::new());
+        self.state = State::Frames;
+    }
+
+    fn traceback_line(&mut self, text: &str, line: &Line, read: &mut Read) {
+        let Some(open) = &mut self.open else { return };
+        open.last = line.clone();
+        if text.starts_with([' ', '\t', '│', '╭', '╰', '>', '❱']) || text.is_empty() {
+            // quoted tracebacks come later, and are those of the cause
+            let frames = syntax::frame(text).filter(|_| self.message == 0);
+            open.frames.splice(0..0, frames);
+            return;
+        }
+        // a line of another process, between those of the traceback
+        if !syntax::has_class(text) {
+            return;
+        }
+        // an exception class whose name says nothing is recognised by its position alone
+        open.named = line.clone();
+        self.state = State::Message;
+        read.named = Some(text.to_owned());
+        self.add(text, line);
+    }
+
+    fn add(&mut self, text: &str, line: &Line) {
+        let Some(open) = &mut self.open else { return };
+        open.last = line.clone();
+        let lines: usize = open.messages.iter().map(Vec::len).sum();
+        let message = open.messages.get_mut(self.message);
+        if let Some(message) = message.filter(|_| lines < MAX_MESSAGE_LINES) {
+            message.push(text.trim().to_owned());
+        }
+    }
+
+    fn is_timely(&self, line: &Line) -> bool {
+        let last = self.open.as_ref().map(|open| open.last.time_ms);
+        last.is_some_and(|last_ms| line.time_ms <= last_ms.saturating_add(AFTERTHOUGHT_MS))
+    }
+
+    fn is_death(&self) -> bool {
+        self.open
+            .as_ref()
+            .is_some_and(|open| open.kind == Kind::Died)
+    }
+
+    /// A line that is a statement by itself; deaths that follow one another are one.
+    fn begin_single(&mut self, text: &str, start: Option<Start>, line: &Line, read: &mut Read) {
+        let kind = match start {
+            Some(Start::Death) => Kind::Died,
+            _ => Kind::Logged,
+        };
+        self.begin(kind, line, read);
+        self.add(text, line);
+        // further lines belong to what C++ throws
+        self.state = match kind == Kind::Died {
+            true => State::Message,
+            false => State::Idle,
+        };
+    }
+
+    fn begin_stacks(&mut self, text: &str, line: &Line, read: &mut Read) {
+        let is_fatal = text.starts_with("Fatal");
+        let kind = if is_fatal { Kind::Died } else { Kind::Stacks };
+        self.begin(kind, line, read);
+        if is_fatal {
+            self.add(text, line);
+        }
+        let (taken, chosen) = (false, false);
+        self.state = State::Stacks { taken, chosen };
+        self.stack_line(text, line, taken, chosen);
+    }
+
+    /// Takes a line of stacks; returns whether it was one. The stack of the current thread is kept;
+    /// where none is marked as such, the last one, which is the main thread's.
+    fn stack_line(&mut self, text: &str, line: &Line, taken: bool, chosen: bool) -> bool {
+        let Some(open) = &mut self.open else {
+            return false;
+        };
+        let is_current = text.starts_with("Current thread");
+        match syntax::frame(text) {
+            Some(frame) if taken => {
+                if open.frames.is_empty() {
+                    open.named = line.clone();
+                }
+                open.frames.push(frame);
+            }
+            Some(_) => {}
+            None if Start::of(text) == Some(Start::Stacks) && !text.starts_with("Fatal") => {
+                let taken = is_current || !chosen;
+                if taken {
+                    open.frames.clear();
+                }
+                let chosen = chosen || is_current;
+                self.state = State::Stacks { taken, chosen };
+            }
+            None => {
+                let words = [
+                    "Garbage-collecting",
+                    "<no Python frame>",
+                    "Python runtime state",
+                ];
+                let is_part = |word: &&str| text.trim_start().starts_with(*word);
+                return text.is_empty()
+                    || words.iter().any(is_part)
+                    || text.starts_with("Fatal") && open.first.number == line.number
+                    || text.starts_with(syntax::EXTENSION_MODULES);
+            }
+        }
+        open.last = line.clone();
+        true
+    }
+}
+
+/// The text without the sequences that colour it.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain += part.split_once('m').map_or(part, |(_, rest)| rest);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "Traceback (most recent call last):\n  File \"/w/a.py\", line 1, in f\n";
+    const DURING: &str =
+        "\nDuring handling of the above exception, another exception occurred:\n\n";
+
+    fn of(text: &str) -> Evidence {
+        let mut evidence = Evidence::default();
+        for line in text.lines() {
+            evidence.line(true, line, 0, false);
+        }
+        evidence
+    }
+
+    /// Each statement by its kind, its first cause and what it led to, and its first frame.
+    fn stated(text: &str) -> Vec<(Kind, String, String, String)> {
+        let evidence = of(text);
+        let told = |one: &&Statement| {
+            let frame = one.frames.first().cloned().unwrap_or_default();
+            (
+                one.kind,
+                one.cause().join(" / "),
+                one.result().join(" / "),
+                frame,
+            )
+        };
+        evidence.statements().iter().map(told).collect()
+    }
+
+    #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
+    #[test]
+    fn statements_are_whole() {
+        const MAIN: Kind = Kind::Raised(Raiser::Main);
+        let thread = Kind::Raised(Raiser::Thread);
+        let child = Kind::Raised(Raiser::Child);
+        let marked = format!("{TRACE}E: 1\nmore").replace('\n', "\n[rank1]: ");
+        let table: Vec<(String, Vec<(Kind, &str, &str, &str)>)> = vec![
+            (
+                format!("epoch 1\n{TRACE}E: 1\n  and more\n\nat last\n"),
+                vec![{
+                    let all = "E: 1 / and more / at last";
+                    (MAIN, all, all, "f (a.py:1)")
+                }],
+            ),
+            (
+                format!("{TRACE}E: 1\n{DURING}{TRACE}F: 2\n"),
+                vec![(MAIN, "E: 1", "F: 2", "f (a.py:1)")],
+            ),
+            (
+                format!("Exception in thread Thread-3 (run):\n{TRACE}E: 1\n{DURING}{TRACE}F: 2"),
+                vec![(thread, "E: 1", "F: 2", "f (a.py:1)")],
+            ),
+            (
+                format!("Process SpawnProcess-1:\n{TRACE}E: 1\n{TRACE}F: 2"),
+                vec![(child, "E: 1", "E: 1", "f (a.py:1)"), (MAIN, "F: 2", "F: 2", "f (a.py:1)")],
+            ),
+            (
+                format!("{TRACE}E: Caught F in DataLoader worker process 0.\nOriginal {TRACE}F: 2"),
+                vec![(MAIN, "F: 2", "E: Caught F in DataLoader worker process 0.", "f (a.py:1)")],
+            ),
+            (
+                format!(
+                    "{TRACE}torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 1 \
+                     terminated with the following error:\n{TRACE}E: 1\n"
+                ),
+                vec![(
+                    MAIN,
+                    "E: 1",
+                    "torch.multiprocessing.spawn.ProcessRaisedException: / -- Process 1 \
+                     terminated with the following error:",
+                    "f (a.py:1)",
+                )],
+            ),
+            (
+                "  + Exception Group Traceback (most recent call last):\n  |   File \"/w/a.py\", \
+                 line 1, in f\n  |     raise x\n  | ExceptionGroup: many (2 sub-exceptions)\n  \
+                 +-+---------------- 1 ----------------\n    | Traceback (most recent call \
+                 last):\n    |   File \"/w/a.py\", line 2, in g\n    | E: 1\n    \
+                 +---------------- 2 ----------------\n    | F: 2\n    \
+                 +------------------------------------\nbye"
+                    .to_owned(),
+                vec![(MAIN, "E: 1", "ExceptionGroup: many (2 sub-exceptions)", "g (a.py:2)")],
+            ),
+            (
+                format!("Exception ignored in: <function A.__del__ at 0x7f>\n{TRACE}E: 1\nbye"),
+                vec![(Kind::Raised(Raiser::Nobody), "E: 1 / bye", "E: 1 / bye", "f (a.py:1)")],
+            ),
+            (
+                format!("[rank1]: {marked}\n"),
+                vec![(MAIN, "E: 1 / more", "E: 1 / more", "f (a.py:1)")],
+            ),
+            // a line of another process comes between
+            (
+                format!("{TRACE}sampler 3 of 4: 17 rows\nE: 1"),
+                vec![(MAIN, "E: 1", "E: 1", "f (a.py:1)")],
+            ),
+            ("ValueError: no traceback".to_owned(), {
+                vec![(Kind::Logged, "ValueError: no traceback", "ValueError: no traceback", "")]
+            }),
+            (
+                "terminate called after throwing an instance of 'c10::Error'\n  what():  no\nframe \
+                 #0: x\n"
+                    .to_owned(),
+                vec![{
+                    let all = "terminate called after throwing an instance of 'c10::Error' / \
+                               what():  no / frame #0: x";
+                    (Kind::Died, all, all, "")
+                }],
+            ),
+            (
+                "Fatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File \
+                 \"/x/y.py\", line 5 in other\n\nCurrent thread 0x2 (most recent call first):\n  \
+                 Garbage-collecting\n  File \"/w/b.py\", line 8 in back\n\nExtension modules: a"
+                    .to_owned(),
+                vec![(
+                    Kind::Died,
+                    "Fatal Python error: Aborted",
+                    "Fatal Python error: Aborted",
+                    "back (b.py:8)",
+                )],
+            ),
+            (
+                "Timeout (0:00:05)!\nThread 0x1 (most recent call first):\n  File \"/x/y.py\", \
+                 line 5 in other\n\nThread 0x2 (most recent call first):\n  File \"/w/b.py\", line \
+                 8 in back\n"
+                    .to_owned(),
+                vec![(Kind::Stacks, "", "", "back (b.py:8)")],
+            ),
+            (
+                "\u{1b}[31mERROR:root:no\u{1b}[0m\nhello".to_owned(),
+                vec![(Kind::Logged, "ERROR:root:no", "ERROR:root:no", "")],
+            ),
+        ];
+        for (text, expected) in table {
+            let found = stated(&text);
+            let found: Vec<(Kind, &str, &str, &str)> = found
+                .iter()
+                .map(|(kind, cause, result, frame)| (*kind, &**cause, &**result, &**frame))
+                .collect();
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_of_children_do_not_mix() {
+        let text = "[default0]:Traceback (most recent call last):\n[default1]:Traceback (most \
+                    recent call last):\n[default0]:  File \"a.py\", line 1, in f\n[default1]:  \
+                    File \"a.py\", line 2, in g\n[default1]:E: 1\n[default0]:F: 0\n";
+        let found = stated(text);
+        let causes: Vec<&str> = found.iter().map(|one| one.1.as_str()).collect();
+        assert_eq!(causes, ["F: 0", "E: 1"]);
+    }
+
+    #[test]
+    fn whose_exception_a_line_names() {
+        let mut evidence = Evidence::default();
+        let text = format!("Exception in thread Thread-3 (run):\n{TRACE}E: 1\nbye");
+        let named: Vec<_> = text
+            .lines()
+            .map(|line| evidence.line(true, line, 0, false))
+            .collect();
+        assert_eq!(
+            named,
+            [None, None, None, Some((Raiser::Thread, "E: 1")), None]
+        );
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_the_first_cause_stays() {
+        let mut evidence = of("ERROR:root:the first\n");
+        of(TRACE);
+        for line in format!("{TRACE}E: the cause").lines() {
+            evidence.line(true, line, 0, false);
+        }
+        for number in 0..10_000 {
+            evidence.line(true, &format!("ERROR:root:{number}"), 0, false);
+            evidence.line(false, &"x".repeat(100_000), 0, false);
+        }
+        let kept = evidence.statements();
+        let bytes: usize = kept.iter().map(|one| one.bytes()).sum();
+        assert!(bytes < MAX_BYTES + MAX_LINE, "{bytes}");
+        let all: Vec<&str> = kept.iter().flat_map(|one| one.lines()).collect();
+        for wanted in ["ERROR:root:the first", "E: the cause", "ERROR:root:9999"] {
+            assert!(all.contains(&wanted), "{wanted}");
+        }
+        assert_eq!(evidence.last_lines().len(), LAST_LINES);
+        assert!(
+            evidence
+                .last_lines()
+                .all(|line| line.text.len() <= MAX_LINE + 1)
+        );
+    }
+}

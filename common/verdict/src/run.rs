@@ -1,0 +1,165 @@
+//! The records of a run as they come. Most of them are lines of output, of which each process's
+//! evidence is kept: memory does not grow with them.
+
+use crate::evidence::Evidence;
+use record::error::Report;
+use record::jsonl::{AtCut, Head, Stream};
+use record::{Output, Process, Record as _, Role, Started, run};
+use serde::Deserialize;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::path::Path;
+
+/// A run.
+#[derive(Default)]
+pub struct Run {
+    /// Its records, but for lines of output.
+    pub(crate) stream: Stream,
+    /// What was kept of the output of each process, by its id, since it was started last.
+    pub(crate) evidence: HashMap<u32, Evidence>,
+    /// The pauses between all lines of output.
+    pub(crate) pauses: Pauses,
+    /// How many of the last lines of each process are kept at least.
+    lines: usize,
+    started: HashSet<u32>,
+    servers: HashSet<u32>,
+    /// The beginnings of lines that came in pieces.
+    pieces: HashMap<(u32, bool), String>,
+}
+
+impl Run {
+    /// Begins without a record.
+    pub fn new(lines: usize) -> Run {
+        Run {
+            lines,
+            ..Run::default()
+        }
+    }
+
+    /// Reads a file, or stdin if `file` is absent or `-`, as [`run::read`] does.
+    pub fn read(tool: &str, file: Option<&Path>, lines: usize) -> Result<Run, Report> {
+        let mut records = Run::new(lines);
+        run::read(tool, file, |head, text| records.record(head, text))?;
+        Ok(records)
+    }
+
+    /// Like [`Run::read`], of any input; `at_cut` decides about a last line that breaks off.
+    pub fn of(input: impl Read, lines: usize, at_cut: AtCut<'_>) -> Result<Run, Report> {
+        let mut records = Run::new(lines);
+        Stream::read_lines(input, true, at_cut, |head, text| records.record(head, text))?;
+        Ok(records)
+    }
+
+    /// Takes a record as a line of the stream.
+    pub fn record(&mut self, head: &Head, text: &[u8]) {
+        let output = Some(text).filter(|_| head.r#type == Output::TYPE);
+        if let Some(output) = output.and_then(|text| serde_json::from_slice::<Output>(text).ok()) {
+            return self.piece(&output);
+        }
+        let id = head.id.unwrap_or_default();
+        if head.r#type == Process::TYPE && is_server(text) {
+            self.servers.insert(id);
+        }
+        // what it wrote in an earlier try says nothing about this one
+        if head.r#type == Started::TYPE && !self.started.insert(id) {
+            self.evidence.remove(&id);
+        }
+        self.stream.push(head, text);
+    }
+
+    /// Takes a line of output or a piece of one.
+    fn piece(&mut self, output: &Output) {
+        let is_stderr = output.stream == "stderr";
+        let begun = self.pieces.entry((output.id, is_stderr)).or_default();
+        let line = std::mem::take(begun) + &output.line;
+        match output.partial {
+            true => {
+                self.pauses.add(output.time_ms);
+                *begun = line;
+            }
+            false => {
+                self.line(
+                    output.id,
+                    is_stderr,
+                    &line,
+                    (output.time_ms, output.while_ending),
+                );
+            }
+        }
+    }
+
+    /// Takes a line of a process, with its time and whether the end of the job had begun before.
+    pub fn line(&mut self, id: u32, is_stderr: bool, line: &str, when: (u64, bool)) {
+        let (time_ms, while_ending) = when;
+        if !while_ending && !self.servers.contains(&id) {
+            self.pauses.add(time_ms);
+        }
+        let evidence = self.evidence.entry(id);
+        let evidence = evidence.or_insert_with(|| Evidence::of_last(self.lines));
+        evidence.line(is_stderr, line, time_ms, while_ending);
+    }
+}
+
+fn is_server(process: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Of {
+        role: Role,
+    }
+    serde_json::from_slice::<Of>(process).is_ok_and(|of| of.role == Role::Server)
+}
+
+/// The pauses between lines of output: each that is longer than all later ones, with the time at
+/// which it began.
+#[derive(Clone, Debug, Default)]
+pub struct Pauses {
+    last_ms: Option<u64>,
+    longest: Vec<(u64, u64)>,
+}
+
+impl Pauses {
+    /// Adds the time of a line. Lines come in the order in which they were written, but for what
+    /// moves between hosts, which makes no pause.
+    pub fn add(&mut self, time_ms: u64) {
+        if let Some(last_ms) = self.last_ms {
+            let pause_ms = time_ms.saturating_sub(last_ms);
+            let is_shorter = |(_, other_ms): &(u64, u64)| *other_ms <= pause_ms;
+            while self.longest.pop_if(|one| is_shorter(one)).is_some() {}
+            if pause_ms > 0 {
+                self.longest.push((last_ms, pause_ms));
+            }
+        }
+        self.last_ms = self.last_ms.max(Some(time_ms));
+    }
+
+    /// The longest pause that began at that time or later, in milliseconds.
+    pub fn longest_since(&self, time_ms: u64) -> u64 {
+        let mut later = self
+            .longest
+            .iter()
+            .filter(|(from_ms, _)| *from_ms >= time_ms);
+        later.next().map_or(0, |(_, pause_ms)| *pause_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pause_of_the_last_try_is_known() {
+        let mut pauses = Pauses::default();
+        let times = [0, 900, 1000, 1300, 1250, 1400, 1600, 1650];
+        times.into_iter().for_each(|time_ms| pauses.add(time_ms));
+        let table = [
+            (0, 900),
+            (1, 300),
+            (900, 300),
+            (1001, 200),
+            (1600, 50),
+            (1601, 0),
+        ];
+        for (since_ms, longest_ms) in table {
+            assert_eq!(pauses.longest_since(since_ms), longest_ms, "{since_ms}");
+        }
+    }
+}

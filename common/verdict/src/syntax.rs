@@ -1,0 +1,387 @@
+//! How Python, torch, C++ and loggers write what went wrong: which lines begin something, and what
+//! a single line says.
+
+use aho_corasick::AhoCorasick;
+use std::sync::LazyLock;
+
+/// The end of the line that begins a traceback. Before it may stand `Original` (torch, of an
+/// exception that another process raised) or `+ Exception Group`.
+const TRACEBACK: &str = "Traceback (most recent call last):";
+/// The list of all imported extension modules, thousands of characters long, which faulthandler
+/// writes last.
+pub const EXTENSION_MODULES: &str = "Extension modules:";
+/// Lines between two tracebacks, of which the second followed from the first.
+const LINKS: [&str; 2] = [
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+];
+
+/// What a line begins, whatever came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// A traceback.
+    Traceback,
+    /// The stacks that faulthandler writes.
+    Stacks,
+    /// A native library, the dynamic linker, a shell or the kernel says why the process dies.
+    Death,
+    /// A line that a logger marks as an error.
+    Error,
+    /// Something that has nothing to do with what came before: a warning, an ignored exception.
+    Other,
+}
+
+/// What native code, the dynamic linker, shells and batch systems write about a process that dies.
+/// `ERROR` and the like are the words of loggers.
+const DEATHS: [&str; 45] = [
+    "terminate called",
+    "what():",
+    "free(): invalid",
+    "free(): double free",
+    "malloc(): ",
+    "malloc_consolidate(): ",
+    "munmap_chunk(): ",
+    "realloc(): ",
+    "double free or corruption",
+    "corrupted size vs. prev_size",
+    "corrupted double-linked list",
+    "*** stack smashing detected",
+    "*** buffer overflow detected",
+    "libgomp: ",
+    "OMP: Error",
+    "OpenBLAS blas_thread_init",
+    "' panicked at",
+    "error while loading shared libraries",
+    "symbol lookup error",
+    "version `GLIBC",
+    "' failed.",
+    "Check failed: ",
+    "NCCL WARN",
+    "ncclInternalError",
+    "ncclSystemError",
+    "ncclUnhandledCudaError",
+    "taking the entire process down",
+    "Bus error",
+    "Segmentation fault",
+    "Floating point exception",
+    "Illegal instruction",
+    "Aborted (core dumped)",
+    "Killed ",
+    "oom-kill",
+    "oom_kill",
+    "Out of memory: ",
+    "slurmstepd: error",
+    "DUE TO TIME LIMIT",
+    "No space left on device",
+    "Disk quota exceeded",
+    "Cannot allocate memory",
+    ": command not found",
+    ": not found",
+    "can't open file",
+    "cannot open shared object file",
+];
+const LEVELS: [&str; 3] = ["ERROR", "CRITICAL", "FATAL"];
+
+/// All words are looked for at once, because every line that a job writes is examined.
+static WORDS: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS)).ok());
+
+impl Start {
+    /// What a line without its marks begins.
+    pub fn of(line: &str) -> Option<Start> {
+        let begins = |words: &str| line.starts_with(words);
+        match () {
+            () if line.ends_with(TRACEBACK) => return Some(Start::Traceback),
+            () if begins("Fatal Python error: ") || is_thread(line) => return Some(Start::Stacks),
+            () if raiser_line(line).is_some() || line.contains("Warning: ") => {
+                return Some(Start::Other);
+            }
+            () => {}
+        }
+        match glog_level(line) {
+            Some('E' | 'F' | 'C') => return Some(Start::Error),
+            Some(_) => return Some(Start::Other),
+            None => {}
+        }
+        let found = WORDS.as_ref()?.find_iter(line);
+        let is_death = |found: aho_corasick::Match| found.pattern().as_usize() < DEATHS.len();
+        let mut is_error = false;
+        for word in found {
+            if is_death(word) {
+                return Some(Start::Death);
+            }
+            let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+            let (before, after) = (&line[..word.start()], &line[word.end()..]);
+            is_error |= !is_letter(before.chars().next_back()) && !is_letter(after.chars().next());
+        }
+        // a shell that reports the end of its child has the word alone in the line
+        let is_killed = matches!(line.trim_end(), "Killed" | "Aborted" | "Terminated");
+        match (is_killed, is_error) {
+            (true, _) => Some(Start::Death),
+            (false, true) => Some(Start::Error),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The level of a line of glog or of torch's C++ logger: `[E1126 07:00:00.123 x.cpp:5] …`, `[W
+/// socket.cpp:601] …`, `E1126 07:00:00 …`.
+fn glog_level(line: &str) -> Option<char> {
+    let (bracket, rest) = match line.strip_prefix('[') {
+        Some(rest) => (true, rest),
+        None => (false, line),
+    };
+    let level = rest.chars().next().filter(|c| "IWEFC".contains(*c))?;
+    let rest = &rest[1..];
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let is_log = (digits == 0 && bracket || digits == 4 || digits == 6)
+        && rest[digits..].starts_with(' ')
+        && rest.contains("] ");
+    is_log.then_some(level)
+}
+
+/// Whether a line begins the stack of a thread, as faulthandler writes it.
+fn is_thread(line: &str) -> bool {
+    let is_named = ["Current thread ", "Thread 0x", "Stack (", "Timeout (0:"];
+    is_named.iter().any(|words| line.starts_with(words))
+        && (line.ends_with("(most recent call first):") || line.ends_with(")!"))
+}
+
+/// Whether a line stands between two tracebacks of one chain.
+pub fn is_link(line: &str) -> bool {
+    LINKS.contains(&line)
+}
+
+/// Whether a traceback that follows this line belongs to the message of the exception before it: it
+/// is that of the process which raised it first.
+pub fn is_quotation(line: &str) -> bool {
+    line == "\"\"\"" || line.starts_with("-- Process ") && line.contains("terminated with")
+}
+
+/// Who raised the exception of a traceback, as the line before it tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Raiser {
+    /// The main thread; or code that caught the exception and printed it.
+    #[default]
+    Main,
+    /// Another thread, which has ended by it.
+    Thread,
+    /// A child process of multiprocessing, which has ended by it.
+    Child,
+    /// Code whose exceptions Python ignores, such as a destructor.
+    Nobody,
+}
+
+/// The raiser that a line before a traceback tells.
+pub fn raiser_line(line: &str) -> Option<Raiser> {
+    let begins = |words: &str| line.starts_with(words);
+    match () {
+        () if begins("Exception in thread ") => Some(Raiser::Thread),
+        () if begins("Exception ignored ") => Some(Raiser::Nobody),
+        () if begins("Process ") && line.ends_with(':') => Some(Raiser::Child),
+        () => None,
+    }
+}
+
+/// The marks before a line, and the line without them: `[trainer0]:` of torchrun, `[rank0]: `
+/// before each line of an exception that ends a process of torch.distributed (torch 2.4 and later),
+/// `[1,0]<stderr>:` of mpirun.
+pub fn unmarked(line: &str) -> (&str, &str) {
+    let mut rest = line;
+    while let Some((mark, after)) = rest
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]:"))
+    {
+        if mark.is_empty() || !mark.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            break;
+        }
+        let is_rank = mark.starts_with("rank");
+        rest = match after.strip_prefix(' ') {
+            Some(after) if is_rank => after,
+            _ => after,
+        };
+        if is_rank {
+            break;
+        }
+    }
+    for end in ["]<stderr>:", "]<stdout>:"] {
+        if let Some((mark, after)) = rest.split_once(end)
+            && mark.len() < 20
+            && mark.starts_with('[')
+        {
+            rest = after;
+        }
+    }
+    (&line[..line.len() - rest.len()], rest)
+}
+
+/// A line of an exception group without its margin; `None` where it has none.
+pub fn without_margin(line: &str) -> Option<&str> {
+    let rest = line.trim_start();
+    let rest = rest.strip_prefix(['|', '+'])?;
+    let rest = rest.strip_prefix(' ').unwrap_or(rest);
+    (line.starts_with(' ')).then_some(rest)
+}
+
+/// Whether a line names an exception by its shape: `ValueError: no`, `my.Odd`. A class is named
+/// before the colon, if there is one.
+pub fn has_class(line: &str) -> bool {
+    let class = line.split(':').next().unwrap_or_default();
+    let is_name = |part: &str| {
+        part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    class
+        .trim_end()
+        .split('.')
+        .all(|part| is_name(part) || part == "<locals>")
+}
+
+/// Whether a line names an exception by a class whose name says what it is.
+pub fn is_exception(line: &str) -> bool {
+    let class = line.split(':').next().unwrap_or_default();
+    let ends = ["Error", "Exception", "Interrupt", "Exit", "Timeout"];
+    ends.iter().any(|end| class.ends_with(end)) && has_class(line)
+}
+
+/// Converts `  File "/srv/train.py", line 97 in train` to `train (train.py:97)`. A file in a
+/// package keeps its folder: `backward (torch/_tensor.py:488)`.
+pub fn frame(line: &str) -> Option<String> {
+    let (path, rest) = line.trim_start().strip_prefix("File \"")?.split_once('"')?;
+    let (number, function) = rest.strip_prefix(", line ")?.split_once(" in ")?;
+    // a traceback has a comma here
+    let number = number.trim_end_matches(',');
+    Some(format!("{function} ({}:{number})", short(path)))
+}
+
+/// Whether a frame is that of a file as a whole, outside of all functions. It is the outermost
+/// frame of a main thread that runs its script.
+pub fn is_module(frame: &str) -> bool {
+    frame.starts_with("<module> (")
+}
+
+/// The path below the folder in which Python looks for packages; otherwise the name of the file.
+fn short(path: &str) -> &str {
+    let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
+    let library = || {
+        let (version, rest) = below("/lib/python3")?.split_once('/')?;
+        let is_version = version.chars().all(|c| c == '.' || c.is_ascii_digit());
+        is_version.then_some(rest)
+    };
+    below("/site-packages/")
+        .or_else(|| below("/dist-packages/"))
+        .or_else(library)
+        .or_else(|| Some(path.rsplit_once('/')?.1))
+        .unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_line_begins() {
+        let table = [
+            (
+                "Original Traceback (most recent call last):",
+                Some(Start::Traceback),
+            ),
+            ("Fatal Python error: Aborted", Some(Start::Stacks)),
+            (
+                "Thread 0x00007f (most recent call first):",
+                Some(Start::Stacks),
+            ),
+            ("Thread-3 has ended", None),
+            (
+                "terminate called after throwing an instance of 'x'",
+                Some(Start::Death),
+            ),
+            (
+                "  what():  [enforce fail at pair.cc:446]",
+                Some(Start::Death),
+            ),
+            (
+                "bash: line 1: 5123 Killed   python3 x.py",
+                Some(Start::Death),
+            ),
+            ("Killed", Some(Start::Death)),
+            ("Killed all 5 monsters", Some(Start::Death)),
+            ("ERROR:root:no", Some(Start::Error)),
+            ("2026-01-01 00:00:00,1 - x - ERROR - no", Some(Start::Error)),
+            ("MY_ERROR=1", None),
+            ("no ERRORS", None),
+            ("[E socket.cpp:435] [c10d] no", Some(Start::Error)),
+            (
+                "[E1126 07:00:00.1 ProcessGroupNCCL.cpp:616] [Rank 0] no",
+                Some(Start::Error),
+            ),
+            (
+                "E1126 07:00:00.1 140 torch/x/api.py:833] failed",
+                Some(Start::Error),
+            ),
+            ("[W socket.cpp:601] [c10d] no", Some(Start::Other)),
+            ("/x/y.py:3: UserWarning: no", Some(Start::Other)),
+            ("Every epoch is well", None),
+            ("epoch 3 loss 0.5", None),
+            ("", None),
+        ];
+        for (line, start) in table {
+            assert_eq!(Start::of(line), start, "{line}");
+        }
+    }
+
+    #[test]
+    fn marks_are_taken_off() {
+        for (line, rest) in [
+            ("[trainer0]:RuntimeError: CUDA", "RuntimeError: CUDA"),
+            ("[rank1]: RuntimeError: CUDA", "RuntimeError: CUDA"),
+            ("[trainer0]:[rank10]: ValueError", "ValueError"),
+            ("[rank1]:   ValueError: within", "  ValueError: within"),
+            ("[1,0]<stderr>:ValueError", "ValueError"),
+            (
+                "[12:00:01] /opt/rpc.cc:390: Error",
+                "[12:00:01] /opt/rpc.cc:390: Error",
+            ),
+        ] {
+            assert_eq!(unmarked(line).1, rest);
+        }
+    }
+
+    #[test]
+    fn exceptions_are_known_by_their_names() {
+        for (line, has_shape, has_name) in [
+            ("ValueError: no", true, true),
+            ("KeyboardInterrupt", true, true),
+            ("dgl._ffi.base.DGLError: [12:00] x", true, true),
+            ("Odd: 2", true, false),
+            ("  ValueError: within", false, false),
+            ("An Error: words", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(
+                (has_class(line), is_exception(line)),
+                (has_shape, has_name),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_of_packages_have_their_folders() {
+        for (path, name) in [
+            (
+                "/opt/dgl/lib/python3/site-packages/torch/_tensor.py",
+                "torch/_tensor.py",
+            ),
+            (
+                "/usr/lib/python3.11/multiprocessing/queues.py",
+                "multiprocessing/queues.py",
+            ),
+            ("/usr/lib/python3.11/threading.py", "threading.py"),
+            ("/srv/job/code/train.py", "train.py"),
+            ("<string>", "<string>"),
+        ] {
+            assert_eq!(short(path), name);
+        }
+    }
+}
