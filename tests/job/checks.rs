@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use support::{executable, partition, read, scratch, takes_seconds, tools, write};
+use support::{executable, partition, read, scratch, sh, takes_seconds, tools, write};
 
 /// An agent that waits for requests; it ends when this is dropped.
 struct Agent {
@@ -537,6 +537,71 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
         message,
         [problem("python", "its Python does not run: why venv")]
     );
+}
+
+/// A shell in whose place a start-up file executes another one, which reads an empty stdin, ends
+/// well, and nothing has run.
+#[test]
+fn a_shell_that_never_runs_its_text_is_a_fault_that_names_the_file() {
+    let text = json!({"command": {"shell": "/bin/echo ran; exit 5"}});
+    let setup = json!({"command": {"words": ["true"]}, "setup": "A=1"});
+    let table = [
+        (
+            "bash",
+            ".bashrc",
+            "# exec me\n[ -x /bin/sh ] && exec sh -l\n",
+            Some(2),
+        ),
+        ("zsh", ".zshenv", "exec sh\n", Some(1)),
+        ("fish", ".config/fish/config.fish", "exec sh\n", Some(1)),
+        ("tcsh", ".cshrc", "exec sh\n", Some(1)),
+        ("bash", ".bashrc", "exit 0\n", None),
+        ("bash", ".bashrc", "echo noise\n", Some(0)),
+    ];
+    for (shell, file, content, line) in table {
+        let folder = scratch();
+        let path = sh(&folder, &format!("command -v {shell}"));
+        if path.status != 0 {
+            assert!(std::env::var_os("CI").is_none(), "no {shell}");
+            println!("skipped: no {shell} here");
+            continue;
+        }
+        let path = path.out.trim();
+        write(&folder, file, content);
+        let mut agent = Agent::start(
+            &folder,
+            &[
+                ("SHELL", path),
+                ("HOME", folder.to_str().unwrap()),
+                ("SSH_CLIENT", "1 2 3"),
+                ("SHLVL", "0"),
+            ],
+        );
+        agent.ask(job("mine", "s"));
+        for (index, own) in [&text, &setup].into_iter().enumerate() {
+            let mut process = json!({"do": "process", "index": index, "role": "trainer",
+                "rank": index, "cwd": "."});
+            process
+                .as_object_mut()
+                .unwrap()
+                .extend(own.as_object().unwrap().clone());
+            agent.ask(&process);
+            let found = agent.examine(json!({"check": "command", "process": index}));
+            let cause = match line {
+                Some(0) => {
+                    assert_eq!(found, [Value::Null; 0], "{shell} {content}");
+                    continue;
+                }
+                Some(line) => {
+                    let line_text = content.lines().nth(line - 1).unwrap();
+                    format!("~/{file}, line {line}, executes another program: {line_text}")
+                }
+                None => "a start-up file ends it or executes another program".to_owned(),
+            };
+            let expected = format!("{path} does not run the text that it is given: {cause}");
+            assert_eq!(found, [problem("shell", &expected)], "{shell} {content}");
+        }
+    }
 }
 
 /// A program that runs in the background of a setup keeps the setup's output open.

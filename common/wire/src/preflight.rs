@@ -336,6 +336,8 @@ pub enum Subject {
     Address,
     /// The first word of a command.
     Command,
+    /// A shell that does not run the text that it is given.
+    Shell,
     /// Words and variables that are too long.
     ArgumentSizes,
     /// A Python that does not run.

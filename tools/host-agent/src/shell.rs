@@ -9,6 +9,7 @@ use crate::command::{self, Answer};
 use crate::ranks;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -27,6 +28,34 @@ pub fn user_shell() -> OsString {
 /// Whether the user's shell is csh or tcsh, which has a language of its own.
 pub fn is_csh() -> bool {
     kind(&user_shell()) == Kind::Csh
+}
+
+/// The start-up file that executes another program in the place of the user's shell:
+/// `~/.bashrc, line 3, executes another program: exec zsh -l`.
+pub fn replaced_by() -> Option<String> {
+    let shell = user_shell();
+    let names: &[&str] = match Path::new(&shell).file_name()?.to_str()? {
+        "bash" => &[".bashrc"],
+        "zsh" => &[".zshenv"],
+        "fish" => &[".config/fish/config.fish"],
+        "csh" | "tcsh" => &[".tcshrc", ".cshrc"],
+        _ => return None,
+    };
+    let home = env::var_os("HOME")?;
+    let found = |name: &&str| {
+        let text = fs::read_to_string(Path::new(&home).join(name)).ok()?;
+        let is_exec = |line: &str| {
+            let mut commands = line.split([';', '&', '|']);
+            !line.trim_start().starts_with('#')
+                && commands.any(|command| command.trim_start().starts_with("exec "))
+        };
+        let (number, line) = (1..).zip(text.lines()).find(|(_, line)| is_exec(line))?;
+        let line = line.trim();
+        Some(format!(
+            "~/{name}, line {number}, executes another program: {line}"
+        ))
+    };
+    names.iter().find_map(found)
 }
 
 /// A setup that activates conda takes seconds; what takes longer than this hangs. The tool that

@@ -83,6 +83,10 @@ pub fn problem(about: Subject, problem: &str) -> Problem {
         Subject::Command => {
             "install it there, give its whole path, or set PATH with --env or --setup in dgl-env"
         }
+        Subject::Shell => {
+            "let the file return before that where there is no terminal: in bash, \
+             `[[ $- == *i* ]] || return`; or give the command as words behind --"
+        }
         Subject::ArgumentSizes => {
             "write long values into a file, and read that in the program; ulimit -s unlimited \
              before sshd raises the sum, not the 128 KiB of one part"

@@ -178,8 +178,7 @@ fn commands(processes: &[&Process]) -> Result<Vec<Check>, Fault> {
         let python = question(process, &command);
         let first = match &command {
             Command::Words(words) => words.first().cloned(),
-            // other shell text cannot be checked
-            Command::Shell(_) if python.is_none() => continue,
+            // of other shell text only the shell can be checked
             Command::Shell(_) => None,
         };
         let key = (first, python.clone(), process.setup.clone());

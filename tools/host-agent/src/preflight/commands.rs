@@ -15,7 +15,8 @@ use wire::Text;
 use wire::job::{Command, Process};
 use wire::preflight::{Finding, Module, PythonQuestion, Subject};
 
-/// Checks that the command exists, and if it is a Python, that it runs and finds its modules.
+/// Checks that the command exists or the shell runs it, and if it is a Python, that it runs and
+/// finds its modules.
 pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Finding> {
     if !folder(process).is_dir() {
         return Vec::new();
@@ -28,7 +29,34 @@ pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Findin
         let problem = format!("no such command: {}", first.0.to_string_lossy());
         return vec![Finding::problem(Subject::Command, problem)];
     }
+    let runs_in_shell = process.setup.is_some() || matches!(process.command, Command::Shell(_));
+    if let Some(problem) = runs_in_shell.then(|| shell_problem(process)).flatten() {
+        return vec![Finding::problem(Subject::Shell, problem)];
+    }
     question.map_or_else(Vec::new, |question| ask_python(process, question))
+}
+
+/// What only a shell writes that runs the text which it is given.
+const SHELL_RUNS: &str = "dgl-tools: this shell runs text";
+
+/// The problem of a shell that ends well without having run anything, because a start-up file
+/// executes another program. Other failures are told by whatever the shell is to run.
+fn shell_problem(process: &Process) -> Option<String> {
+    let text = format!("echo '{SHELL_RUNS}'");
+    let invocation = shell::in_shell(&process.env, None, text.as_bytes());
+    let answer = invocation.ask(folder(process)).ok()?;
+    let ends_well = answer.status.is_some_and(|status| status.success());
+    if !ends_well || answer.text().contains(SHELL_RUNS) {
+        return None;
+    }
+    let (name, cause) = (shell::user_shell(), shell::replaced_by());
+    Some(format!(
+        "{} does not run the text that it is given: {}",
+        name.to_string_lossy(),
+        cause
+            .as_deref()
+            .unwrap_or("a start-up file ends it or executes another program"),
+    ))
 }
 
 /// Checks that the kernel takes the words and variables of each process: it limits each of them,
