@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check host-probe host-swap part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
@@ -133,6 +133,11 @@ recordings: need
 	cargo build --workspace --locked
 	tests/recordings/record.sh $(FAULTS)
 
+# What dgl-why says of the recorded ends and hangs of tests/verdicts, beside the truth: the score, and all that is not right.
+verdicts: need
+	cargo build --workspace --locked
+	cargo nextest run --locked --no-capture -p dgl-tools-tests --test verdicts
+
 # Ten minutes each.
 fuzz:
 	fuzz/run
@@ -208,4 +213,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings verdicts fuzz install uninstall dist test-dist site pictures schema manual clean

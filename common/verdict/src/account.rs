@@ -3,9 +3,13 @@
 
 use crate::evidence::{Evidence, Kind, Line, Raiser, Statement};
 use crate::job::{Job, ProcessHistory};
+use crate::syntax;
+use record::stacks;
 
 /// The longest message that is quoted; the rest of it is in the output.
 const QUOTED: usize = 400;
+/// What native code writes so shortly before an exception belongs to it.
+const BEFORE_MS: u64 = 5000;
 /// With more lines after an exception, the process has gone on and not died of it.
 const GOES_ON_LINES: u64 = 50;
 
@@ -22,7 +26,7 @@ pub enum Echo {
 
 /// What libraries write when a process at the other end of a connection has gone or does not
 /// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI.
-const PEER: [&str; 47] = [
+const PEER: [&str; 46] = [
     "connection closed by peer",
     "connection closed by remote peer",
     "connection reset by peer",
@@ -31,7 +35,6 @@ const PEER: [&str; 47] = [
     "connection refused",
     "connection was likely closed",
     "broken pipe",
-    "connectfullmesh failed",
     "socket timeout",
     "timed out waiting",
     "timed out after",
@@ -75,13 +78,13 @@ const PEER: [&str; 47] = [
 /// What Python writes when a process at the other end of a pipe or socket has gone, which may be a
 /// child of its own.
 const CHILD: [&str; 12] = [
+    "connectfullmesh failed",
     "brokenpipeerror",
     "connectionreseterror",
     "connectionabortederror",
     "connectionrefusederror",
     "eoferror",
     "exited unexpectedly",
-    "childfailederror",
     "processexitedexception",
     "brokenprocesspool",
     "signalexception",
@@ -95,6 +98,7 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     let text = lines.join("\n").to_lowercase();
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
     match () {
+        () if has(&["childfailederror"]) => Echo::Child,
         // a server that belongs to no job
         () if has(&["http://", "https://", "urllib3", "httpx", "redis", "grpc"]) => Echo::None,
         () if has(&CHILD) => Echo::Child,
@@ -103,29 +107,37 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     }
 }
 
-/// A message in one line: its own lines, without what torch adds to each of its kind.
+/// A message in one line, without what libraries add to each of its kind, and without the lines of
+/// exit hooks behind it.
 pub fn quoted(lines: &[String]) -> String {
-    const BOILERPLATE: [&str; 8] = [
+    const BOILERPLATE: [&str; 10] = [
         "CUDA kernel errors might be",
         "For debugging consider",
         "Compile with `TORCH_USE_CUDA_DSA`",
+        "Device-side assertions were",
         "Exception raised from",
         "frame #",
         "This error may indicate",
         "====",
         "----",
+        "ImportError: Error importing numpy: you should not",
     ];
-    let is_boilerplate = |line: &&String| BOILERPLATE.iter().any(|words| line.starts_with(words));
-    let own: Vec<&str> = lines
-        .iter()
-        .take_while(|line| !is_boilerplate(line) || line.starts_with("CUDA"))
-        .filter(|line| !is_boilerplate(line))
-        .map(String::as_str)
-        .collect();
+    let is_boilerplate = |line: &str| BOILERPLATE.iter().any(|words| line.starts_with(words));
+    let is_own = |line: &&str| {
+        let word = line.split(": ").next().unwrap_or_default();
+        let is_logged = word.len() < line.len() && word.chars().all(|c| c.is_ascii_lowercase());
+        !is_logged && !is_boilerplate(line.trim_start())
+    };
+    let mut lines = lines.iter().map(String::as_str);
+    let first = lines.next().filter(|line| !is_boilerplate(line));
+    let others = lines.take_while(is_own).filter(|_| first.is_some());
+    let own: Vec<&str> = first.into_iter().chain(others).map(str::trim).collect();
     let text = own.join(" ");
+    // an exception's hint is advice without knowledge of the job
+    let text = text.split(" HINT: ").next().unwrap_or_default();
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        None => text.to_owned(),
     }
 }
 
@@ -137,38 +149,62 @@ pub struct Account<'a> {
     pub echo: Echo,
     /// Which of its children wrote it, in words.
     pub child: Option<String>,
+    /// What native code wrote right before.
+    before: Option<&'a Statement>,
 }
 
 impl<'a> Account<'a> {
     fn new(process: &'a ProcessHistory, statement: &'a Statement) -> Account<'a> {
+        let cause = || statement.cause().iter().map(String::as_str);
+        let echo = match echo(cause()) {
+            // the script looks in another place than where the others are
+            Echo::Peer if names_other_address(process, &cause().collect::<String>()) => Echo::None,
+            echo => echo,
+        };
         Account {
             process,
             statement,
-            echo: echo(statement.cause().iter().map(String::as_str)),
+            echo,
             child: child(process, statement),
+            before: None,
         }
     }
 
-    /// The account of a process that has ended by itself, or was ended by a signal that is nobody
-    /// else's.
+    /// The account of a process that has ended by itself, or by a signal that is nobody else's.
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
-        let died = all
-            .iter()
-            .rfind(|one| one.kind == Kind::Died && !one.cause().is_empty());
+        let died = || all.iter().copied().filter(|one| one.kind == Kind::Died);
+        let native = died().rfind(|one| !is_fatal(one)).or(died().next_back());
         let raised = last_raised(&process.evidence, &all);
-        let chosen = match is_signal {
-            true => died.copied().or(raised),
-            false => raised.or(died.copied()),
+        let raised = raised.map(|raised| Account::new(process, raised).with_first_cause(&all));
+        let is_first = |one: &Account| {
+            let is_before = |native: &Statement| one.statement.first.number < native.first.number;
+            !is_signal || one.echo == Echo::None && native.is_none_or(is_before)
         };
-        Some(Account::new(process, chosen?).with_first_cause(&all))
+        let account = raised.filter(is_first);
+        let mut account = account.or(native.map(|one| Account::new(process, one)))?;
+        let statement = account.statement;
+        account.before = died().find(|one| {
+            one.last.number < statement.first.number
+                && one.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
+        });
+        Some(account)
     }
 
     /// The account of a process that has raised an exception and done nothing since.
     pub fn of_raised(process: &'a ProcessHistory) -> Option<Account<'a>> {
-        let raised = process.raised()?;
         let all = own_statements(&process.evidence);
+        let raised = process.raised()?;
         Some(Account::new(process, raised).with_first_cause(&all))
+    }
+
+    /// The account of a process that has met with a fatal signal, though it has not ended yet: it
+    /// may be writing its memory to disk.
+    pub fn of_fatal(process: &'a ProcessHistory) -> Option<Account<'a>> {
+        let all = own_statements(&process.evidence);
+        let fatal = all.into_iter().rfind(|one| is_fatal(one))?;
+        let is_last = !process.evidence.continued_after(fatal);
+        is_last.then(|| Account::new(process, fatal))
     }
 
     /// Where a process only says that another had gone, one of its children may have said more.
@@ -176,22 +212,21 @@ impl<'a> Account<'a> {
         if self.echo == Echo::None {
             return self;
         }
-        let of_rank = failed_child(self.statement);
-        let marked = of_rank.as_ref().map(|(rank, _)| format!("[rank{rank}]:"));
+        let torchrun = failed_child(self.statement);
         let earlier = all.iter().filter(|one| {
             let says_more = one.is_raised() || one.kind == Kind::Died;
             says_more && one.first.number < self.statement.first.number
         });
-        let accounts = earlier.map(|one| Account::new(self.process, one));
-        let accounts: Vec<Account> = accounts.filter(|one| one.echo == Echo::None).collect();
-        let is_marked = |one: &&Account| Some(&*one.statement.mark) == marked.as_deref();
-        let first = accounts.iter().find(is_marked).or(accounts.first());
-        match first {
+        let mut accounts = earlier.map(|one| Account::new(self.process, one));
+        match accounts.find(|one| one.echo == Echo::None) {
             Some(first) => Account {
-                child: child(self.process, self.statement).or(first.child.clone()),
-                ..first.clone()
+                child: first
+                    .child
+                    .clone()
+                    .or(torchrun.map(|_| "one of its children".to_owned())),
+                ..first
             },
-            None if of_rank.is_some() => Account {
+            None if torchrun.is_some() => Account {
                 echo: Echo::None,
                 ..self
             },
@@ -202,21 +237,53 @@ impl<'a> Account<'a> {
     /// What happened, behind the name of the process: `raised ValueError: no`.
     pub fn words(&self) -> String {
         let (cause, result) = (self.statement.cause(), self.statement.result());
-        let words = match (self.statement.kind, failed_child(self.statement)) {
+        let mut words = match (self.statement.kind, failed_child(self.statement)) {
             (Kind::Raised(_), Some((_, how))) => how,
-            (Kind::Raised(_), None) => {
-                let (first, last) = (quoted(cause), quoted(result));
-                match last.contains(&first) || first.contains(&last) {
-                    true => format!("raised {first}"),
-                    false => format!("raised {first}, which led to {last}"),
-                }
-            }
+            (Kind::Raised(_), None) => format!("raised {}", quoted(cause)),
             _ => format!("wrote: {}", quoted(cause)),
         };
+        words += &place(self.statement);
+        let last = Some(quoted(result)).filter(|last| !last.is_empty() && !words.contains(last));
+        if let Some(last) = last.filter(|last| !last.contains(&quoted(cause))) {
+            words += &format!(", which led to {last}");
+        }
+        if let Some(before) = self.before {
+            let text = quoted(before.cause()) + &place(before);
+            words += &format!("; before that it wrote: {text}");
+        }
         match &self.child {
             Some(child) => format!(", in {child}, {words}"),
             None => format!(" {words}"),
         }
+    }
+}
+
+/// Where in the script it happened, in brackets; empty where that is outside of all functions.
+fn place(statement: &Statement) -> String {
+    let frame = stacks::own_frame(&statement.frames);
+    let frame = frame.filter(|frame| !syntax::is_module(frame) && !frame.contains('/'));
+    frame.map_or(String::new(), |frame| format!(" [{frame}]"))
+}
+
+/// Whether faulthandler wrote it.
+fn is_fatal(statement: &Statement) -> bool {
+    let first = statement.cause().first();
+    first.is_some_and(|line| line.starts_with("Fatal Python error"))
+}
+
+/// Whether a message says that the process looked for the rendezvous elsewhere than it was told:
+/// `trying to connect to (localhost, 29500)`.
+pub fn names_other_address(process: &ProcessHistory, text: &str) -> bool {
+    let given = |name: &str| process.process.env.get(name).map(String::as_str);
+    let tried = text
+        .split_once("trying to connect to (")
+        .and_then(|(_, rest)| {
+            let (address, rest) = rest.split_once(", ")?;
+            Some((address, rest.split(')').next()?))
+        });
+    match (given("MASTER_ADDR").zip(given("MASTER_PORT")), tried) {
+        (Some(given), Some(tried)) => given != tried,
+        _ => false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What to do: the first paragraph of advice.txt that fits the evidence. That file is also what the
 //! messages of dgl-tools-trouble(7) are made of.
 
+use crate::account;
 use crate::findings::Finding;
 use crate::job::{Job, ProcessHistory};
 use record::Host;
@@ -50,9 +51,10 @@ pub fn give(job: &Job, finding: &mut Finding) {
         .and_then(|culprit| job.host(culprit.host));
     let mut texts = vec![finding.text.clone()];
     if let Some(process) = process {
-        let statements = process.evidence.statements().into_iter();
-        let own = statements.filter(|one| !one.first.while_ending);
-        let lines: Vec<String> = own.flat_map(|one| one.lines().map(str::to_owned)).collect();
+        let statements = process.evidence.statements();
+        let own = statements.iter().filter(|one| !one.first.while_ending);
+        let lines = own.flat_map(|one| one.lines().chain(one.frames.iter().map(String::as_str)));
+        let lines: Vec<&str> = lines.collect();
         texts.push(lines.join("\n"));
         let last = process
             .evidence
@@ -103,6 +105,7 @@ impl Advice {
             "module of a package" => scene.is_package() && scene.module.contains('.'),
             "package, no environment" => scene.is_package() && !scene.has_environment(),
             "package" => scene.is_package(),
+            "launcher" => scene.runs_launcher(),
             "other address" => scene.has_other_address(),
             _ => true,
         };
@@ -139,14 +142,34 @@ impl Scene<'_> {
     /// Whether the message has another address or port for the rendezvous than the process was
     /// given: the script sets it itself.
     fn has_other_address(&self) -> bool {
-        let given = |name: &str| self.process?.process.env.get(name);
-        let (Some(address), Some(port)) = (given("MASTER_ADDR"), given("MASTER_PORT")) else {
+        let Some(process) = self.process else {
             return false;
         };
-        let is_local = ["localhost", "127.0.0.1"]
-            .iter()
-            .any(|name| self.text.contains(name));
-        !self.text.contains(port.as_str()) || is_local && !address.starts_with("127.")
+        let numbers = self.text.split(|c: char| !c.is_ascii_digit());
+        let ports: Vec<&str> = numbers.filter(|number| number.len() > 3).collect();
+        let given = process.process.env.get("MASTER_PORT");
+        let is_elsewhere = given.is_some_and(|port| {
+            !ports.is_empty() && !ports.contains(&port.as_str()) && self.text.contains("in use")
+        });
+        is_elsewhere || account::names_other_address(process, &self.text)
+    }
+
+    /// Whether the command is a launcher that starts processes itself.
+    fn runs_launcher(&self) -> bool {
+        const LAUNCHERS: [&str; 6] = [
+            "mpirun",
+            "mpiexec",
+            "accelerate",
+            "torchrun",
+            "deepspeed",
+            "horovodrun",
+        ];
+        let process = self.process.map(|one| &one.process);
+        let words = process
+            .into_iter()
+            .flat_map(|one| one.argv.iter().flatten().chain(&one.shell));
+        let mut words = words.flat_map(|words| words.split([' ', '/']));
+        words.any(|word| LAUNCHERS.contains(&word))
     }
 
     /// Whether a control group limits the memory.

@@ -330,7 +330,7 @@ impl Reader {
             }
             (State::Message, None) if self.is_timely(line) && !text.is_empty() => {
                 // a link announces the next traceback of the chain
-                if !syntax::is_link(text) {
+                if !syntax::is_link(text) && text != "\"\"\"" {
                     self.add(text, line);
                 }
             }
@@ -424,7 +424,7 @@ impl Reader {
         let lines: usize = open.messages.iter().map(Vec::len).sum();
         let message = open.messages.get_mut(self.message);
         if let Some(message) = message.filter(|_| lines < MAX_MESSAGE_LINES) {
-            message.push(text.trim().to_owned());
+            message.push(text.trim_end().to_owned());
         }
     }
 
@@ -559,7 +559,7 @@ mod tests {
             (
                 format!("epoch 1\n{TRACE}E: 1\n  and more\n\nat last\n"),
                 vec![{
-                    let all = "E: 1 / and more / at last";
+                    let all = "E: 1 /   and more / at last";
                     (MAIN, all, all, "f (a.py:1)")
                 }],
             ),
@@ -623,7 +623,7 @@ mod tests {
                  #0: x\n"
                     .to_owned(),
                 vec![{
-                    let all = "terminate called after throwing an instance of 'c10::Error' / \
+                    let all = "terminate called after throwing an instance of 'c10::Error' /   \
                                what():  no / frame #0: x";
                     (Kind::Died, all, all, "")
                 }],

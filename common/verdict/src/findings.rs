@@ -8,6 +8,8 @@ use record::{Culprit, Record, jsonl};
 pub enum Outcome {
     /// It ended with status 0.
     EndedWell,
+    /// It ended with status 0, though a program of it failed.
+    Hidden,
     /// A process or a host failed, or a time limit ran out.
     Failed,
     /// Somebody ended it.
@@ -25,6 +27,7 @@ impl Outcome {
     pub fn words(self) -> &'static str {
         match self {
             Outcome::EndedWell => "ended well",
+            Outcome::Hidden => "ended with status 0, which hides a failure",
             Outcome::Failed => "failed",
             Outcome::Interrupted => "was ended",
             Outcome::NotStarted => "was not started",

@@ -8,9 +8,11 @@ use crate::job::{Job, ProcessHistory};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
+use record::majority;
 use record::stacks;
 use record::term::{self, bytes};
-use record::{Culprit, FirstFailure, Output, Summary};
+use record::{Culprit, FirstFailure, Output, Process, Summary};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Why a run ended, or what it waits for.
@@ -36,7 +38,19 @@ pub fn verdict(job: &Job) -> Verdict {
 fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
     let failure = summary.first_failure.as_ref();
     let (outcome, finding) = match (summary.cause.as_deref().unwrap_or_default(), failure) {
-        ("", _) if summary.ok => (Outcome::EndedWell, all_ended(job, summary)),
+        ("", _) if summary.ok => match hidden_failure(job) {
+            Some(finding) => (Outcome::Hidden, finding),
+            None => (Outcome::EndedWell, all_ended(job, summary)),
+        },
+        // another try could not start; what happened in the one before is the cause
+        ("preflight" | "host", _) if failed_process(job).is_some() => {
+            let first = failed_process(job).unwrap_or_default();
+            let mut finding = failed(job, &first);
+            let why = failure.and_then(|failure| failure.error.as_deref());
+            let why = why.unwrap_or("the checks before the start found faults");
+            finding.text += &format!("; the job could not start again: {why}");
+            (Outcome::Failed, finding)
+        }
         ("timeout", Some(failure)) => (Outcome::Failed, of_failure(job, failure)),
         ("timeout", None) => {
             let otherwise = "; the records do not show that it waited for anything";
@@ -66,6 +80,47 @@ const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spa
                          stderr; the records do not have them";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
+
+/// A program that failed in a shell text which ends with the status of something else.
+fn hidden_failure(job: &Job) -> Option<Finding> {
+    let hidden = |one: &ProcessHistory| {
+        let text = shell_text(&one.process)?;
+        let is_left = text.ends_with('&') && !text.ends_with("&&");
+        let is_hidden = is_left || text.contains('|') || text.contains(';') || text.contains('\n');
+        let account = Account::of_end(one, false).filter(|one| one.statement.is_raised());
+        let name = job.name(&one.culprit());
+        let text = match account {
+            Some(account) if is_hidden && !text.contains("pipefail") => format!(
+                "{name}{}; its shell text ended with the status of another command",
+                account.words()
+            ),
+            None if is_left => format!(
+                "{name} ended before its program: its shell text ends with &, so the shell did not \
+                 wait for what runs in the background"
+            ),
+            _ => return None,
+        };
+        Some(
+            Finding::new(text)
+                .caused_by(one.culprit())
+                .shown_by(&one.last_line()),
+        )
+    };
+    let is_well = |one: &&ProcessHistory| {
+        let exited = one.life.exited.as_ref();
+        exited.is_some_and(|exited| exited.code == Some(0) && !exited.while_ending)
+    };
+    job.clients().filter(is_well).find_map(hidden)
+}
+
+/// The shell text of a process: its own or that of `sh -c`.
+fn shell_text(process: &Process) -> Option<&str> {
+    let of_words = match process.argv.as_deref() {
+        Some([shell, flag, text, ..]) if shell.ends_with("sh") && flag.ends_with('c') => Some(text),
+        _ => None,
+    };
+    Some(process.shell.as_ref().or(of_words)?.trim())
+}
 
 /// The cause of a job whose graph servers have ended.
 fn servers(job: &Job, failure: Option<&FirstFailure>) -> Finding {
@@ -165,7 +220,8 @@ fn failed(job: &Job, failure: &FirstFailure) -> Finding {
             "; that ended the connections of others, of which one failed first: {}",
             finding.text
         )),
-        (Echo::Peer, None) if job.clients().count() > 1 => missing_peer(job, first, &finding)
+        (Echo::Peer, None) if job.clients().count() > 1 => named_peer(job, &finding)
+            .or_else(|| missing_peer(job, first, &finding))
             .unwrap_or_else(|| Finding {
                 text: format!(
                     "{}, which only says that another process did not answer; the records do not \
@@ -229,7 +285,7 @@ impl<'a> Suspect<'a> {
             || signal == Some("ABRT");
         let account = match has_ended {
             true => Account::of_end(one, signal.is_some()),
-            false => Account::of_raised(one),
+            false => Account::of_raised(one).or_else(|| Account::of_fatal(one)),
         };
         let account = account.filter(|account| account.echo == Echo::None)?;
         Some(Suspect {
@@ -252,6 +308,48 @@ impl<'a> Suspect<'a> {
     }
 }
 
+/// The process that the messages themselves name as the one that does something else.
+fn named_peer(job: &Job, finding: &Finding) -> Option<Finding> {
+    let statements = job.clients().flat_map(|one| one.evidence.statements());
+    let lines: Vec<String> = statements
+        .flat_map(|one| one.lines().map(str::to_owned))
+        .collect();
+    let number = |text: &str| text.trim().parse::<u32>().ok();
+    // "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 5000 ms"
+    let late = lines.iter().find_map(|line| {
+        let before = line.split_once(" failed to pass monitoredBarrier")?.0;
+        number(before.rsplit_once("Rank")?.1.trim_start_matches('s'))
+    });
+    // "Rank 1 is running collective: …(SequenceNumber=0, OpType=ALLREDUCE, TensorShape=[4], …"
+    let mut running: BTreeMap<u32, &str> = BTreeMap::new();
+    for part in lines.iter().flat_map(|line| line.split("Rank ")) {
+        if let Some((rank, what)) = part.split_once(" is running collective: ")
+            && let Some(rank) = number(rank)
+        {
+            running.insert(
+                rank,
+                what.split(", TensorDtypes").next().unwrap_or_default(),
+            );
+        }
+    }
+    let common = majority::most_frequent(running.values().copied());
+    let common = common.filter(|(_, count)| *count > 1);
+    let is_odd = |what: &str| common.is_some_and(|(most, _)| most != what);
+    let mut odd = running.iter().filter(|(_, what)| is_odd(what));
+    let odd = odd.next().filter(|_| odd.next().is_none());
+    let rank = late.or(odd.map(|(rank, _)| *rank))?;
+    let named = job.clients().find(|one| one.process.rank == rank)?;
+    let name = job.name(&named.culprit());
+    Some(Finding {
+        text: format!(
+            "{name} does something else than the others: {}",
+            finding.text
+        ),
+        culprit: Some(named.culprit()),
+        ..finding.clone()
+    })
+}
+
 /// The process that another one has missed, if the records decide which that is.
 fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<Finding> {
     let is_other = |one: &&ProcessHistory| one.process.id != first.process.id;
@@ -263,8 +361,9 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
     };
     let left: Vec<&ProcessHistory> = others().filter(has_left).collect();
     let says_the_same = |one: &&ProcessHistory| {
-        let ended = Account::of_end(one, false);
-        ended.is_some_and(|account| account.echo != Echo::None)
+        let all = one.evidence.statements();
+        all.iter()
+            .any(|one| account::echo(one.lines()) != Echo::None)
     };
     let silent: Vec<&ProcessHistory> = others().filter(|one| !says_the_same(one)).collect();
     let at_rendezvous = ["client socket", "onnection refused", "connectFullMesh"];
@@ -278,6 +377,16 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
             .any(|address| finding.text.contains(address))
     };
     let named: Vec<&&ProcessHistory> = silent.iter().filter(on_named_host).collect();
+    // of two processes nobody knows which one was to go on
+    if let [one] = left.as_slice()
+        && job.clients().count() == 2
+    {
+        let name = job.name(&one.culprit());
+        return Some(Finding {
+            text: format!("{}; {name} had ended with status 0 before", finding.text),
+            ..finding.clone()
+        });
+    }
     let (missed, how) = match (left.as_slice(), named.as_slice(), silent.as_slice()) {
         ([one], ..) => (*one, "ended with status 0 while others still needed it"),
         ([], [one], _) if !is_start => (**one, "has closed its connections or does not answer"),
@@ -286,8 +395,12 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
     };
     let name = job.name(&missed.culprit());
     let last = missed.last_line();
+    let wrote = last
+        .as_ref()
+        .map(|line| format!(" (its last line: {})", line.line.trim()));
+    let wrote = wrote.unwrap_or_default();
     Some(
-        Finding::new(format!("{name} {how}: {}", finding.text))
+        Finding::new(format!("{name} {how}{wrote}: {}", finding.text))
             .since(
                 missed
                     .life
@@ -453,28 +566,33 @@ fn bus(job: &Job, one: &ProcessHistory) -> Finding {
     Finding::new(text).shown_by(host).shown_by(&one.last_line())
 }
 
-/// The finding if the records break off before the job's end.
-fn unfinished(job: &Job) -> (Outcome, Finding) {
+/// The process that has ended first with a failure before the end of the job, by its own end.
+fn failed_process(job: &Job) -> Option<FirstFailure> {
     let failures = job.processes.iter().filter_map(|one| {
         let exited = one.life.exited.as_ref()?;
         let has_failed = !exited.while_ending && (exited.code != Some(0) || exited.reaped);
         has_failed.then_some((one, exited))
     });
-    if let Some((one, exited)) = failures.min_by_key(|(one, _)| one.life.end_ms()) {
-        let failure = FirstFailure {
-            host: exited.host,
-            id: Some(exited.id),
-            code: exited.code,
-            signal: exited.signal.clone(),
-            oom: exited.oom,
-            reaped: exited.reaped,
-            ..FirstFailure::default()
-        };
+    let (_, exited) = failures.min_by_key(|(one, _)| one.life.end_ms())?;
+    Some(FirstFailure {
+        host: exited.host,
+        id: Some(exited.id),
+        code: exited.code,
+        signal: exited.signal.clone(),
+        oom: exited.oom,
+        reaped: exited.reaped,
+        ..FirstFailure::default()
+    })
+}
+
+/// The finding if the records break off before the job's end.
+fn unfinished(job: &Job) -> (Outcome, Finding) {
+    if let Some(failure) = failed_process(job) {
         let outcome = match failure.reaped {
             true => Outcome::Interrupted,
             false => Outcome::Failed,
         };
-        return (outcome, failed(job, &failure).caused_by(one.culprit()));
+        return (outcome, failed(job, &failure));
     }
     if job.tries.is_empty() && !job.profiles.is_empty() {
         return (Outcome::Runs, profiled(job));
@@ -526,7 +644,11 @@ fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
         findings.push(Finding::new(text).shown_by(failed.take(3)));
     }
     let culprit = cause.culprit.as_ref().and_then(|one| one.id);
-    let is_other = |one: &ProcessHistory| culprit != Some(one.process.id);
+    let is_other = |one: &ProcessHistory| {
+        let exited = one.life.exited.as_ref();
+        let has_ended_well = exited.is_some_and(|exited| exited.code == Some(0));
+        culprit != Some(one.process.id) && !has_ended_well
+    };
     if let Some(raised) = account::first_raised(job, is_other) {
         let one = raised.process;
         let text = format!("{}{}", job.name(&one.culprit()), raised.words());

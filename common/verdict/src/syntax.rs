@@ -33,7 +33,7 @@ pub enum Start {
 
 /// What native code, the dynamic linker, shells and batch systems write about a process that dies.
 /// `ERROR` and the like are the words of loggers.
-const DEATHS: [&str; 45] = [
+const DEATHS: [&str; 46] = [
     "terminate called",
     "what():",
     "free(): invalid",
@@ -55,6 +55,7 @@ const DEATHS: [&str; 45] = [
     "symbol lookup error",
     "version `GLIBC",
     "' failed.",
+    "` failed.",
     "Check failed: ",
     "NCCL WARN",
     "ncclInternalError",
@@ -80,7 +81,14 @@ const DEATHS: [&str; 45] = [
     "can't open file",
     "cannot open shared object file",
 ];
-const LEVELS: [&str; 3] = ["ERROR", "CRITICAL", "FATAL"];
+const LEVELS: [&str; 6] = [
+    "ERROR",
+    "CRITICAL",
+    "FATAL",
+    "\"level\": \"error\"",
+    "\"level\":\"error\"",
+    "level=error",
+];
 
 /// All words are looked for at once, because every line that a job writes is examined.
 static WORDS: LazyLock<Option<AhoCorasick>> =

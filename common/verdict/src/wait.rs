@@ -1,6 +1,7 @@
 //! Finds out what a job waits for.
 
 use crate::account;
+use crate::evidence::{Kind, Statement};
 use crate::findings::{Finding, evidence};
 use crate::job::{Job, ProcessHistory};
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
@@ -131,7 +132,30 @@ fn stalled(job: &Job) -> Option<Finding> {
             Finding::new(text).caused_by(culprit.clone())
         }
     });
-    Some(finding.since(stalled.since_ms).shown_by([stalled]))
+    Some(with_error(
+        job,
+        finding.since(stalled.since_ms).shown_by([stalled]),
+    ))
+}
+
+/// Adds the last error that a logger has marked, if the processes have written little since.
+fn with_error(job: &Job, mut finding: Finding) -> Finding {
+    let errors = job.clients().filter_map(|one| {
+        let mut all = one.evidence.statements().into_iter();
+        let is_error = |statement: &&Statement| {
+            statement.kind == Kind::Logged && !statement.first.while_ending
+        };
+        let last = all.rfind(is_error)?;
+        let mut kept = one.evidence.last_lines();
+        kept.any(|line| line.number == last.first.number)
+            .then_some((one, last))
+    });
+    if let Some((one, error)) = errors.max_by_key(|(_, error)| error.first.time_ms) {
+        let (name, text) = (job.name(&one.culprit()), account::quoted(error.cause()));
+        finding.text += &format!("; before that {name} wrote: {text}");
+        finding = finding.shown_by([&one.output(&error.first)]);
+    }
+    finding
 }
 
 /// The main thread's stack of a process, and the record that shows it.
@@ -224,7 +248,12 @@ fn by_stacks(job: &Job) -> Option<Finding> {
 /// for longer than ever before: only then does a stack tell more than where a healthy job happens
 /// to be.
 fn silent(job: &Job) -> Option<(Duration, Duration)> {
-    let since_ms = job.last_client_line()?.1.time_ms;
+    let started = job.clients().filter_map(|one| one.life.started.as_ref());
+    let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
+    let since_ms = started
+        .map(|started| started.time_ms)
+        .max()
+        .max(last_line)?;
     let began_ms = job.began_ms().filter(|_| job.tries.len() > 1).unwrap_or(0);
     let longest = Duration::from_millis(job.pauses.longest_since(began_ms));
     // lines that belong to the end come later than all others

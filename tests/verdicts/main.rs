@@ -1,0 +1,275 @@
+//! The score of verdicts: what dgl-why says of recorded ends and hangs, beside the truth that
+//! README.md describes. `make verdicts` prints it, with every case that is not right.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
+
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::Path;
+use support::{host_record, root, scratch, sh, write};
+
+/// What dgl-why said.
+struct Said {
+    /// The first sentence.
+    explanation: String,
+    /// The process or host that it names as the culprit.
+    culprit: Option<String>,
+    /// Whoever is named anywhere.
+    named: Vec<String>,
+    fix: String,
+}
+
+fn said(folder: &Path, file: &Path) -> Said {
+    let ran = sh(folder, &format!("dgl-why --brief '{}'", file.display()));
+    ran.ends(0);
+    let explanation = ran.out.lines().next().unwrap_or_default().to_owned();
+    let of_cause = ran
+        .out
+        .lines()
+        .take_while(|line| !line.starts_with("Also: "));
+    let fixes = of_cause.filter_map(|line| line.strip_prefix("  fix: "));
+    let abstains = explanation.contains("the records do not show which");
+    Said {
+        culprit: named(&explanation).into_iter().next().filter(|_| !abstains),
+        named: named(&ran.out),
+        fix: fixes.collect(),
+        explanation,
+    }
+}
+
+/// The processes and hosts that a text names: `trainer 1 on host 1 (10.0.0.2)`, `host 1 (…)`.
+fn named(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for (place, _) in text.match_indices("host ") {
+        let Some((host, _)) = text[place..].split_once(')') else {
+            continue;
+        };
+        let before: Vec<&str> = text[..place].split(' ').collect();
+        match (before.as_slice(), host.contains(" (")) {
+            ([.., role, rank, "on", ""], true) if rank.parse::<u32>().is_ok() => {
+                names.push(format!("{role} {rank} on {host})"));
+            }
+            (_, true) => names.push(format!("{host})")),
+            (_, false) => {}
+        }
+    }
+    names
+}
+
+/// The groups of alternatives of which none is in the text.
+fn missing<'a>(groups: &'a Value, text: &str) -> Vec<&'a Value> {
+    let text = text.to_lowercase();
+    let is_there = |word: &Value| text.contains(&word.as_str().unwrap().to_lowercase());
+    let has_one = |group: &&Value| !group.as_array().unwrap().iter().any(is_there);
+    groups
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(has_one)
+        .collect()
+}
+
+fn is_acceptable(who: &Value, name: &str) -> bool {
+    let mut all = who.as_array().into_iter().flatten();
+    all.any(|words| {
+        let mut words = words.as_array().unwrap().iter();
+        words.all(|word| name.contains(word.as_str().unwrap()))
+    })
+}
+
+/// How many of how many.
+#[derive(Default)]
+struct Share {
+    right: u32,
+    all: u32,
+}
+
+impl Share {
+    fn count(&mut self, is_right: bool) {
+        self.right += u32::from(is_right);
+        self.all += 1;
+    }
+
+    fn percent(&self) -> f64 {
+        f64::from(self.right) * 100.0 / f64::from(self.all.max(1))
+    }
+
+    fn text(&self) -> String {
+        format!("{} of {} ({:.1} %)", self.right, self.all, self.percent())
+    }
+}
+
+#[derive(Default)]
+struct Score {
+    who: Share,
+    /// Of those who are named.
+    named: Share,
+    why: Share,
+    advice: Share,
+    /// Of the cases that got one and have one.
+    given: Share,
+    /// Healthy jobs about which nothing is said.
+    healthy: Share,
+    wrong_names: u32,
+    misleading: u32,
+    messages: Share,
+    misses: String,
+}
+
+impl Score {
+    fn add(&mut self, name: &str, truth: &Value, said: &Said) {
+        let mut problems = Vec::new();
+        if truth["healthy"] == true {
+            let begins = ["The job ended well", "The job runs"];
+            let is_fine = begins
+                .iter()
+                .any(|words| said.explanation.starts_with(words));
+            let accused = said
+                .named
+                .iter()
+                .any(|name| !is_acceptable(&truth["who"], name));
+            self.wrong_names += u32::from(accused);
+            self.healthy.count(is_fine && !accused);
+            if !is_fine || accused {
+                problems.push("it is healthy".to_owned());
+            }
+        } else {
+            self.add_failure(truth, said, &mut problems);
+        }
+        if !problems.is_empty() {
+            let (problems, explanation) = (problems.join("; "), &said.explanation);
+            let text = format!(
+                "{name}: {problems}\n    {explanation}\n    fix: {}\n",
+                said.fix
+            );
+            self.misses += &text;
+        }
+    }
+
+    fn add_failure(&mut self, truth: &Value, said: &Said, problems: &mut Vec<String>) {
+        let culprit = said.culprit.as_ref();
+        let is_right = culprit.is_some_and(|name| is_acceptable(&truth["who"], name));
+        let is_known = truth["who"].as_array().is_some_and(|who| !who.is_empty());
+        if is_known {
+            self.who.count(is_right);
+        }
+        if culprit.is_some() {
+            self.named.count(is_right);
+            self.wrong_names += u32::from(!is_right);
+        }
+        if !is_right && (is_known || culprit.is_some()) {
+            problems.push(format!("it was {}", truth["who"]));
+        }
+        let why = missing(&truth["why"], &said.explanation);
+        self.why.count(why.is_empty());
+        problems.extend(why.iter().map(|group| format!("why has none of {group}")));
+        if truth["advice"].is_array() {
+            let advice = missing(&truth["advice"], &said.fix);
+            self.advice.count(advice.is_empty());
+            if !said.fix.is_empty() {
+                self.given.count(advice.is_empty());
+            }
+            problems.extend(
+                advice
+                    .iter()
+                    .map(|group| format!("advice has none of {group}")),
+            );
+        }
+        let all = format!("{} {}", said.explanation, said.fix).to_lowercase();
+        let is_said = |word: &&Value| all.contains(&word.as_str().unwrap().to_lowercase());
+        let misleading: Vec<&Value> = truth["not"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(is_said)
+            .collect();
+        self.misleading += u32::from(!misleading.is_empty());
+        problems.extend(misleading.iter().map(|word| format!("{word} misleads")));
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{}who: {} named, of those named {} are right, {} wrong names\nwhy: {}\nadvice: {}, of \
+             those given {}\nhealthy: nothing said of {}\nmisleading: {}\nmessages: {} with the \
+             right advice\n",
+            self.misses,
+            self.who.text(),
+            self.named.text(),
+            self.wrong_names,
+            self.why.text(),
+            self.advice.text(),
+            self.given.text(),
+            self.healthy.text(),
+            self.misleading,
+            self.messages.text(),
+        )
+    }
+}
+
+/// The records of a worker that writes this message and exits with status 1.
+fn records_of(message: &str) -> String {
+    let (host, member) = (host_record(0, 1, "10.0.0.1"), ("worker", 0));
+    let mut text = format!("{host}\n");
+    let mut add = |record: Value| writeln!(text, "{record}").unwrap();
+    add(
+        json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.0.0.1",
+        "role": member.0, "rank": member.1, "env": {}, "argv": ["python3", "train.py"]}),
+    );
+    add(
+        json!({"type": "started", "id": 0, "host": 0, "role": member.0, "rank": member.1,
+        "pid": 9, "time_ms": 1000}),
+    );
+    for line in message.lines() {
+        add(
+            json!({"type": "output", "id": 0, "stream": "stderr", "line": line,
+            "time_ms": 2000}),
+        );
+    }
+    add(
+        json!({"type": "exited", "id": 0, "host": 0, "role": member.0, "rank": member.1,
+        "code": 1, "elapsed_ms": 1010}),
+    );
+    add(
+        json!({"type": "summary", "ok": false, "code": 1, "cause": "process", "elapsed_ms": 1100,
+        "first_failure": {"host": 0, "id": 0, "role": member.0, "rank": member.1, "code": 1}}),
+    );
+    text
+}
+
+#[test]
+fn the_score_is_kept() {
+    let (folder, cases) = (scratch(), root().join("tests/verdicts"));
+    let mut score = Score::default();
+    let entries = std::fs::read_dir(&cases).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    for name in names {
+        let case = cases.join(&name);
+        if let Ok(truth) = std::fs::read_to_string(case.join("truth.json")) {
+            let truth = serde_json::from_str(&truth).expect(&name);
+            score.add(&name, &truth, &said(&folder, &case.join("run.jsonl")));
+        }
+    }
+    let messages = std::fs::read_to_string(cases.join("messages.jsonl")).unwrap();
+    for line in messages.lines() {
+        let truth: Value = serde_json::from_str(line).unwrap();
+        let message = truth["message"].as_str().unwrap();
+        write(&folder, "message.jsonl", records_of(message));
+        let said = said(&folder, &folder.join("message.jsonl"));
+        let missed = missing(&truth["words"], &said.fix);
+        score.messages.count(missed.is_empty());
+        if !missed.is_empty() {
+            score.misses += &format!("{message}\n    fix: {}\n    {missed:?}\n", said.fix);
+        }
+    }
+    let text = score.text();
+    println!("{text}");
+    assert!(score.who.percent() >= 98.0, "{text}");
+    assert!(score.why.percent() >= 98.0, "{text}");
+    assert!(score.advice.percent() >= 98.0, "{text}");
+    assert!(score.messages.percent() >= 95.0, "{text}");
+    assert_eq!(score.healthy.right, score.healthy.all, "{text}");
+    assert_eq!((score.wrong_names, score.misleading), (0, 0), "{text}");
+}
