@@ -1,7 +1,8 @@
 //! What a host says is text: it reaches a terminal as such, whatever it is, and stands in no
 //! command that people are told to paste.
 
-use support::{assert_has, executable, read, scratch, sh, takes_seconds, write};
+use serde_json::json;
+use support::{assert_has, executable, host_record, read, scratch, sh, takes_seconds, write};
 
 /// Sets a title, writes to the clipboard, clears the screen, begins a line that looks like ours.
 const EVIL: &str = r"\033]0;title\007\033]52;c;cm0gLXJm\007\033[2J";
@@ -294,6 +295,123 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
             got.status,
             got.err
         );
+    }
+}
+
+/// Whatever it may send while a job runs, over and over, to a tool whose output is not read: little
+/// is kept of it, and how its process ended is still told.
+#[test]
+fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let process = json!({"type": "process", "id": 0, "of": 1, "host": 0, "ip": "10.99.0.1",
+        "role": "worker", "rank": 0, "argv": ["t"]});
+    let host = host_record(0, 1, "10.99.0.1");
+    write(&folder, "job", format!("{host}\n{process}\n"));
+    let gpu = json!({"index": 0, "util_percent": 1, "mem_used_bytes": 1, "mem_bytes": 1});
+    let frames = vec!["f (x.py:1)"; 40];
+    let usage = json!({"cpu_ms": 1, "cpus": 1, "mem_used_bytes": 1, "mem_bytes": 1,
+        "shm_used_bytes": 1, "net_rx_bytes": 1, "net_tx_bytes": 1, "disk_read_bytes": 1,
+        "disk_write_bytes": 1});
+    let of_process = json!({"job": "flood", "host": 0, "pid": 1, "role": "worker", "rank": 0,
+        "command": "t", "time_ms": 1, "threads": []});
+    let mut stack = of_process.clone();
+    stack["event"] = "stack".into();
+    stack["threads"] = vec![json!({"tid": 1, "active": true, "frames": frames}); 60].into();
+    let mut profile = of_process;
+    profile["event"] = "profile".into();
+    profile["frames"] = vec!["f (x.py:1)"; 4000].into();
+    for (key, value) in [
+        ("samples", 1),
+        ("missed", 0),
+        ("rate", 10),
+        ("elapsed_ms", 1),
+    ] {
+        profile[key] = value.into();
+    }
+    let table = [
+        (
+            "--sample 1s",
+            vec![
+                json!({"event": "usage", "interval_ms": 1, "host": usage, "processes": [],
+                "gpus": vec![gpu; 100]}),
+            ],
+        ),
+        ("--profile 1s@0s", vec![profile]),
+        // it stalls and moves, and there is nobody else who could deny it
+        (
+            "--stall-timeout 5s",
+            vec![
+                stack,
+                json!({"event": "idle", "for_ms": 9000}),
+                json!({"event": "stands", "number": 1, "idle_ms": 9000}),
+                json!({"event": "moves"}),
+            ],
+        ),
+        (
+            "",
+            vec![
+                json!({"event": "raised", "index": 0, "exception": "E".repeat(500_000),
+                "silent_ms": 1}),
+                json!({"event": "alive"}),
+                json!({"event": "done"}),
+            ],
+        ),
+    ];
+    let peak = "import resource, subprocess, sys\n\
+        ran = subprocess.run(sys.argv[2:])\n\
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss\n\
+        open(sys.argv[1], 'w').write(f'{peak >> 10} {ran.returncode}')\n";
+    write(&folder, "peak.py", peak);
+    for (options, events) in table {
+        // of these there is a record for each; 40 MB of them
+        let is_dropped = options.starts_with("--sample") || options.starts_with("--profile");
+        let files = if is_dropped { 400 } else { 100 };
+        let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+        write(&folder, "lines", lines.repeat(100_000 / lines.len() + 1));
+        let way = "#!/bin/sh
+IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"
+while IFS= read -r request; do
+  case $request in *'\"do\":\"start\"'*) break ;; esac
+  echo '{\"event\":\"done\"}'
+done
+echo '{\"event\":\"started\",\"index\":0,\"pid\":1}'
+case $1 in *profile*)
+  until IFS= read -r request; case $request in *record*) true ;; *) false ;; esac; do :; done ;;
+esac
+for n in $(seq $2); do cat lines; done
+for stream in stdout stderr; do
+  echo '{\"event\":\"drained\",\"index\":0,\"stream\":\"'$stream'\"}'
+done
+echo '{\"event\":\"exited\",\"index\":0,\"code\":3,\"cpu_s\":0,\"max_rss_bytes\":1}'
+echo '{\"event\":\"over\",\"survivors\":0}'; : >sent
+exec cat >/dev/null
+";
+        executable(&folder, "way", way);
+        let script = format!(
+            "ulimit -v 3000000; export DGL_TOOLS_CONNECT_TIMEOUT=60s
+             rm -f sent peak out err; mkfifo out
+             {{ for n in $(seq 600); do [ -e sent ] && break; sleep 0.1; done; sleep 1
+               cat >read; }} <out & reader=$!
+             python3 peak.py peak dgl-spawn --connect './way \"{options}\" {files}' --format jsonl \
+               --no-preflight --job flood {options} <job >out 2>err; wait $reader"
+        );
+        let ran = sh(&folder, &script);
+        let peak = read(&folder, "peak");
+        let (peak, status) = peak.split_once(' ').unwrap();
+        assert!(
+            peak.parse::<u64>().unwrap() < 100 && status == "3",
+            "{options}: {peak} MB, status {status}: {}{:.2000}",
+            ran.err,
+            read(&folder, "err")
+        );
+        let records = read(&folder, "read");
+        assert_has(&records, "\"type\":\"exited\"");
+        if is_dropped {
+            assert_has(&records, "\"type\":\"dropped\"");
+        }
     }
 }
 

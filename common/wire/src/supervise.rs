@@ -4,10 +4,15 @@
 //! the last one. While processes run, both sides send `alive` at a fixed interval, so that silence
 //! means loss.
 
+use crate::cut;
 use crate::ending::{Ending, ExitStatus};
+use crate::stacks::{MAX_FRAMES, MAX_TEXT};
 use record::Sign;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+
+/// How many characters of the line that names an exception are kept.
+const MAX_EXCEPTION: usize = 2000;
 
 /// Starts all processes of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,6 +273,18 @@ pub struct Raised {
     /// Where the process stands, the innermost frame first; empty if that is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<String>,
+}
+
+impl Raised {
+    /// No more of it than an agent of ours reads: a host might send as much as a line holds.
+    pub fn bounded(self) -> Raised {
+        let frames = self.frames.iter().take(MAX_FRAMES);
+        Raised {
+            exception: cut(&self.exception, MAX_EXCEPTION),
+            frames: frames.map(|frame| cut(frame, MAX_TEXT + 1)).collect(),
+            ..self
+        }
+    }
 }
 
 /// Files that the job had left in /dev/shm were removed.

@@ -1,11 +1,15 @@
-//! The bounded queue of output for stdout. If the reader is too slow, the oldest whole lines are
-//! dropped and counted; records never are.
+//! The bounded queue of output for stdout. If the reader is too slow, lines and records are dropped
+//! and counted: the oldest lines of processes, and of what a host reports without end, whatever is
+//! beyond the budget of the host. Records of starts and ends never are.
 
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// How many bytes of lines may wait for a slow reader; beyond it the oldest are dropped.
 const MOST_BYTES: usize = 64 << 20;
+/// How many bytes of reports of one host may wait; beyond it new ones are dropped. A host with 64
+/// processes writes 20 kB of samples a second.
+const MOST_REPORTS: usize = 4 << 20;
 /// The memory of an item beside its text.
 const ITEM_BYTES: usize = 96;
 
@@ -30,14 +34,26 @@ pub struct OutputLines {
 pub enum Item {
     /// Records, or lines of this tool, which are never dropped.
     Records(Vec<u8>),
+    /// Records that a host may cause without end, such as samples.
+    Reports { host: u32, text: Vec<u8> },
     /// Lines, which may be dropped.
     Output(OutputLines),
 }
 
 impl Item {
     fn size(&self) -> usize {
-        let (Item::Records(text) | Item::Output(OutputLines { text, .. })) = self;
-        ITEM_BYTES + text.len()
+        ITEM_BYTES + self.text().len()
+    }
+
+    fn text(&self) -> &[u8] {
+        match self {
+            Item::Records(text) | Item::Reports { text, .. } => text,
+            Item::Output(lines) => &lines.text,
+        }
+    }
+
+    fn lines(&self) -> u64 {
+        self.text().iter().filter(|byte| **byte == b'\n').count() as u64
     }
 }
 
@@ -52,6 +68,8 @@ pub struct Queue {
 struct State {
     next: Batch,
     bytes: usize,
+    /// How many bytes of reports wait, by host.
+    reports: HashMap<u32, usize>,
     status_is_new: bool,
     over: bool,
 }
@@ -61,7 +79,7 @@ struct State {
 pub struct Batch {
     /// Records before the dropped lines.
     pub kept: Vec<u8>,
-    /// How many lines were dropped behind those records.
+    /// How many lines and reports were dropped behind those records.
     pub dropped: u64,
     pub items: VecDeque<Item>,
     /// The status line below.
@@ -109,18 +127,25 @@ impl Queue {
         };
         let mut taken = 0;
         while taken < bytes
-            && let Some(item) = state.next.items.pop_front()
+            && let Some(item) = state.pop()
         {
             taken += item.size();
             batch.items.push_back(item);
         }
-        state.bytes -= taken;
         Some(batch)
     }
 }
 
 impl State {
     fn push(&mut self, item: Item) {
+        if let Item::Reports { host, .. } = &item {
+            let waiting = self.reports.entry(*host).or_default();
+            if *waiting + item.size() > MOST_REPORTS {
+                self.next.dropped += item.lines();
+                return;
+            }
+            *waiting += item.size();
+        }
         self.bytes += item.size();
         match (self.next.items.back_mut(), item) {
             // what came at the same moment is one item
@@ -136,17 +161,24 @@ impl State {
             (_, item) => self.next.items.push_back(item),
         }
         while self.bytes > MOST_BYTES
-            && let Some(oldest) = self.next.items.pop_front()
+            && let Some(oldest) = self.pop()
         {
-            self.bytes -= oldest.size();
             match oldest {
                 Item::Records(bytes) => self.next.kept.extend(bytes),
-                Item::Output(lines) => {
-                    let ends = lines.text.iter().filter(|byte| **byte == b'\n');
-                    self.next.dropped += ends.count() as u64;
-                }
+                other => self.next.dropped += other.lines(),
             }
         }
+    }
+
+    fn pop(&mut self) -> Option<Item> {
+        let item = self.next.items.pop_front()?;
+        self.bytes -= item.size();
+        if let Item::Reports { host, .. } = &item
+            && let Some(waiting) = self.reports.get_mut(host)
+        {
+            *waiting -= item.size();
+        }
+        Some(item)
     }
 }
 
@@ -179,6 +211,27 @@ mod tests {
     }
 
     #[test]
+    fn each_host_has_a_budget_for_its_reports() {
+        let queue = Queue::default();
+        let report = |host: u32| Item::Reports {
+            host,
+            text: [vec![b'x'; 1 << 20], vec![b'\n']].concat(),
+        };
+        (0..5).for_each(|_| queue.push(report(7)));
+        queue.push(report(8));
+        queue.push(Item::Records(b"exited\n".to_vec()));
+        let next = queue.next(usize::MAX).unwrap();
+        assert_eq!((next.items.len(), next.dropped), (5, 2));
+        queue.push(report(7));
+        let next = queue.next(usize::MAX).unwrap();
+        assert_eq!(
+            (next.items.len(), next.dropped),
+            (1, 0),
+            "there is room again"
+        );
+    }
+
+    #[test]
     fn what_comes_at_once_is_one_item() {
         let queue = Queue::default();
         for (at, time_ms, text) in [
@@ -197,7 +250,7 @@ mod tests {
             .into_iter()
             .map(|item| match item {
                 Item::Output(lines) => lines.text,
-                Item::Records(_) => panic!("only lines were queued"),
+                _ => panic!("only lines were queued"),
             })
             .collect();
         assert_eq!(text, [&b"a\nb\n"[..], b"c\n", b"d", b"e\n"]);

@@ -20,6 +20,8 @@ const LINE_ABOVE: &[u8] = b"\x1b[1A\r\x1b[K";
 /// Turns wrapping off, so that a long line is cut.
 const NO_WRAP: &[u8] = b"\x1b[?7l";
 const WRAP: &[u8] = b"\x1b[?7h";
+/// Stands in place of a host for lines of this tool that people read.
+const NOTICES: u32 = u32::MAX;
 /// How many bytes are written to stdout in one go, before a slow reader is waited for.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -94,6 +96,15 @@ impl OutputSink {
         self.pass(jsonl::line(record));
     }
 
+    /// Writes a record that a host may cause again and again.
+    pub fn report<T: Record>(&mut self, host: u32, record: &T) {
+        let text = jsonl::line(record);
+        self.log_dir.write_records(&text);
+        if !self.human {
+            self.queue.push(Item::Reports { host, text });
+        }
+    }
+
     /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
     pub fn output(&mut self, lines: OutputLines) {
         let id = self.ids[lines.at];
@@ -129,7 +140,10 @@ impl OutputSink {
         match self.has_status {
             true => {
                 let line = term::plain_lines(&format!("{text}\n"));
-                self.queue.push(Item::Records(line.into_bytes()));
+                self.queue.push(Item::Reports {
+                    host: NOTICES,
+                    text: line.into_bytes(),
+                });
             }
             false => record::tell!("{text}"),
         }
@@ -271,9 +285,9 @@ impl StdoutWriter {
             }
             for item in &next.items {
                 match item {
-                    Item::Records(bytes) => {
+                    Item::Records(text) | Item::Reports { text, .. } => {
                         self.unfinished = None;
-                        batch.extend_from_slice(bytes);
+                        batch.extend_from_slice(text);
                     }
                     Item::Output(lines) => self.show(lines, &mut batch),
                 }

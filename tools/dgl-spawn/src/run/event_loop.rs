@@ -391,7 +391,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Exited(exited) => self.exited(self.own(at, exited.index)?, exited),
             Event::Usage(usage) => self.used(at, usage),
             Event::Raised(raised) => {
-                self.has_raised(self.own(at, raised.index)?, raised);
+                self.has_raised(self.own(at, raised.index)?, raised.clone().bounded());
                 Ok(())
             }
             Event::Stack(stack) => {
@@ -401,7 +401,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Event::Profile(profile) if self.is_recorded => {
                 let host = self.hosts.sessions[at].host.id;
                 let profile = profile.clone().into_record(host, self.processes, now_ms());
-                self.sink.record(&profile);
+                self.sink.report(host, &profile);
                 Ok(())
             }
             Event::Stands(stands) => {
@@ -575,7 +575,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         if self.plan.sample.is_some() {
             let owners = members.iter().map(|member| &self.processes[*member]);
             for sample in usage::samples(host, owners, usage, now_ms()) {
-                self.sink.record(&sample);
+                self.sink.report(host, &sample);
             }
         }
         Ok(())
@@ -625,19 +625,23 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let why = stall::explain(stall, self.processes, &self.raised);
         for stack in &stall.stacks {
             let job = self.plan.name.clone();
-            self.sink.record(&record::Stack {
+            let record = record::Stack {
                 job,
                 ..stack.clone()
-            });
+            };
+            self.sink.report(record.host, &record);
         }
-        self.sink.record(&Stalled {
+        // any host may be the one by which the job seems to stall and to move
+        let first = self.hosts.sessions[0].host.id;
+        let stalled = Stalled {
             since_ms: stall.since_ms(),
             silent_s: stall.stall.silent.as_secs_f64(),
             computing: stall.stall.computing.is_some(),
             reason: why.reason.clone(),
             culprit: why.culprit.clone(),
             time_ms: stall.stall.time_ms,
-        });
+        };
+        self.sink.report(first, &stalled);
         for line in stall::lines(&self.plan.name, stall, &why) {
             self.notice(&line);
         }
@@ -659,12 +663,14 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             _ => String::new(),
         };
-        self.sink.record(&Resumed {
+        let first = self.hosts.sessions[0].host.id;
+        let resumed = Resumed {
             since_ms,
             time_ms,
             process: process.map(|at| Culprit::of(&self.processes[at])),
             sign,
-        });
+        };
+        self.sink.report(first, &resumed);
         let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
         self.notice(&format!(
             "job {} moves again, after {}{what}",
@@ -679,8 +685,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// A process has raised an exception, has been silent since, and does not end.
-    fn has_raised(&mut self, at: usize, raised: &Raised) {
-        if self.states[at].exited {
+    fn has_raised(&mut self, at: usize, raised: Raised) {
+        let known = self.raised.get(&at);
+        if self.states[at].exited || known.is_some_and(|known| *known == raised) {
             return;
         }
         let name = self.name_of(at);
@@ -693,7 +700,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             "{name} raised {} and has been silent for {silent}: {stays}",
             raised.exception
         ));
-        self.raised.insert(at, raised.clone());
+        self.raised.insert(at, raised);
     }
 
     /// A process in messages: `host 1 (10.0.0.2): trainer 3`.
