@@ -12,7 +12,7 @@ use crate::options::Options;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use record::term::{count, first_few, plain};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -42,13 +42,21 @@ const CHECK_EVERY: Duration = Duration::from_millis(50);
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
 /// An agent waits with one connection; where one has broken without a word it has another.
 const MOST_PARKED: usize = 4;
-/// So many agents are listened to at most, asked for or not, and so many bytes of what they report:
-/// a host that has the secret could make up agents without end. 65,536 honest ones report 20 MB.
-const MOST_AGENTS: usize = 65_536;
-const MAX_HELLOS: usize = 64 << 20;
+/// What is kept of agents in all, asked for or not: a host that has the secret could make up agents
+/// without end. 65,536 honest ones report 20 MB.
+const IN_ALL: Budget = Budget {
+    agents: 65_536,
+    bytes: 64 << 20,
+};
 /// From one address twice as many agents as there are hosts may dial in, and these beside them: a
 /// restart starts others while the first have not gone yet.
 const SPARE_AGENTS: usize = 64;
+/// How much the agents of one address may report, for each of them. Honest ones report 300 bytes,
+/// and one with hundreds of addresses some KB.
+const BYTES_OF_AGENT: usize = 1 << 10;
+/// How often those that have gone are looked for when there is no room; it costs a system call for
+/// each agent.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// An agent whose connection was taken has dialed again by then, or never will.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
 /// This machine has only a few network interfaces that lead to hosts.
@@ -106,6 +114,8 @@ impl Claim {
 struct Agent {
     hello: Hello,
     from: IpAddr,
+    /// How many bytes it has reported of itself.
+    bytes: usize,
     parked: VecDeque<Link>,
     /// When its last connection was taken.
     taken: Instant,
@@ -159,16 +169,49 @@ fn is_waiting(link: &mut Link) -> bool {
     matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
 }
 
+/// How many agents are kept, and how many bytes of what they have reported of themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Budget {
+    agents: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    /// What may come from one address, which all hosts have behind some routers.
+    fn of_source(hosts: usize) -> Budget {
+        let agents = 2 * hosts + SPARE_AGENTS;
+        let bytes = agents * BYTES_OF_AGENT;
+        Budget { agents, bytes }
+    }
+
+    fn has_room_for(self, used: Budget, bytes: usize) -> bool {
+        used.agents < self.agents && used.bytes + bytes <= self.bytes
+    }
+
+    fn add(&mut self, bytes: usize) {
+        self.agents += 1;
+        self.bytes += bytes;
+    }
+}
+
 /// The agents that were admitted.
 #[derive(Default)]
 struct WaitingAgents {
-    agents: Vec<Agent>,
-    by_id: HashMap<String, usize>,
-    by_source: HashMap<IpAddr, usize>,
-    /// How many agents may dial in from one address, which all hosts have behind some routers.
-    most_of_source: usize,
-    /// How many bytes the agents have reported of themselves.
-    hello_bytes: usize,
+    /// In the order in which they came.
+    agents: BTreeMap<usize, Agent>,
+    /// The number of the next one.
+    next: usize,
+    by_name: HashMap<String, usize>,
+    in_all: Budget,
+    of_source: Budget,
+    used: Budget,
+    used_by_source: HashMap<IpAddr, Budget>,
+    /// When those that have gone were looked for.
+    tidied: Option<Instant>,
+    /// How many agents there was no room for that were not mentioned yet, and the address of the
+    /// last of them.
+    turned_away: u64,
+    last_turned_away: Option<IpAddr>,
     /// How many connections without the key of this run were not mentioned yet, and the address of
     /// the last of them.
     strangers: u64,
@@ -177,21 +220,43 @@ struct WaitingAgents {
 
 impl WaitingAgents {
     /// Whether another agent may dial in from an address.
-    fn has_room_for(&mut self, from: IpAddr) -> bool {
-        let count = self.by_source.entry(from).or_default();
-        if *count >= self.most_of_source {
-            // some may have gone since they were counted
-            let live = self.agents.iter_mut().filter(|agent| agent.from == from);
-            *count = live.map(Agent::is_live).filter(|is_live| *is_live).count();
+    fn has_room_for(&mut self, from: IpAddr, bytes: usize) -> bool {
+        let has_room = |agents: &WaitingAgents| {
+            let used = agents.used_by_source.get(&from);
+            let used = used.copied().unwrap_or_default();
+            agents.of_source.has_room_for(used, bytes)
+                && agents.in_all.has_room_for(agents.used, bytes)
+        };
+        if has_room(self) {
+            return true;
         }
-        *count += 1;
-        *count <= self.most_of_source
+        if self.tidied.is_none_or(|at| at.elapsed() >= TIDY_EVERY) {
+            self.forget_those_gone();
+        }
+        has_room(self)
+    }
+
+    /// Those that have served stay: what they told of their engine still counts.
+    fn forget_those_gone(&mut self) {
+        self.tidied = Some(Instant::now());
+        self.agents
+            .retain(|_, agent| agent.has_served || agent.is_live());
+        self.by_name.retain(|_, id| self.agents.contains_key(id));
+        self.used = Budget::default();
+        self.used_by_source.clear();
+        for agent in self.agents.values() {
+            self.used.add(agent.bytes);
+            let of_source = self.used_by_source.entry(agent.from).or_default();
+            of_source.add(agent.bytes);
+        }
     }
 
     fn take_outcome(&mut self, outcome: Outcome<Greeting>) {
         let from = match outcome {
             Outcome::Admitted(greeting, from) => match hello_of(&greeting.received) {
-                Some(hello) => return self.admit(hello, greeting, from),
+                Some(hello) => {
+                    return self.admit(hello, greeting.received.len(), greeting.link, from);
+                }
                 None => from,
             },
             Outcome::Refused(from) => from,
@@ -200,39 +265,43 @@ impl WaitingAgents {
         self.last_stranger = Some(from);
     }
 
-    fn admit(&mut self, hello: Hello, greeting: Greeting, from: IpAddr) {
-        let (link, bytes) = (greeting.link, greeting.received.len());
+    fn admit(&mut self, hello: Hello, bytes: usize, link: Link, from: IpAddr) {
         let _ = link.notice_silence();
-        if let Some(at) = self.by_id.get(&hello.agent) {
-            return self.agents[*at].park(link);
+        let known = self.by_name.get(&hello.agent);
+        if let Some(agent) = known.and_then(|id| self.agents.get_mut(id)) {
+            return agent.park(link);
         }
-        if self.agents.len() >= MOST_AGENTS
-            || self.hello_bytes + bytes > MAX_HELLOS
-            || !self.has_room_for(from)
-        {
+        if !self.has_room_for(from, bytes) {
+            self.turned_away += 1;
+            self.last_turned_away = Some(from);
             return;
         }
-        self.hello_bytes += bytes;
-        self.by_id.insert(hello.agent.clone(), self.agents.len());
-        self.agents.push(Agent {
+        self.used.add(bytes);
+        self.used_by_source.entry(from).or_default().add(bytes);
+        self.by_name.insert(hello.agent.clone(), self.next);
+        let agent = Agent {
             hello,
             from,
+            bytes,
             parked: VecDeque::from([link]),
             taken: Instant::now(),
             has_served: false,
             gone: false,
             is_mentioned: false,
-        });
+        };
+        self.agents.insert(self.next, agent);
+        self.next += 1;
     }
 
     /// Who has dialed in as each host.
     fn claims(&mut self, index: &HostIndex) -> Vec<Claim> {
         let mut claims = vec![Claim::Nobody; index.count()];
-        for at in 0..self.agents.len() {
-            if !self.agents[at].is_live() {
-                continue;
-            }
-            let agent = &self.agents[at];
+        let mut live = Vec::new();
+        for (id, agent) in &mut self.agents {
+            live.extend(agent.is_live().then_some(*id));
+        }
+        for id in live {
+            let agent = &self.agents[&id];
             let hosts = index.hosts_of(&agent.hello, agent.from);
             for host in index.hosts_reported(&agent.hello) {
                 if !hosts.contains(&host) && claims[host].is_open() {
@@ -240,16 +309,16 @@ impl WaitingAgents {
                 }
             }
             for host in hosts {
-                let serves = |id: &AgentId| self.agents[id.0].has_served;
+                let serves = |id: &AgentId| self.agents[&id.0].has_served;
                 match &mut claims[host] {
                     // whoever comes behind an agent that serves already takes nothing from it
                     Claim::Agent(first) if serves(first) => {}
                     Claim::Agent(first) if !agent.has_served => {
-                        let first = self.agents[first.0].shown();
+                        let first = self.agents[&first.0].shown();
                         claims[host] = Claim::Several(vec![first, agent.shown()]);
                     }
                     Claim::Several(agents) if !agent.has_served => agents.push(agent.shown()),
-                    claim => *claim = Claim::Agent(AgentId(at)),
+                    claim => *claim = Claim::Agent(AgentId(id)),
                 }
             }
         }
@@ -258,7 +327,8 @@ impl WaitingAgents {
 
     /// Whether a connection of the agent waits.
     fn is_parked(&self, id: AgentId) -> bool {
-        !self.agents[id.0].parked.is_empty()
+        let agent = self.agents.get(&id.0);
+        agent.is_some_and(|agent| !agent.parked.is_empty())
     }
 }
 
@@ -291,7 +361,8 @@ impl DialServer {
         };
         let folder = TicketFolder::make(Agents::here()?, &ticket)?;
         let waiting = Arc::new(Mutex::new(WaitingAgents {
-            most_of_source: 2 * hosts.len() + SPARE_AGENTS,
+            in_all: IN_ALL,
+            of_source: Budget::of_source(hosts.len()),
             ..WaitingAgents::default()
         }));
         let admitted = Arc::clone(&waiting);
@@ -342,7 +413,7 @@ impl DialServer {
     pub(crate) fn take(&self, id: AgentId, until: Instant) -> Option<Link> {
         let mut waiting = self.waiting.lock();
         loop {
-            let agent = waiting.agents.get_mut(id.0)?;
+            let agent = waiting.agents.get_mut(&id.0)?;
             if !agent.is_live() {
                 return None;
             }
@@ -360,7 +431,7 @@ impl DialServer {
 
     /// Forgets an agent that does not answer.
     pub(crate) fn forget(&self, id: AgentId) {
-        if let Some(agent) = self.waiting.lock().agents.get_mut(id.0) {
+        if let Some(agent) = self.waiting.lock().agents.get_mut(&id.0) {
             agent.gone = true;
             agent.parked.clear();
         }
@@ -369,7 +440,8 @@ impl DialServer {
     /// Which engine ends the processes that agents leave behind, if one does.
     pub(crate) fn ender(&self) -> Option<Ender> {
         let waiting = self.waiting.lock();
-        waiting.agents.iter().find_map(|agent| agent.hello.ender)
+        let mut agents = waiting.agents.values();
+        agents.find_map(|agent| agent.hello.ender)
     }
 
     /// Lines about agents that dialed in without being asked for, each agent once.
@@ -377,14 +449,14 @@ impl DialServer {
         let mut waiting = self.waiting.lock();
         let mut is_served = vec![false; index.count()];
         let hosts_of = |agent: &Agent| index.hosts_of(&agent.hello, agent.from);
-        for agent in waiting.agents.iter().filter(|agent| agent.has_served) {
+        for agent in waiting.agents.values().filter(|agent| agent.has_served) {
             hosts_of(agent)
                 .into_iter()
                 .for_each(|host| is_served[host] = true);
         }
         let (mut unasked, mut twice) = (Vec::new(), Vec::new());
         let silent = |agent: &&mut Agent| !agent.has_served && !agent.is_mentioned;
-        for agent in waiting.agents.iter_mut().filter(silent) {
+        for agent in waiting.agents.values_mut().filter(silent) {
             let hosts = hosts_of(agent);
             if hosts.iter().all(|host| is_served[*host]) {
                 agent.is_mentioned = true;
@@ -410,6 +482,14 @@ impl DialServer {
                 first_few(&twice, MOST_NAMED)
             ));
         }
+        let turned_away = std::mem::take(&mut waiting.turned_away);
+        if let (1.., Some(from)) = (turned_away, waiting.last_turned_away) {
+            lines.push(format!(
+                "{} turned away, the last from {from}: too many dialed in, or they reported too \
+                 much of themselves",
+                count(turned_away, "agent")
+            ));
+        }
         let strangers = std::mem::take(&mut waiting.strangers);
         if let (1.., Some(from)) = (strangers, waiting.last_stranger) {
             lines.push(format!(
@@ -427,7 +507,7 @@ impl DialServer {
         let mut waiting = self.waiting.lock();
         let agents = std::mem::take(&mut waiting.agents);
         let has_agents = !agents.is_empty();
-        for mut parked in agents.into_iter().flat_map(|agent| agent.parked) {
+        for mut parked in agents.into_values().flat_map(|agent| agent.parked) {
             // an agent that cannot be told sees the end of its connection
             let _ = parked.send(&codec::encode(&Word::Leave, &[]));
             let _ = parked.close();
@@ -497,5 +577,64 @@ fn addresses_toward(hosts: &[Host]) -> Result<Vec<Ipv4Addr>, HostFault> {
             "name the address of this machine that the hosts reach in DGL_TOOLS_DIAL_ADDRESS",
         )),
         None => Ok(addresses),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    /// Both ends of a connection over loopback, the first as an agent's.
+    fn connected() -> (Link, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let identity = Identity::new().unwrap();
+        let link = Link::connect(stream, &identity, identity.public_key()).unwrap();
+        (link, listener.accept().unwrap().0)
+    }
+
+    fn hello(name: &str) -> Hello {
+        Hello {
+            agent: name.to_owned(),
+            names: vec![name.to_owned()],
+            addresses: Vec::new(),
+            position: None,
+            ender: None,
+        }
+    }
+
+    #[test]
+    fn who_makes_up_agents_keeps_no_other_address_out() {
+        let budget = |agents, bytes| Budget { agents, bytes };
+        let mut waiting = WaitingAgents {
+            in_all: budget(6, 600),
+            of_source: budget(4, 300),
+            ..WaitingAgents::default()
+        };
+        let [greedy, honest] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+        // agents that have gone again leave room, however many come
+        for number in 0..20 {
+            let (link, _gone) = connected();
+            waiting.tidied = None;
+            waiting.admit(hello(&format!("gone{number}")), 100, link, greedy);
+        }
+        assert_eq!(waiting.turned_away, 0);
+        let mut stays = Vec::new();
+        for (from, bytes) in [(greedy, 100), (honest, 10)] {
+            for number in 0..6 {
+                let (link, other_end) = connected();
+                stays.push(other_end);
+                waiting.tidied = None;
+                waiting.admit(hello(&format!("{from}-{number}")), bytes, link, from);
+            }
+        }
+        let mut live_of = |source| {
+            let agents = waiting.agents.values_mut();
+            let live = agents.filter_map(|agent| agent.is_live().then_some(agent.from));
+            live.filter(|from| *from == source).count()
+        };
+        assert_eq!((live_of(greedy), live_of(honest)), (3, 3));
+        assert_eq!((waiting.turned_away, waiting.used), (6, budget(6, 330)));
     }
 }
