@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 const SCRIPT: &str = include_str!("flame.js");
+/// No stack is drawn deeper: the tree is walked by recursion, here and in the browser. A host sends
+/// 120 frames, and records may have been made elsewhere.
+const MAX_DEPTH: usize = 500;
 
 /// The profiles of a job in the order in which they are shown, of each process the latest.
 pub fn latest(profiles: &[Profile]) -> Vec<&Profile> {
@@ -239,7 +242,7 @@ fn trees(profile: &Profile, frames: &mut Frames) -> Value {
     for (name, called, stack) in stacks_of(profile) {
         let above = (name != stacks::MAIN_THREAD).then(|| format!("thread {name}"));
         let mut node = &mut root;
-        for frame in above.iter().chain(&called) {
+        for frame in above.iter().chain(&called).take(MAX_DEPTH) {
             node = node.called.entry(frames.position(frame)).or_default();
             node.samples += stack.samples;
             node.active += stack.active;
@@ -302,6 +305,21 @@ mod tests {
             .map(|one| &one["name"])
             .collect();
         assert_eq!(names, ["all 2 trainers", "trainer 0", "trainer 1"]);
+    }
+
+    #[test]
+    fn the_depth_of_a_tree_is_limited() {
+        let mut deep = profile(0, None);
+        let frames = &mut deep.threads[0].stacks[0].frames;
+        *frames = frames.iter().copied().cycle().take(150_000).collect();
+        let mut tree = &trees(&deep, &mut Frames::default())[0];
+        let mut depth = 0;
+        while let Some(called) = tree[3].as_array() {
+            depth += 1;
+            let deepest = called.iter().max_by_key(|one| one[3] != json!([]));
+            tree = deepest.unwrap_or(&Value::Null);
+        }
+        assert_eq!(depth, MAX_DEPTH);
     }
 
     #[test]
