@@ -731,3 +731,41 @@ fn a_host_that_does_not_join_is_told() {
         "{received:?}"
     );
 }
+
+#[test]
+fn a_follower_of_many_processes_reads_all_logs_or_says_that_it_cannot() {
+    let home = scratch("many");
+    let folder = home.join("job");
+    fs::create_dir(&folder).unwrap();
+    let mut records = String::new();
+    for rank in 0..100 {
+        records += &format!("{{\"role\":\"worker\",\"rank\":{rank}}}\n");
+        fs::write(folder.join(format!("worker-{rank}.log")), "a line\n").unwrap();
+    }
+    fs::write(folder.join("processes"), records).unwrap();
+    let follow = |limits: &str| {
+        let script = format!("ulimit {limits}; exec \"$0\" follow job");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_host-agent")]);
+        let mut child = command
+            .current_dir(&home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let _stdin = child.stdin.take();
+        let mut told = String::new();
+        child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut told)
+            .unwrap();
+        child.wait().unwrap();
+        told
+    };
+    let told = follow("-S -n 40");
+    assert_eq!(told.matches("a line\n").count(), 100, "{told}");
+    let told = follow("-n 40");
+    assert!(told.contains(".log: Too many open files"), "{told}");
+}

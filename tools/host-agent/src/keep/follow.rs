@@ -5,6 +5,7 @@
 use super::folder::Folder;
 use super::journal::{Ages, KeptJob, Tail};
 use super::pipes::MessageReader;
+use crate::open_files;
 use crate::output::Output;
 use job::Role;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -66,11 +67,16 @@ pub fn run(folder: &Path) -> ExitCode {
 
 /// Reports a job on stdout, and takes orders for its keeper.
 pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
+    // a host may run thousands of processes
+    open_files::raise_limit();
     let log = |line: String| {
         let LogOf { role, rank } = serde_json::from_str(&line).ok()?;
         Some(Tail::new(folder.file(&record::log_name(role, rank))))
     };
-    let records = folder.records().unwrap_or_default();
+    let records = match folder.records() {
+        Ok(records) => records,
+        Err(error) => return fail(&error),
+    };
     let mut reporter = Reporter {
         job: KeptJob::of(folder),
         ages: Ages::of(folder),
@@ -86,8 +92,20 @@ pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
         std::process::exit(0);
     };
     let _ = thread::Builder::new().spawn(alive);
-    while let Ok(true) = reporter.turn() {}
-    ExitCode::SUCCESS
+    loop {
+        match reporter.turn() {
+            Ok(true) => {}
+            Ok(false) => return ExitCode::SUCCESS,
+            Err(error) => return fail(&error),
+        }
+    }
+}
+
+fn fail(error: &io::Error) -> ExitCode {
+    let problem = format!("the job there cannot be followed: {error}");
+    // nobody may read the report any longer
+    let _ = write_event(&Event::Failed(Failure::new(problem)), &[]);
+    ExitCode::FAILURE
 }
 
 fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
@@ -114,7 +132,8 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Reports what is new; returns whether there may be more. Fails if nobody reads the report.
+    /// Reports what is new; returns whether there may be more. Fails if nobody reads the report, or
+    /// a file cannot be read.
     fn turn(&mut self) -> io::Result<bool> {
         // the keeper's end is looked for first: what was written before it is then read after it
         // was seen
@@ -130,7 +149,7 @@ impl Reporter {
     }
 
     fn report_journal(&mut self) -> io::Result<bool> {
-        let entries = self.job.read();
+        let entries = self.job.read()?;
         let more = entries.is_some();
         for past in entries.into_iter().flatten() {
             let is_over = matches!(*past.what, Event::Over(_));
@@ -147,7 +166,7 @@ impl Reporter {
     fn report_logs(&mut self) -> io::Result<bool> {
         let mut more = false;
         for (index, log) in (0..).zip(&mut self.logs) {
-            let block = log.read();
+            let block = log.read()?;
             if !block.is_empty() {
                 more = true;
                 let stream = Stream::Stdout;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use wire::Event;
-use wire::codec::{self, Decoder, Message};
+use wire::codec;
 use wire::keep::Past;
 
 /// The name of its file.
@@ -21,11 +21,17 @@ const BLOCK: usize = 64 << 10;
 
 /// The journal, as the keeper writes it.
 #[derive(Debug)]
-pub struct Journal(File);
+pub struct Journal {
+    file: File,
+    /// Whether its last line may lack its end.
+    is_torn: bool,
+}
 
 impl Journal {
     pub fn new(folder: &Folder) -> io::Result<Journal> {
-        folder.append(JOURNAL).map(Journal)
+        let file = folder.append(JOURNAL)?;
+        let is_torn = false;
+        Ok(Journal { file, is_torn })
     }
 
     /// The line of an event that happens now.
@@ -39,14 +45,12 @@ impl Journal {
         codec::encode(&Event::Past(past), &[])
     }
 
-    /// Writes an entry. If the disk is full, the job goes on without it, and no half of it stays,
-    /// because nobody could read what follows it.
+    /// Writes an entry. If the disk is full, the job goes on without it. What was written of it
+    /// stays, because others may have read it, and the next entry begins a new line.
     pub fn write(&mut self, entry: &[u8]) {
-        let before = self.0.metadata().map(|meta| meta.len());
-        let written = self.0.write_all(entry);
-        if let (Err(_), Ok(before)) = (written, before) {
-            let _ = self.0.set_len(before);
-        }
+        let separator: &[u8] = if self.is_torn { b"\n" } else { b"" };
+        let written = self.file.write_all(&[separator, entry].concat());
+        self.is_torn = written.is_err();
     }
 }
 
@@ -94,14 +98,20 @@ impl Tail {
     }
 
     /// The next bytes; empty if there are none yet.
-    pub fn read(&mut self) -> Vec<u8> {
-        if self.file.is_none() {
-            self.file = File::open(&self.path).ok();
-        }
+    pub fn read(&mut self) -> io::Result<Vec<u8>> {
+        let named = |error| io::Error::other(format!("{}: {error}", self.path.display()));
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => match File::open(&self.path) {
+                Ok(file) => self.file.insert(file),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(named(error)),
+            },
+        };
         let mut block = vec![0; BLOCK];
-        let read = self.file.as_mut().map(|file| file.read(&mut block));
-        block.truncate(read.and_then(Result::ok).unwrap_or(0));
-        block
+        let count = file.read(&mut block).map_err(named)?;
+        block.truncate(count);
+        Ok(block)
     }
 }
 
@@ -110,7 +120,8 @@ impl Tail {
 #[derive(Debug)]
 pub struct KeptJob {
     journal: Tail,
-    entries: Decoder,
+    /// A line whose end was not written yet.
+    line: Vec<u8>,
     keeper: Option<UnixStream>,
 }
 
@@ -119,23 +130,32 @@ impl KeptJob {
         let keeper = folder.connect().ok();
         KeptJob {
             journal: Tail::new(folder.file(JOURNAL)),
-            entries: Decoder::default(),
+            line: Vec::new(),
             keeper: keeper.filter(|keeper| keeper.set_nonblocking(true).is_ok()),
         }
     }
 
-    /// The next entries of the journal; `None` if no more was written yet.
-    pub fn read(&mut self) -> Option<Vec<Past>> {
-        let block = self.journal.read();
-        self.entries.push(&block);
-        let next = || match self.entries.next_message::<Event>() {
-            Ok(Some(Message {
-                head: Event::Past(past),
-                ..
-            })) => Some(past),
+    /// The next entries of the journal; `None` if no more was written yet. A line that a full disk
+    /// has cut is no entry.
+    pub fn read(&mut self) -> io::Result<Option<Vec<Past>>> {
+        let block = self.journal.read()?;
+        if block.is_empty() {
+            return Ok(None);
+        }
+        self.line.extend_from_slice(&block);
+        let end = self.line.iter().rposition(|byte| *byte == b'\n');
+        let rest = self.line.split_off(end.map_or(0, |end| end + 1));
+        let lines = std::mem::replace(&mut self.line, rest);
+        let entry = |line: &[u8]| match serde_json::from_slice(line) {
+            Ok(Event::Past(past)) => Some(past),
             _ => None,
         };
-        (!block.is_empty()).then(|| std::iter::from_fn(next).collect())
+        Ok(Some(
+            lines
+                .split(|byte| *byte == b'\n')
+                .filter_map(entry)
+                .collect(),
+        ))
     }
 
     /// The connection with the keeper; `None` once that is gone.
@@ -158,6 +178,43 @@ impl KeptJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_full_disk_has_cut_is_skipped() {
+        let path = std::env::temp_dir().join(format!("host-agent-journal-{}", std::process::id()));
+        let entry = |number| {
+            let over = wire::supervise::Over { survivors: number };
+            Journal::entry(Event::Over(over))
+        };
+        let mut journal = Journal {
+            file: File::create(&path).unwrap(),
+            is_torn: false,
+        };
+        let mut job = KeptJob {
+            journal: Tail::new(path.clone()),
+            line: Vec::new(),
+            keeper: None,
+        };
+        let mut read = || {
+            let entries = job.read().unwrap().unwrap_or_default().into_iter();
+            let number = |past: Past| match *past.what {
+                Event::Over(over) => over.survivors,
+                other => panic!("{other:?}"),
+            };
+            entries.map(number).collect::<Vec<_>>()
+        };
+        journal.write(&entry(1));
+        journal.file.write_all(&entry(2)[..9]).unwrap();
+        assert_eq!(read(), [1]);
+        // a disk on which nothing is left
+        let file = std::mem::replace(&mut journal.file, File::open(&path).unwrap());
+        journal.write(&entry(3));
+        journal.file = file;
+        journal.write(&entry(4));
+        journal.write(&entry(5));
+        assert_eq!(read(), [4, 5]);
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn how_long_ago_it_was_by_the_clock_that_does_not_jump() {

@@ -15,6 +15,7 @@ use std::thread::Builder;
 use std::time::Duration;
 use wire::ending::Ending;
 use wire::job::JobOnHost;
+use wire::keep::Past;
 use wire::servers::{Data, Find, Group, Liveness, StartClaimed, State};
 use wire::{Event, Failure, Text};
 
@@ -77,7 +78,7 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
 fn life(folder: &Folder) -> Liveness {
     let mut job = KeptJob::of(folder);
     let (mut ending, mut listening) = (None, 0);
-    for past in std::iter::from_fn(|| job.read()).flatten() {
+    for past in entries(&mut job) {
         match *past.what {
             Event::Ending(why) => ending = ending.or(Some(why)),
             Event::Listening(_) => listening += 1,
@@ -93,6 +94,11 @@ fn life(folder: &Folder) -> Liveness {
     } else {
         Liveness::Starting
     }
+}
+
+/// The entries that were written since the last look, as far as they can be read.
+fn entries(job: &mut KeptJob) -> impl Iterator<Item = Past> {
+    std::iter::from_fn(|| job.read().ok().flatten()).flatten()
 }
 
 fn has_port(record: &str) -> bool {
@@ -232,8 +238,7 @@ impl UsedServers {
 fn ending(servers: &mut KeptJob, host: u32) -> Option<Ending> {
     // looked at first, so that all that it wrote is read then
     let is_gone = servers.keeper().is_none();
-    let mut entries = std::iter::from_fn(|| servers.read()).flatten();
-    let written = entries.find_map(|past| match *past.what {
+    let written = entries(servers).find_map(|past| match *past.what {
         Event::Ending(ending) => Some(ending),
         _ => None,
     });
