@@ -4,7 +4,7 @@
 use crate::args::{Args, ServerThreads};
 use crate::command::UserCommand;
 use crate::environment::UserEnv;
-use crate::placeholders::{Fact, Placeholder};
+use crate::placeholders::{Fact, Placeholder, Template};
 use record::error::Fault;
 use record::python::{Version, version};
 use record::term;
@@ -33,7 +33,27 @@ pub fn flags(args: &Args, env: &UserEnv, placeholders: &BTreeSet<Placeholder>) -
     let no_graph = workers && !servers && !trainers;
     let is_named_port = |one: &Placeholder| matches!(one, Placeholder::Own(Fact::Port(_)));
     let chooses_port = args.server_name.is_some() && args.master_port.is_none();
+    // the processes would read another value than the words have
+    let is_twofold = |name: &str, fact: Fact| {
+        let placeholder = Placeholder::Own(fact);
+        let sets_other = |(other, value): &(String, Template)| {
+            other == name && value.placeholders().all(|one| *one != placeholder)
+        };
+        placeholders.contains(&placeholder) && env.clients().any(sets_other)
+    };
     let table = [
+        (
+            is_twofold("MASTER_PORT", Fact::MasterPort),
+            "{master_port}",
+            "is another port than the MASTER_PORT that is set",
+            "say --master-port PORT in place of MASTER_PORT",
+        ),
+        (
+            is_twofold("MASTER_ADDR", Fact::MasterAddr),
+            "{master_addr}",
+            "is another address than the MASTER_ADDR that is set",
+            "leave out one of them; the first of the hosts is the one where torch meets",
+        ),
         (
             workers && !no_graph,
             "--role",

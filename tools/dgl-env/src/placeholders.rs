@@ -239,8 +239,8 @@ impl Template {
     }
 
     /// The placeholders in the text, in their order.
-    pub fn into_placeholders(self) -> impl Iterator<Item = Placeholder> {
-        self.0.into_iter().filter_map(|piece| match piece {
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.0.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
             Piece::Placeholder(placeholder) => Some(placeholder),
         })

@@ -96,12 +96,10 @@ impl<'a> Plan<'a> {
         let num_servers = u32::from(args.num_servers);
         let setup = args.setup.as_ref();
         let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
-        let texts = command
-            .templates()
-            .chain(env.templates().cloned())
-            .chain(setup.clone());
+        let words: Vec<Template> = command.templates().collect();
+        let texts = words.iter().chain(env.templates()).chain(&setup);
         let placeholders: BTreeSet<Placeholder> =
-            texts.flat_map(Template::into_placeholders).collect();
+            texts.flat_map(Template::placeholders).cloned().collect();
         let mut report = Report(check::flags(args, &env, &placeholders));
         report.0.extend(check::hosts(&hosts, num_servers));
         report.0.extend(programs::faults(
@@ -1356,6 +1354,18 @@ mod tests {
         assert_eq!((env(&all[0], "A"), env(&all[0], "B")), ("2;x", "from here"));
     }
 
+    #[test]
+    fn the_rendezvous_is_the_same_for_words_and_variables() {
+        for line in [
+            "--role worker --env MASTER_PORT=29123 -- t",
+            "--role worker --env URL={master_addr}:{master_port} -- t",
+            "--role worker --env MASTER_ADDR={master_addr}.internal -- t {master_addr}",
+            "--num-trainers 1 --server-env MASTER_PORT=29123 -- t {master_port}",
+        ] {
+            planned(line, &hosts(2));
+        }
+    }
+
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn what_cannot_be_is_refused() {
@@ -1403,6 +1413,14 @@ mod tests {
             (
                 "--num-trainers 1 --trainer-env A={gpu} -- t",
                 "{gpu} is not {local_rank}",
+            ),
+            (
+                "--num-trainers 1 --env MASTER_PORT=29123 -- t {master_port}",
+                "{master_port}: is another port than the MASTER_PORT that is set",
+            ),
+            (
+                "--role worker --trainer-env MASTER_ADDR=10.0.0.9 -- t tcp://{master_addr}:1",
+                "{master_addr}: is another address",
             ),
             (
                 "--role worker --server-env A=b -- t",
