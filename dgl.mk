@@ -48,7 +48,9 @@ dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, th
 dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
 # The hosts to take, and the hosts that were taken.
-dgl_chosen = $(dgl_hosts)$(if $(NEED), | $(dgl_probe) --format jsonl --need $(NEED) $(NEED_FLAGS))
+# Only a probe knows the home of the hosts.
+dgl_probed = $(or $(NEED),$(filter ~%,$(WORKSPACE)))
+dgl_chosen = $(dgl_hosts)$(if $(dgl_probed), | $(dgl_probe) --format jsonl$(if $(NEED), --need $(NEED) $(NEED_FLAGS)))
 dgl_taken = $(if $(NEED),cat '$(RUN)/pushed.jsonl',$(dgl_hosts))
 # The shell of a recipe becomes the last tool, after the stages before it, because make passes TERM on to that shell alone.
 dgl_last = > '$(RUN)/$@.stages'; { rm -f '$(RUN)/$@.stages'; exec $(1); } < '$(RUN)/$@.stages'
@@ -76,7 +78,7 @@ probe:
 	$(dgl_hosts) | $(dgl_probe) --format human
 
 fit: $(PART_CONFIG)
-	$(dgl_chosen) | $(if $(NEED),,$(dgl_probe) --format jsonl |) \
+	$(dgl_chosen) | $(if $(dgl_probed),,$(dgl_probe) --format jsonl |) \
 	part-fit --part-config '$(or $(PART_CONFIG),$(error dgl.mk: set PART_CONFIG, what partition_graph wrote))' \
 	  --num-trainers $(NUM_TRAINERS) --num-samplers $(NUM_SAMPLERS) --num-servers $(NUM_SERVERS) --format human $(FIT_FLAGS)
 

@@ -80,8 +80,8 @@ fn facts(workspace: Option<&str>) -> Facts {
     let cpus = u32::try_from(procfs::usable_cpus().len()).ok();
     let home = env::var_os("HOME");
     let folder = workspace.map(|workspace| {
-        let mut there = Path::new(workspace).ancestors();
-        let there = there.find(|folder| folder.is_dir());
+        let workspace = environment::at_home(workspace);
+        let there = workspace.ancestors().find(|folder| folder.is_dir());
         let there = there.unwrap_or(Path::new("."));
         fs::canonicalize(there).unwrap_or_else(|_| there.to_owned())
     });
