@@ -2,7 +2,7 @@
 # Takes the pictures of the site anew, from real jobs on four hosts of host-lab: terminals as SVG, the report as PNG. It needs the tools
 # in target/debug, tmux, chromium, and a python3 with torch on the hosts' PATH; dgl.md's report also wants DGL.
 #   pictures.sh         all
-#   pictures.sh NAME..  these: torch failure stall stacks report
+#   pictures.sh NAME..  these: torch runs failure stall stacks report
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -76,6 +76,14 @@ run='dgl-env --role worker --num-workers 2 -- python3 code/ddp.py < pushed.jsonl
 if wants torch; then
     on_host "$copy" 2>/dev/null
     screen 120 "$(typed "$run")" | terminal torch 'eight ranks on four hosts'
+fi
+if wants runs; then
+    shown=$(typed "${run/--log-dir/--job demo --log-dir} > run.jsonl 2> run.log; echo \$?" && typed 'dgl-why --brief logs/run.jsonl')
+    on_host "$copy" 2>/dev/null
+    rows=26 screen 240 "$shown
+echo
+{ sed -i '1003s/.*/oops/' data.csv; $copy; } 2>/dev/null
+$shown" | terminal runs 'a run that ends well, and one that fails'
 fi
 if wants failure; then
     on_host "sed -i '1003s/.*/oops/' data.csv; $copy" 2>/dev/null

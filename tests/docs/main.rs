@@ -9,6 +9,7 @@ mod architecture;
 mod completions;
 mod flags;
 mod manual;
+mod readme;
 mod recipes;
 mod schema;
 mod site;
