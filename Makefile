@@ -1,7 +1,7 @@
 # make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
-TOOLS = ipconf-check host-probe host-swap part-map part-fit part-push part-pull dgl-env dgl-spawn dgl-reap dgl-stacks dgl-why dgl-report
+TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
 SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is not a command of users, but they may read what it does on their hosts.
@@ -28,7 +28,7 @@ agent:
 check: need-check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	shellcheck $(foreach script,$(SCRIPTS),tools/$(script)/$(script))
+	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/*.sh site/build.sh
 	shellcheck tests/example/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
@@ -158,7 +158,7 @@ DATA = share/dgl-tools
 
 install:
 	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA))
-	install -m 755 $(foreach script,$(SCRIPTS),tools/$(script)/$(script)) $(PLACE)/bin
+	install -m 755 $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script)) $(PLACE)/bin
 	if [ -e $(BUILT)/dgl-spawn ]; then \
 		install -m 755 $(TOOLS:%=$(BUILT)/%) $(PLACE)/bin; \
 	else \
@@ -180,7 +180,7 @@ install:
 	done
 
 uninstall:
-	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) $(PAGES:%=$(MAN1)/%.1) $(FORMATS:%=share/man/man5/%.5) $(GUIDES:%=share/man/man7/%.7) \
+	rm -f $(addprefix $(PLACE)/,$(COMMANDS:%=bin/%) bin/dgl-tools $(PAGES:%=$(MAN1)/%.1) $(FORMATS:%=share/man/man5/%.5) $(GUIDES:%=share/man/man7/%.7) \
 		include/dgl.mk $(ZSH)/_dgl-tools $(COMMANDS:%=$(BASH)/%) $(COMMANDS:%=$(FISH)/%.fish))
 	rm -rf $(PLACE)/$(AGENTS) $(PLACE)/$(DATA)
 

@@ -72,12 +72,22 @@ for manual in man/*; do
   (cd man && mandoc -T html -O 'fragment,man=%N.%S.html;https://manpages.debian.org/%N.%S' "$name") |
     of_other_pages | page "$name" "$name"
 done
+entry() { # FILE
+  printf '<dt><a href="%s.html">%s</a></dt><dd>%s</dd>\n' "${1##*/}" "${1##*/}" "$(sed -n 's/^\.Nd //p; /^\.Nd /q' "$1")"
+}
 {
-  printf '<h1>Manual pages</h1>\n<dl>\n'
-  for manual in man/*.7 man/*.5 man/*.1; do
-    name=${manual##*/}
-    printf '<dt><a href="%s.html">%s</a></dt><dd>%s</dd>\n' "$name" "$name" "$(sed -n 's/^\.Nd //p; /^\.Nd /q' "$manual")"
+  printf '<h1>Manual pages</h1>\n<h2>guides and records</h2>\n<dl>\n'
+  for manual in man/*.7 man/*.5; do entry "$manual"; done
+  # the groups of the tools
+  tools/dgl-tools/dgl-tools | sed -n '/^core$/,/^$/p' | while read -r word rest; do
+    if [ -e "man/$word.1" ]; then
+      entry "man/$word.1"
+    elif [ -n "$word" ]; then
+      printf '</dl>\n<h2>%s</h2>\n<dl>\n' "$word${rest:+ $rest}"
+    fi
   done
+  printf '</dl>\n<h2>on the hosts</h2>\n<dl>\n'
+  entry man/host-agent.1
   printf '</dl>\n'
 } | page manual 'Manual pages'
 echo "$out/index.html"

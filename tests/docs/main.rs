@@ -8,6 +8,7 @@
 mod architecture;
 mod completions;
 mod flags;
+mod groups;
 mod manual;
 mod readme;
 mod recipes;

@@ -68,7 +68,7 @@ fn into_an_empty_prefix() {
     for path in commands()
         .flat_map(|command| places.map(|location| location.replace("{}", command)))
         .chain(other_pages)
-        .chain(["share/dgl-tools/records.schema.json".to_owned()])
+        .chain(["bin/dgl-tools", "share/dgl-tools/records.schema.json"].map(str::to_owned))
     {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
     }

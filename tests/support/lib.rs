@@ -77,16 +77,16 @@ pub fn executable(folder: &Path, name: impl AsRef<Path>, text: &str) {
 
 pub const TOOLS: [&str; 13] = [
     "ipconf-check",
-    "host-probe",
-    "host-swap",
     "part-map",
-    "part-fit",
     "part-push",
-    "part-pull",
     "dgl-env",
     "dgl-spawn",
-    "dgl-reap",
+    "host-probe",
+    "part-fit",
+    "host-swap",
     "dgl-stacks",
+    "dgl-reap",
+    "part-pull",
     "dgl-why",
     "dgl-report",
 ];
