@@ -71,6 +71,70 @@ fn beside_job(folder: &Path, job: &str, script: &str) -> support::Ran {
 
 const STACKS: &str = "dgl-stacks --connect local";
 
+/// Three workers and the sampler of one, of which worker 1 fails after a moment.
+const FAILS_PY: &str = "
+import os, subprocess, sys, time
+def all_reduce():
+    time.sleep(300)
+if os.environ['RANK'] == '0':
+    subprocess.Popen([sys.executable, '-c', 'def loads():\\n  import time; time.sleep(300)\\nloads()'])
+time.sleep(2)
+if os.environ['RANK'] == os.environ['FAILS']:
+    raise ValueError('bad batch')
+all_reduce()
+";
+
+#[test]
+fn where_the_others_were_when_a_process_failed_is_recorded() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    write(&folder, "job.py", FAILS_PY);
+    let run = |fails: &str, script: &str| {
+        let run = format!(
+            "echo 127.0.0.1 | ipconf-check | dgl-env --role worker --num-workers 3 \
+               --env FAILS={fails} --workspace \"$PWD\" -- python3 job.py >job.jsonl
+             dgl-spawn --connect local --no-preflight <job.jsonl >run.jsonl & p=$!
+             {script}
+             wait $p; status=$?; cat run.jsonl; exit $status"
+        );
+        sh(&folder, &run)
+    };
+    let ran = run("1", "");
+    ran.ends(1);
+    let stacks = ran.records("stack");
+    let of = |rank: u64, frame: &str| {
+        stacks.iter().any(|stack| {
+            stack["rank"] == rank
+                && stack["while_ending"] == true
+                && stack["threads"].to_string().contains(frame)
+        })
+    };
+    for (rank, frame) in [
+        (0, "all_reduce (job.py:"),
+        (2, "all_reduce (job.py:"),
+        (0, "loads ("),
+    ] {
+        assert!(of(rank, frame), "{rank} {frame}: {}{}", ran.out, ran.err);
+    }
+    assert_eq!(stacks.len(), 3, "{}", ran.out);
+    assert_eq!(ran.records("summary")[0]["first_failure"]["rank"], 1);
+
+    let ran = run(
+        "9",
+        "until [ $(grep -c started run.jsonl) = 3 ]; do \
+                        sleep 0.1; done; sleep 1; kill -TERM $p",
+    );
+    ran.ends(143);
+    assert_eq!(
+        ran.records("stack").len(),
+        0,
+        "a signal is no failure: {}",
+        ran.out
+    );
+}
+
 #[test]
 fn every_python_of_a_job_tells_where_it_stands_and_goes_on() {
     if takes_seconds() {

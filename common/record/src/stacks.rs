@@ -39,6 +39,9 @@ pub struct Stack {
     pub error: Option<String>,
     /// When the stacks were read, in milliseconds since 1970.
     pub time_ms: u64,
+    /// Whether they were read because the job had failed, just before its processes were ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub while_ending: bool,
 }
 
 impl Stack {

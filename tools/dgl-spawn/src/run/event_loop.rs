@@ -587,6 +587,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let time_ms = self.moment().time_ms;
         let stack = stack.into_record(id, self.processes, time_ms);
         self.stall.stack(at, stack);
+        if self.is_ending(at) {
+            for stack in self.stall.take_pending(at) {
+                self.sink.record(&record::Stack {
+                    job: self.plan.name.clone(),
+                    while_ending: true,
+                    ..stack
+                });
+            }
+        }
     }
 
     /// Whoever decides about the job has found that it stalls or moves again.

@@ -91,6 +91,13 @@ impl StallReports {
         }
     }
 
+    /// The stacks that a host has sent since its last answer: those of a job that has failed are no
+    /// answer. All of them together are bounded as those of an answer are.
+    pub fn take_pending(&mut self, at: usize) -> Vec<Stack> {
+        let pending = self.pending.get_mut(&at);
+        pending.map_or_else(Vec::new, |(stacks, _)| std::mem::take(stacks))
+    }
+
     /// A host has sent the stacks of all its processes. Those at the positions `stopped` are
     /// stopped by a signal.
     pub fn stands(&mut self, at: usize, stands: &Stands, stopped: Vec<usize>) {

@@ -82,6 +82,18 @@ impl Liveness {
         self.stack_jobs.ask(Subject::All(stand.number));
     }
 
+    /// Begins to read the stacks of all processes, because the job has failed and is about to be
+    /// ended; [`Liveness::take_stacks`] has them.
+    pub fn survey(&mut self, job: &Job, running: &[Running]) {
+        self.stack_jobs.ask(Subject::AtEnd);
+        self.stack_jobs.begin(job, running);
+    }
+
+    /// Whether what [`Liveness::survey`] began goes on.
+    pub fn is_surveying(&self) -> bool {
+        self.stack_jobs.is_at_end()
+    }
+
     /// Examines the running processes; returns the events to report.
     pub fn examine(&mut self, job: &Job, running: &[Running]) -> Vec<Event> {
         let now = Instant::now();
@@ -176,6 +188,7 @@ impl Liveness {
                 self.positions.end_sample(&taken.positions, now);
                 return Vec::new();
             }
+            Subject::AtEnd => return stacks.into_iter().map(Event::Stack).collect(),
             Subject::All(number) => number,
         };
         let stats = procfs::stats();

@@ -19,16 +19,33 @@ use wire::stacks::Stack;
 const MAX_WAITING: usize = 16;
 /// All of a host are read in less, also where it has much else to do.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long the end of a job waits for the stacks of its processes. What was read until then
+/// counts.
+pub const AT_END_LIMIT: Duration = Duration::from_secs(2);
+/// How many processes are read then: at 25 ms each, as many as fit.
+const MAX_AT_END: usize = 64;
 
 /// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// All processes, for the question of this number.
     All(u32),
+    /// All processes, before they are ended because the job has failed.
+    AtEnd,
     /// One process and its children.
     One(u32),
     /// The positions of these processes, without their stacks.
     Positions(Vec<ProcessHandle>),
+}
+
+impl Subject {
+    /// How long reading may take.
+    fn limit(&self) -> Duration {
+        match self {
+            Subject::AtEnd => AT_END_LIMIT,
+            _ => LIMIT,
+        }
+    }
 }
 
 /// What was read.
@@ -72,7 +89,7 @@ impl StackJobs {
         if self.waiting.contains(&subject) {
             return true;
         }
-        if let Subject::All(_) = subject {
+        if let Subject::All(_) | Subject::AtEnd = subject {
             self.waiting.retain(|one| !matches!(one, Subject::All(_)));
             self.waiting.push_front(subject);
             return true;
@@ -110,13 +127,20 @@ impl StackJobs {
         self.current.is_some()
     }
 
+    /// Whether the reading before the end of the job has not come to its end.
+    pub fn is_at_end(&self) -> bool {
+        let current = self.current.iter().map(|job| &job.subject);
+        let mut all = current.chain(&self.waiting);
+        all.any(|subject| *subject == Subject::AtEnd)
+    }
+
     /// What was read, once that is all, or takes so long that what there is of it must do. Nothing
     /// where reading has failed.
     pub fn take(&mut self) -> Option<Taken> {
         let reads = |job: &StackJob| job.thread.as_ref().is_some_and(|one| !one.is_finished());
         let job = self
             .current
-            .take_if(|job| !reads(job) || job.begun.elapsed() >= LIMIT)?;
+            .take_if(|job| !reads(job) || job.begun.elapsed() >= job.subject.limit())?;
         self.stuck = self.stuck.take().or(job.thread);
         let (mut stacks, mut positions) = (Vec::new(), Vec::new());
         for found in job.found.try_iter() {
@@ -172,7 +196,7 @@ fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<K
         let root = root_of(process.pid);
         let is_meant = match subject {
             Subject::One(index) => root.is_some_and(|root| root.index == *index),
-            Subject::All(_) | Subject::Positions(_) => true,
+            Subject::All(_) | Subject::AtEnd | Subject::Positions(_) => true,
         };
         is_meant.then(|| Known {
             process,
@@ -180,8 +204,13 @@ fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<K
             rank: root.map(|root| root.rank),
         })
     };
-    let members = members::of_job(token).into_iter();
-    members.filter_map(known).collect()
+    let mut members: Vec<ProcessHandle> = members::of_job(token).into_iter().collect();
+    if *subject == Subject::AtEnd {
+        // the processes themselves come before their children
+        members.sort_by_key(|process| running.iter().all(|one| one.pid != process.pid));
+        members.truncate(MAX_AT_END);
+    }
+    members.into_iter().filter_map(known).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::private_shm;
 use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
 use super::signals::block_signals;
+use super::stack_jobs::AT_END_LIMIT;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
 use crate::keep::servers::UsedServers;
@@ -33,6 +34,7 @@ use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 use wire::codec::Decoder;
+use wire::ending::Cause;
 use wire::job::{Job, Process};
 use wire::servers::ServersEnded;
 use wire::stacks::Profile;
@@ -43,6 +45,8 @@ use wire::{Event, Failure, Request};
 
 /// How often to check what no event reports.
 const PACE: Duration = Duration::from_secs(1);
+/// The same while stacks are read before the end of a job, 25 ms for each Python.
+const SURVEY_PACE: Duration = Duration::from_millis(20);
 /// The same while servers load their graph, so that the trainers wait no longer than they must.
 const QUICK_PACE: Duration = Duration::from_millis(200);
 /// How often to check whether a process is left while the job ends.
@@ -105,6 +109,17 @@ struct Supervised {
     awaited: Option<u16>,
 }
 
+/// An end of the job that waits for last words, or for the stacks of its processes.
+#[derive(Clone, Copy, Debug)]
+struct PostponedEnd {
+    grace: Duration,
+    /// Whether ABRT comes first.
+    stacks: bool,
+    not_before: Instant,
+    /// Until when it waits for stacks that are being read.
+    survey_until: Option<Instant>,
+}
+
 impl Supervised {
     /// Whether it works only for others, which move too if it does. A graph server does once it
     /// listens.
@@ -128,8 +143,8 @@ struct Supervisor {
     /// Whether no process is left, or KILL did not help.
     is_over: bool,
     started: Instant,
-    /// The grace of an end that came too early, whether stacks are wanted, and when it is due.
-    postponed: Option<(Duration, bool, Instant)>,
+    /// An end that waits.
+    postponed: Option<PostponedEnd>,
     /// When dgl-reap announced that it acts on the job.
     reaped: Option<Instant>,
     /// When dgl-reap last ended the whole of it.
@@ -291,6 +306,7 @@ impl Supervisor {
     fn pace(&self) -> Duration {
         let awaits_port = || self.processes.iter().any(|one| one.awaited.is_some());
         match () {
+            () if self.termination.is_none() && self.liveness.is_surveying() => SURVEY_PACE,
             () if self.termination.is_some() || self.postponed.is_some() => END_PACE,
             () if awaits_port() || self.liveness.is_hurried() => QUICK_PACE,
             () => PACE,
@@ -378,7 +394,7 @@ impl Supervisor {
     fn launcher_is_gone(&mut self) {
         self.stdin_is_open = false;
         self.outbox.close();
-        self.end(self.job.grace_ms, false);
+        self.end(self.job.grace_ms, false, false);
     }
 
     fn read_requests(&mut self) {
@@ -407,8 +423,14 @@ impl Supervisor {
     fn request(&mut self, request: Request) {
         match request {
             Request::End(End {
-                grace_ms, stacks, ..
-            }) => self.end(grace_ms, stacks),
+                grace_ms,
+                stacks,
+                ending,
+            }) => {
+                use Cause::{Host, Process, Servers};
+                let has_failed = matches!(ending.cause, Some(Process | Host | Servers));
+                self.end(grace_ms, stacks, has_failed);
+            }
             Request::Kill => {
                 let now = Instant::now();
                 let begun = Termination::begin(Duration::ZERO, false, now);
@@ -432,7 +454,7 @@ impl Supervisor {
     /// Checks what no event reports: time, sockets, shared memory, processes that are left.
     fn check_all(&mut self) {
         if getppid() != self.guardian {
-            self.end(self.job.grace_ms, false);
+            self.end(self.job.grace_ms, false, false);
         }
         let now = Instant::now();
         if let Some(termination) = self.termination {
@@ -442,10 +464,17 @@ impl Supervisor {
             }
             return;
         }
-        if let Some((grace, stacks, until)) = self.postponed
-            && (now >= until || self.processes.iter().all(|one| one.child.is_none()))
-        {
-            return self.end_now(Termination::begin(grace, stacks, now));
+        if let Some(postponed) = self.postponed {
+            let reads = self.liveness.is_surveying();
+            let surveys = postponed
+                .survey_until
+                .is_some_and(|until| reads && now < until);
+            let waits = surveys || now < postponed.not_before;
+            if !waits || self.processes.iter().all(|one| one.child.is_none()) {
+                let PostponedEnd { grace, stacks, .. } = postponed;
+                self.report_stacks();
+                return self.end_now(Termination::begin(grace, stacks, now));
+            }
         }
         let profiles = Profiling::take_if_ended(&mut self.profiling);
         self.report_profiles(profiles);
@@ -474,16 +503,22 @@ impl Supervisor {
         if self.termination.is_some() {
             return;
         }
-        let running = running(&self.processes);
-        for event in self.liveness.take_stacks(&running) {
-            self.outbox.output(&event, &[]);
-        }
+        let running = self.report_stacks();
         if !self.outbox.has_room() {
             return self.liveness.excuse();
         }
         for event in self.liveness.examine(&self.job, &running) {
             self.outbox.news(&event);
         }
+    }
+
+    /// Reports the stacks that have been read. Returns the running processes.
+    fn report_stacks(&mut self) -> Vec<Running> {
+        let running = running(&self.processes);
+        for event in self.liveness.take_stacks(&running) {
+            self.outbox.output(&event, &[]);
+        }
+        running
     }
 
     fn report_profiles(&mut self, profiles: Vec<Profile>) {
@@ -527,8 +562,9 @@ impl Supervisor {
         }
     }
 
-    /// Begins the end of the job, which waits for the last output of its processes.
-    fn end(&mut self, grace_ms: u64, stacks: bool) {
+    /// Begins the end of the job, which waits for the last output of its processes; and, if
+    /// something has failed, for the stacks of those that have not.
+    fn end(&mut self, grace_ms: u64, stacks: bool, has_failed: bool) {
         if self.termination.is_some() || self.postponed.is_some() {
             return;
         }
@@ -539,12 +575,21 @@ impl Supervisor {
         } else {
             Duration::ZERO
         };
-        let until = (now + wait).max(self.started + FIRST_WORDS);
-        let grace = Duration::from_millis(grace_ms);
-        if until > now {
-            self.postponed = Some((grace, stacks, until));
+        let running = running(&self.processes);
+        let surveys = has_failed && !running.is_empty();
+        if surveys {
+            self.liveness.survey(&self.job, &running);
+        }
+        let postponed = PostponedEnd {
+            grace: Duration::from_millis(grace_ms),
+            stacks,
+            not_before: (now + wait).max(self.started + FIRST_WORDS),
+            survey_until: surveys.then(|| now + AT_END_LIMIT),
+        };
+        if surveys || postponed.not_before > now {
+            self.postponed = Some(postponed);
         } else {
-            self.end_now(Termination::begin(grace, stacks, now));
+            self.end_now(Termination::begin(postponed.grace, stacks, now));
         }
     }
 
