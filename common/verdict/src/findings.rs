@@ -122,4 +122,6 @@ pub struct Verdict {
     pub began_ms: Option<u64>,
     /// Where the trainers and workers were when nothing moved any longer, as far as is known.
     pub comparison: Comparison,
+    /// Where those were that still ran when the job failed.
+    pub at_failure: Comparison,
 }

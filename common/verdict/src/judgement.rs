@@ -32,6 +32,7 @@ pub fn verdict(job: &Job) -> Verdict {
         others,
         began_ms: job.began_ms(),
         comparison: wait::comparison(job),
+        at_failure: wait::at_failure(job),
     }
 }
 

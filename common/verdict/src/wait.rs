@@ -205,6 +205,16 @@ pub fn comparison(job: &Job) -> Comparison {
     Comparison::of(alive.filter_map(|one| Some((one.process.member(), stack_of(one)?.frames))))
 }
 
+/// Where the trainers and workers were that still ran when the job failed.
+pub fn at_failure(job: &Job) -> Comparison {
+    let read_then = |history: &ProcessHistory| {
+        let mut stacks = history.stacks.values().filter(|stack| stack.while_ending);
+        let own = stacks.find(|stack| stack.member() == Some(history.process.member()))?;
+        Some((history.process.member(), own.main_frames()?.to_vec()))
+    };
+    Comparison::of(job.clients().filter_map(read_then))
+}
+
 /// What is added to where processes are that compute, if the stall was reported so.
 fn call_note(job: &Job, comparison: &Comparison) -> &'static str {
     let elsewhere = comparison.describe_outliers(stacks::names);

@@ -90,6 +90,10 @@ fn verdict(run: &Run) -> Markup {
             (culprit(run))
             (evidence(&verdict.cause))
             (stacks(&verdict.comparison))
+            @if !verdict.at_failure.groups().is_empty() {
+                p { "When it failed, those that still ran were here:" }
+                (stacks(&verdict.at_failure))
+            }
             @if !verdict.others.is_empty() {
                 p { "Also:" }
                 ul {
