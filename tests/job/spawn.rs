@@ -81,7 +81,7 @@ fn the_exception_comes_before_the_last_lines() {
         "python3 -c 'raise KeyError(7)'; echo 'frame #0: f() + 1 (0x2 in libc10.so)' >&2; exit 1";
     job(&folder, &[(None, raises)]);
     let ran = spawn(&folder, "");
-    let report = "dgl-spawn: host 0 (127.0.0.1): trainer 0: KeyError: 7\n\
+    let report = " failed: trainer 0 on host 0 (127.0.0.1) raised KeyError: 7\n\
         dgl-spawn: host 0 (127.0.0.1): trainer 0 exited with status 1; its last lines:\n    \
         Traceback";
     ran.err_has(report)

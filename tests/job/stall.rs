@@ -520,8 +520,9 @@ fn a_process_that_raised_and_stays_is_named_and_named_again() {
     let again = "trainer 2 had raised ValueError: loss is nan and did not end";
     ran.err_has_times(again, 1);
     let why = sh(&folder, "dgl-why --brief run.jsonl");
-    let cause = "trainer 2 on host 0 (127.0.0.1) raised ValueError: loss is nan and did not end: \
-        it waits at DGL's exit barrier for all others to end; trainers 0 and 1 wait for it in ";
+    let cause = "trainer 2 on host 0 (127.0.0.1) raised ValueError: loss is nan \
+        [trainer2.py:7] and did not end: it waits at DGL's exit barrier for all others to \
+        end; trainers 0 and 1 wait for it in ";
     why.out_has(cause);
 }
 

@@ -28,8 +28,8 @@ fn it_names_the_exception_that_ended_a_job() {
     );
     let why = sh(&folder, "dgl-why job.jsonl");
     why.ends(0);
-    let message =
-        "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing'.\n  since: ";
+    let message = "The job failed: worker 0 on host 0 (127.0.0.1) raised KeyError: 'nothing' \
+         [work.py:2].\n  since: ";
     why.out_begins(message)
         .out_has(r#"shown by: {"type":"output""#)
         .out_has(r#"{"type":"exited""#);
@@ -128,6 +128,55 @@ os.abort()
     ] {
         assert!(analysis.contains(part), "{part}: {analysis}");
     }
+}
+
+#[test]
+fn dgl_spawn_says_the_same_and_records_it() {
+    let folder = scratch();
+    let script = "import os, sys\ntry:\n    os.stat('part7/graph.dgl')\nexcept OSError as e:\n    \
+                  raise RuntimeError('no graph') from e\n";
+    write(&folder, "work.py", script);
+    let run = "echo 127.0.0.1 >ip.txt; ipconf-check ip.txt | dgl-env --role worker \
+        --workspace \"$PWD\" -- python3 work.py | dgl-spawn --wait 2m --connect local \
+        --job why-same >job.jsonl";
+    let ran = sh(&folder, run);
+    ran.ends(1);
+    let cause = "worker 0 on host 0 (127.0.0.1) raised FileNotFoundError: [Errno 2] No such file \
+                 or directory: 'part7/graph.dgl' [work.py:3], which led to RuntimeError: no graph";
+    let why = sh(&folder, "dgl-why --brief job.jsonl").out;
+    assert!(
+        why.starts_with(&format!("The job failed: {cause}.\n")),
+        "{why}"
+    );
+    ran.err_has(&format!("dgl-spawn: job why-same failed: {cause}\n  fix: "));
+    let record = "jq -r 'select(.type == \"verdict\") | .outcome, .cause, .advice, \
+                  .culprit.rank, (.evidence | length)' job.jsonl";
+    let expected = format!("failed\n{cause}\npartition-paths\n0\n3\n");
+    assert_eq!(sh(&folder, record).out, expected);
+    let order = sh(&folder, "tail -n 2 job.jsonl | jq -r .type").out;
+    assert_eq!(order, "verdict\nsummary\n");
+}
+
+#[test]
+fn a_launch_that_fails_before_the_start_is_not_taken_for_the_run_before() {
+    let folder = scratch();
+    write(&folder, "work.py", "raise KeyError('nothing')\n");
+    let plan = "echo 127.0.0.1 >ip.txt; ipconf-check ip.txt | dgl-env --role worker \
+        --workspace \"$PWD\" -- python3 work.py";
+    let spawn = "dgl-spawn --wait 2m --connect local --job why-again --log-dir logs";
+    sh(&folder, &format!("{plan} | {spawn} >/dev/null")).ends(1);
+    sh(&folder, "dgl-why logs/run.jsonl").out_has("raised KeyError: 'nothing'");
+    for (before, problem) in [
+        ("false", "no record came in"),
+        ("ipconf-check ip.txt", "no process record came in"),
+    ] {
+        sh(&folder, &format!("{before} | {spawn}")).ends(65);
+        let why = sh(&folder, "dgl-why --brief logs/run.jsonl");
+        why.ends(0)
+            .out_begins("The job was not started: ")
+            .out_has(problem);
+    }
+    sh(&folder, "dgl-why logs/run-1/run.jsonl").out_has("raised KeyError: 'nothing'");
 }
 
 #[test]

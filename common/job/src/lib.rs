@@ -5,14 +5,12 @@
 //! that outlives its launcher, in the agent of the first host.
 
 mod engine;
-mod last_lines;
 mod machine;
 mod model;
 mod pause;
 mod stall;
 
 pub use engine::Step;
-pub use last_lines::LastLines;
 pub use machine::{Job, ONE_SIGNAL, ProcessId, SERVERS_LINGER};
 pub use model::{Action, Mode, Progress};
 pub use pause::{PauseWatch, heartbeat};

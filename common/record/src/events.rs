@@ -1,7 +1,7 @@
 //! What happens to a job while it runs, and how it ends.
 
-use crate::Role;
 use crate::exit::Exit;
+use crate::{Culprit, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -152,6 +152,28 @@ impl Summary {
             ..Summary::default()
         }
     }
+}
+
+/// Why a job ended, as dgl-spawn judges and dgl-why repeats it.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Verdict {
+    /// The outcome in words: `ended well`, `failed`.
+    pub outcome: String,
+    /// The cause, in a sentence without its full stop.
+    pub cause: String,
+    /// The process or host that failed first or that the others wait for, if the records decide.
+    pub culprit: Option<Culprit>,
+    /// When it began, in milliseconds since 1970.
+    pub since_ms: Option<u64>,
+    /// The records that show it, each as a line of the stream, cut at 240 characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
+    /// The name of the advice, the same for all messages that call for it.
+    pub advice: Option<String>,
+    /// What to do, in a sentence without its full stop.
+    pub fix: Option<String>,
 }
 
 /// What failed first in a job.

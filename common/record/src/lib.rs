@@ -32,7 +32,7 @@ pub mod stderr;
 pub mod term;
 
 pub use encoded::path_fields;
-pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary};
+pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary, Verdict};
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};
 pub use fit::Fit;
 pub use host::{
@@ -76,5 +76,5 @@ records! {
     "listening" Listening,
     "output" Output, "dropped" Dropped, "exited" Exited, "found" Found, "reaped" Reaped,
     "stack" Stack, "profile" Profile, "sample" Sample, "stalled" Stalled, "resumed" Resumed,
-    "summary" Summary,
+    "verdict" Verdict, "summary" Summary,
 }

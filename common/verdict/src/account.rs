@@ -3,7 +3,6 @@
 
 use crate::evidence::{Evidence, Kind, Line, Raiser, Statement};
 use crate::job::{Job, ProcessHistory};
-use crate::syntax;
 use record::stacks;
 
 /// The longest message that is quoted; the rest of it is in the output.
@@ -258,11 +257,17 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Where in the script it happened, in brackets; empty where that is outside of all functions.
+/// Where in the script it happened, in brackets; empty where that is not known.
 fn place(statement: &Statement) -> String {
     let frame = stacks::own_frame(&statement.frames);
-    let frame = frame.filter(|frame| !syntax::is_module(frame) && !frame.contains('/'));
-    frame.map_or(String::new(), |frame| format!(" [{frame}]"))
+    let Some((function, place)) = frame.and_then(|frame| frame.split_once(" (")) else {
+        return String::new();
+    };
+    match place.trim_end_matches(')') {
+        place if place.contains(['/', '<']) => String::new(),
+        place if function == "<module>" => format!(" [{place}]"),
+        place => format!(" [{function} ({place})]"),
+    }
 }
 
 /// Whether faulthandler wrote it.

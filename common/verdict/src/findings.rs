@@ -58,6 +58,22 @@ pub struct Finding {
     pub advice: Option<&'static str>,
 }
 
+impl Verdict {
+    /// The verdict as a record.
+    pub fn record(&self) -> record::Verdict {
+        let cause = self.cause.clone();
+        record::Verdict {
+            outcome: self.outcome.words().to_owned(),
+            cause: cause.text,
+            culprit: cause.culprit,
+            since_ms: cause.since_ms,
+            evidence: cause.evidence,
+            advice: cause.advice.map(str::to_owned),
+            fix: cause.fix,
+        }
+    }
+}
+
 impl Finding {
     /// Creates a finding without evidence.
     pub fn new(text: impl Into<String>) -> Finding {

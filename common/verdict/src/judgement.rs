@@ -31,7 +31,7 @@ pub fn verdict(job: &Job) -> Verdict {
         cause,
         others,
         began_ms: job.began_ms(),
-        comparison: wait::comparison(job),
+        comparison: wait::places(job),
         at_failure: wait::at_failure(job),
     }
 }
@@ -69,6 +69,10 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
         }
         ("servers", _) => (Outcome::Failed, servers(job, failure)),
         ("preflight", _) => (Outcome::NotStarted, Finding::new(PREFLIGHT)),
+        ("input", _) => {
+            let reason = summary.reason.as_deref().unwrap_or(NO_INPUT);
+            (Outcome::NotStarted, Finding::new(reason))
+        }
         (_, Some(failure)) if failure.reaped => (Outcome::Interrupted, failed(job, failure)),
         (_, Some(failure)) => (Outcome::Failed, failed(job, failure)),
         _ if job.tries.is_empty() => (Outcome::NotStarted, Finding::new(NO_FAILURE)),
@@ -79,6 +83,7 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
 
 const PREFLIGHT: &str = "the checks before the start found faults, which dgl-spawn named on \
                          stderr; the records do not have them";
+const NO_INPUT: &str = "a stage before dgl-spawn failed; its stderr says how";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
@@ -448,7 +453,14 @@ fn host(job: &Job, failure: &FirstFailure) -> Finding {
 fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
     let name = job.name(&one.culprit());
     let mut finding = match (&failure.error, failure.signal.as_deref()) {
-        (Some(error), _) => Finding::new(format!("{name} {error}")).shown_by(&one.last_line()),
+        (Some(error), _) => {
+            let raised = Account::of_end(one, false).filter(|_| error.starts_with("raised "));
+            let text = match raised.filter(|raised| raised.statement.is_raised()) {
+                Some(raised) => format!("{name}{} and did not end", raised.words()),
+                None => format!("{name} {error}"),
+            };
+            Finding::new(text).shown_by(&one.last_line())
+        }
         (None, _) if failure.reaped => Finding::new(format!("{name} was ended by dgl-reap")),
         (None, _) if failure.oom => out_of_memory(job, one, failure.signal.is_none()),
         (None, Some("KILL")) => Finding::new(format!(

@@ -100,6 +100,18 @@ impl Run {
     }
 }
 
+impl Run {
+    /// The last lines of a process, those that explain its failure.
+    pub fn last_lines(&self, id: u32) -> Vec<String> {
+        let lines = self
+            .evidence
+            .get(&id)
+            .into_iter()
+            .flat_map(Evidence::last_lines);
+        lines.map(|line| line.text.clone()).collect()
+    }
+}
+
 fn is_server(process: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Of {

@@ -197,10 +197,23 @@ fn has_sampler(one: &ProcessHistory) -> bool {
 }
 
 /// Where the trainers and workers were when nothing moved any longer, as far as is known.
-pub fn comparison(job: &Job) -> Comparison {
-    if silent(job).is_none() && last_stall(job).is_none() {
-        return Comparison::default();
+fn comparison(job: &Job) -> Comparison {
+    match silent(job).is_none() && last_stall(job).is_none() {
+        true => Comparison::default(),
+        false => last_stacks(job),
     }
+}
+
+/// Where the trainers and workers were at the end, if they waited or a time limit ended the job.
+pub fn places(job: &Job) -> Comparison {
+    let summary = job.summary.as_ref();
+    match summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout")) {
+        true => last_stacks(job),
+        false => comparison(job),
+    }
+}
+
+fn last_stacks(job: &Job) -> Comparison {
     let alive = job.clients().filter(|one| one.has_stayed());
     Comparison::of(alive.filter_map(|one| Some((one.process.member(), stack_of(one)?.frames))))
 }

@@ -15,23 +15,26 @@ mod spec;
 pub use args::Args;
 
 use job::{Limit, Rules};
+use output::log_dir::LogDir;
 use record::error::{Fault, Report};
 use record::exit::Exit;
-use record::jsonl::Stream;
-use record::{Host, Process};
+use record::jsonl::{self, Stream};
+use record::{Host, Process, Summary};
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let stream = Stream::from_stdin(args.connect.partial)?;
+    let noted = |report| with_note(&args, report);
+    let stream = Stream::from_stdin(args.connect.partial).map_err(noted)?;
     args.connect.say_partial("dgl-spawn");
     if !args.no_push_check {
-        copied::check(&stream)?;
+        copied::check(&stream).map_err(noted)?;
     }
-    let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
+    let hosts = stream.require("ipconf-check").map_err(noted)?;
+    let hosts = args.connect.choose(hosts)?;
     if let Some(name) = &args.attach {
         return left::attach::attach(&args, &stream, &hosts, name);
     }
-    let processes: Vec<Process> = stream.require("dgl-env")?;
+    let processes: Vec<Process> = stream.require("dgl-env").map_err(noted)?;
     let processes = match args.connect.host.is_empty() {
         true => processes,
         false => processes
@@ -62,6 +65,28 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         rules: rules(&args),
     };
     run::launcher::run(&args, &stream, &hosts, &parts, job)
+}
+
+/// Leaves a note in the folder of logs that nothing was started, so that the records of an earlier
+/// run there are not taken for those of this one.
+fn with_note(args: &Args, report: Report) -> Report {
+    let folder = args
+        .log_dir
+        .as_deref()
+        .filter(|_| !args.dry_run && args.attach.is_none());
+    if let Some(folder) = folder
+        && let Ok(mut logs) = LogDir::open(Some(folder), &[])
+    {
+        let first = report.lines("").into_iter().next().unwrap_or_default();
+        logs.write_records(&jsonl::line(&Summary {
+            code: report.exit().code(),
+            cause: Some("input".to_owned()),
+            reason: Some(first.trim_start_matches(": ").to_owned()),
+            job: args.job.clone(),
+            ..Summary::default()
+        }));
+    }
+    report
 }
 
 fn rules(args: &Args) -> Rules {

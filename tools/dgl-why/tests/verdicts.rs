@@ -195,7 +195,7 @@ fn verdicts_of_runs_that_no_host_has_ended() {
             "attached-raises",
             Some((2, Some((Role::Worker, 2)))),
             Some(956),
-            "worker 2 on host 2 (127.0.0.3) raised KeyError: 'loss'",
+            "worker 2 on host 2 (127.0.0.3) raised KeyError: 'loss' [train.py:3]",
         ),
         (
             "graph-server-killed",
@@ -545,8 +545,8 @@ fn what_dgl_spawn_noted_is_weighed() {
     });
     let verdict = of(&format!("{echo}{}\n", raised.join("\n")));
     assert_eq!(account(&verdict.cause), Some((2, Some((Role::Trainer, 2)))));
-    let text_begin = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7; that ended the \
-                      connections of others, of which one failed first: trainer 1";
+    let text_begin = "trainer 2 on host 2 (10.77.0.3) raised KeyError: 7 [train.py:1]; that ended \
+                      the connections of others, of which one failed first: trainer 1";
     assert!(
         verdict.cause.text.starts_with(text_begin),
         "{}",

@@ -1,7 +1,6 @@
 //! Decides which lines a terminal does not show, because they hide what people look for. Records
 //! and logs have all lines.
 
-use verdict::evidence::{Evidence, Kind};
 use verdict::syntax::EXTENSION_MODULES;
 
 /// Whether a line is left out on a terminal: what a process writes to stderr because it is being
@@ -21,21 +20,14 @@ fn is_frame(text: &str) -> bool {
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The informative ones of the last lines of a process, without empty ones at either end, and the
-/// line that names the exception, if there is one.
-pub fn telling(lines: &[String]) -> (Vec<&str>, Option<String>) {
+/// The informative ones of the last lines of a process, without empty ones at either end.
+pub fn telling(lines: &[String]) -> Vec<&str> {
     let is_empty = |line: &&str| line.trim().is_empty();
     let shown = lines.iter().map(String::as_str);
     let shown = shown.filter(|line| !is_folded(line.as_bytes(), false, false));
     let mut shown: Vec<&str> = shown.skip_while(is_empty).collect();
     while shown.pop_if(|line| is_empty(&&**line)).is_some() {}
-    let mut evidence = Evidence::default();
-    for line in lines {
-        evidence.line(true, line, 0, false);
-    }
-    let mut all = evidence.statements().into_iter();
-    let last = all.rfind(|one| one.is_raised() || one.kind == Kind::Logged);
-    (shown, last.and_then(|one| one.result().first().cloned()))
+    shown
 }
 
 #[cfg(test)]
@@ -69,20 +61,15 @@ mod tests {
     }
 
     #[test]
-    fn the_exception_is_found_among_the_last_lines() {
+    fn frames_and_empty_ends_are_left_out_of_the_last_lines() {
         let lines = [
             "",
             "RuntimeError: CUDA error",
             "frame #0: x + 1 (0x2 in y)",
-            "frame #1: x + 1 (0x2 in y)",
             "",
         ]
         .map(str::to_owned);
-        let expected = (
-            vec!["RuntimeError: CUDA error"],
-            Some("RuntimeError: CUDA error".to_owned()),
-        );
-        assert_eq!(telling(&lines), expected);
-        assert_eq!(telling(&[]), (vec![], None));
+        assert_eq!(telling(&lines), ["RuntimeError: CUDA error"]);
+        assert_eq!(telling(&[]), [""; 0]);
     }
 }

@@ -3,7 +3,7 @@
 
 pub mod fold;
 pub mod lines;
-mod log_dir;
+pub mod log_dir;
 pub mod queue;
 pub mod sink;
 pub mod status;

@@ -4,14 +4,15 @@
 use crate::output::fold::is_folded;
 use crate::output::log_dir::LogDir;
 use crate::output::queue::{Item, OutputLines, Queue};
-use record::jsonl;
+use record::jsonl::{self, Head, Stream};
 use record::term;
-use record::{Dropped, Output, Process, Record};
+use record::{Dropped, Output, Process, Profile, Record, Sample, Summary};
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use verdict::{Job, Run, Verdict};
 
 /// Moves to the beginning of the line and empties it.
 const CLEAR: &[u8] = b"\r\x1b[K";
@@ -25,6 +26,9 @@ const NOTICES: u32 = u32::MAX;
 /// How many bytes are written to stdout in one go, before a slow reader is waited for.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// Records that come as long as a job runs, and that its end is not judged by.
+const MEASUREMENTS: [&str; 2] = [Sample::TYPE, Profile::TYPE];
+
 /// All output of the job.
 pub struct OutputSink {
     human: bool,
@@ -32,6 +36,8 @@ pub struct OutputSink {
     log_dir: LogDir,
     /// The ids of the processes in records.
     ids: Vec<u32>,
+    /// What the verdict is made of.
+    run: Run,
     queue: Arc<Queue>,
     /// The thread that writes stdout; it returns whether everything was written.
     writer: JoinHandle<bool>,
@@ -78,9 +84,36 @@ impl OutputSink {
             has_status,
             log_dir,
             ids,
+            run: Run::new(0),
             queue,
             writer,
         })
+    }
+
+    /// Passes on the records of the input.
+    pub fn pass_input(&mut self, stream: &Stream) {
+        for (line, _) in stream.lines() {
+            self.examine(line);
+        }
+        self.pass(stream.bytes_but(""));
+    }
+
+    fn examine(&mut self, line: &[u8]) {
+        if let Ok(head) = Head::of(line) {
+            self.run.record(&head, line);
+        }
+    }
+
+    /// The last lines of a process.
+    pub fn last_lines(&self, id: u32) -> Vec<String> {
+        self.run.last_lines(id)
+    }
+
+    /// Why the job ended, with this summary.
+    pub fn judge(&self, summary: &Summary) -> Verdict {
+        let mut job = Job::of(&self.run).unwrap_or_default();
+        job.summary = Some(summary.clone());
+        verdict::verdict(&job)
     }
 
     /// Writes records unchanged.
@@ -93,7 +126,11 @@ impl OutputSink {
 
     /// Writes a record.
     pub fn record<T: Record>(&mut self, record: &T) {
-        self.pass(jsonl::line(record));
+        let line = jsonl::line(record);
+        if !MEASUREMENTS.contains(&T::TYPE) {
+            self.examine(line.trim_ascii_end());
+        }
+        self.pass(line);
     }
 
     /// Writes a record that a host may cause again and again.
@@ -114,8 +151,13 @@ impl OutputSink {
     }
 
     /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
-    pub fn log_lines(&mut self, at: usize, text: &[u8]) {
-        self.log_dir.write_lines(at, text);
+    pub fn log_lines(&mut self, lines: &OutputLines) {
+        self.log_dir.write_lines(lines.at, &lines.text);
+        let when = (lines.time_ms, lines.while_ending);
+        for line in lines.text.split_inclusive(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
+            self.run.line(self.ids[lines.at], lines.stderr, &line, when);
+        }
     }
 
     /// Whether a file of the log folder could not be written.

@@ -16,24 +16,20 @@ use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase, State};
 use crate::plan;
-use job::{Action, Cause, Ending, Job, LastLines, Mode, Step};
+use job::{Action, Cause, Ending, Job, Mode, Step};
 use record::error::{Fault, Report};
 use record::exit::Exit;
-use record::stacks::{self, Comparison};
+use record::stacks;
 use record::term::{self, now_ms};
 use record::{Culprit, Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started};
 use remote::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
-use verdict::evidence::Evidence;
 use wire::reap::Pick;
 use wire::stacks::Record;
 use wire::supervise::{self, End, Raised, Stream};
 use wire::{Event, Request};
 
-/// How much is kept of a process's stacks: twice what faulthandler writes for a process with some
-/// samplers.
-const STACKS_BYTES: usize = 256 << 10;
 /// How long the end may take beyond the grace, for KILL and the removal of shared memory.
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// How long before TERM the ABRT comes.
@@ -62,9 +58,6 @@ struct ProcessState {
     /// The unfinished lines of its two streams, and whether the streams have ended.
     lines: [LineBuffer; 2],
     drained: [bool; 2],
-    last_lines: LastLines,
-    /// What it wrote to stderr while a time limit ended the job: Python's stacks.
-    stacks: Vec<u8>,
 }
 
 /// The state of a host.
@@ -832,26 +825,20 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             Some(_) => self.waiting.insert((at, stream)),
             None => self.waiting.remove(&(at, stream)),
         };
+        let while_ending = self.is_ending(self.host_of[at]) && !self.states[at].exited_before_end;
+        let lines = |text: Vec<u8>| OutputLines {
+            at: self.first + at,
+            stderr: stream == 1,
+            time_ms: now_ms(),
+            text,
+            continues,
+            while_ending,
+        };
         if !taken.whole.is_empty() {
-            self.states[at].last_lines.push(&taken.whole);
-            self.sink.log_lines(self.first + at, &taken.whole);
-            let room = STACKS_BYTES.saturating_sub(self.states[at].stacks.len());
-            if stream == 1 && matches!(self.job.cause(), Some(Cause::Time(_))) {
-                let piece = &taken.whole[..taken.whole.len().min(room)];
-                self.states[at].stacks.extend_from_slice(piece);
-            }
+            self.sink.log_lines(&lines(taken.whole));
         }
         if !taken.pieces.is_empty() {
-            let while_ending =
-                self.is_ending(self.host_of[at]) && !self.states[at].exited_before_end;
-            self.sink.output(OutputLines {
-                at: self.first + at,
-                stderr: stream == 1,
-                time_ms: now_ms(),
-                text: taken.pieces,
-                continues,
-                while_ending,
-            });
+            self.sink.output(lines(taken.pieces));
         }
     }
 
@@ -1005,10 +992,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
         }
         self.sink.status("");
-        let (stacks, raised) = (self.stacks(), self.raised_lines());
+        let raised = self.raised_lines();
         let ending = self.job.ending().cloned().unwrap_or_default();
         let failed = self.failed();
-        let process = failed.map(|at| (&self.processes[at], &self.states[at].last_lines));
+        let lines = |process: &Process| self.sink.last_lines(process.id);
+        let process = failed.map(|at| &self.processes[at]);
+        let process = process.map(|process| (process, lines(process)));
         let failure = ending.failure.as_ref();
         let mut failure = failure.map(|failure| first_failure(failure, process));
         if let (Some(Cause::Servers), Some(server)) = (&ending.cause, &mut failure) {
@@ -1037,31 +1026,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 && exit != Exit::Unreachable,
             age,
             graph_servers_lost: self.servers_ended,
-            stacks,
             raised,
             reaped,
             signalled,
             report: self.faults,
         }
-    }
-
-    /// Compares the stacks that Python wrote when a time limit ended the job.
-    fn stacks(&self) -> Comparison {
-        let stack = |state: &ProcessState| {
-            let text = String::from_utf8_lossy(&state.stacks);
-            let mut evidence = Evidence::default();
-            for line in text.lines() {
-                evidence.line(true, line, 0, true);
-            }
-            let all = evidence
-                .stacks()
-                .into_iter()
-                .map(|(_, frames)| frames.to_vec());
-            all.into_iter()
-                .find(|frames| stacks::child(frames).is_none())
-        };
-        let all = self.processes.iter().zip(&self.states);
-        Comparison::of(all.filter_map(|(process, state)| Some((process.member(), stack(state)?))))
     }
 }
 

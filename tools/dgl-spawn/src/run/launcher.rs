@@ -472,7 +472,7 @@ pub fn open_sink(
             too low";
         Fault::unreachable("--log-dir", error).fix(fix)
     })?;
-    sink.pass(stream.bytes_but(""));
+    sink.pass_input(stream);
     Ok(sink)
 }
 

@@ -7,10 +7,10 @@ use crate::plan;
 use job::{Cause, Limit};
 use record::error::Report;
 use record::exit::Exit;
-use record::stacks::Comparison;
 use record::term::{self, millis};
 use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
+use verdict::Verdict;
 
 /// How a job, or one try of it, ended.
 pub struct Outcome {
@@ -28,8 +28,6 @@ pub struct Outcome {
     pub age: Duration,
     /// Whether the graph servers that it used have ended.
     pub graph_servers_lost: bool,
-    /// Where processes stood when a time limit ended the job.
-    pub stacks: Comparison,
     /// Processes that had raised an exception and did not end, a sentence each.
     pub raised: Vec<String>,
     /// dgl-reap has ended the whole of it, which must not start again then.
@@ -88,7 +86,6 @@ impl Stopped {
             goes_on: false,
             age: Duration::ZERO,
             graph_servers_lost: false,
-            stacks: Comparison::default(),
             raised: Vec::new(),
             reaped: false,
             signalled: None,
@@ -109,20 +106,33 @@ pub fn conclude(
     if sink.has_lost_something() {
         exit = exit.worst(Exit::Unreachable);
     }
-    sink.record(&Summary {
+    let summary = Summary {
         ok: exit == Exit::Done,
         code: exit.code(),
+        ..summary(plan, outcome, begun)
+    };
+    if !outcome.goes_on {
+        let verdict = sink.judge(&summary);
+        sink.record(&verdict.record());
+    }
+    sink.record(&summary);
+    explain(hosts, plan, outcome, begun, &sink);
+    match sink.finish(signals.since_now()) {
+        true => exit,
+        false => exit.worst(Exit::Unreachable),
+    }
+}
+
+fn summary(plan: &plan::Job, outcome: &Outcome, begun: Instant) -> Summary {
+    Summary {
+        ok: outcome.exit == Exit::Done,
+        code: outcome.exit.code(),
         cause: outcome.cause_label.map(str::to_owned),
         reason: reason(plan, outcome.cause.as_ref()),
         first_failure: outcome.failure.clone(),
         elapsed_ms: millis(begun.elapsed().max(outcome.age)),
         job: Some(plan.name.clone()),
         tool: None,
-    });
-    explain(hosts, plan, outcome, begun, &sink);
-    match sink.finish(signals.since_now()) {
-        true => exit,
-        false => exit.worst(Exit::Unreachable),
     }
 }
 
@@ -158,6 +168,10 @@ pub fn explain(
     }
     outcome.raised.iter().cloned().for_each(&notice);
     explain_reason(plan, outcome.cause.as_ref(), sink);
+    let verdict = sink.judge(&summary(plan, outcome, begun));
+    if outcome.failure.is_some() || verdict.outcome == verdict::Outcome::Hidden {
+        explain_verdict(&plan.name, &verdict, sink);
+    }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
         (None, Some(Cause::Signal(number))) => notice(format!(
@@ -171,7 +185,7 @@ pub fn explain(
                 plan.name,
                 term::seconds(*limit)
             ));
-            outcome.stacks.lines().into_iter().for_each(notice);
+            verdict.comparison.lines().into_iter().for_each(notice);
         }
         (None, Some(Cause::Stalled(limit))) => notice(format!(
             "job {} was ended: it had stalled for {}",
@@ -198,7 +212,17 @@ fn explain_reason(plan: &plan::Job, cause: Option<&Cause>, sink: &OutputSink) {
     }
 }
 
-/// Tells people which host or process failed first, how, and its last lines.
+/// Tells people what dgl-why would say.
+fn explain_verdict(job: &str, verdict: &Verdict, sink: &OutputSink) {
+    let (outcome, cause) = (verdict.outcome.words(), &verdict.cause);
+    let text = format!("job {job} {outcome}: {}", cause.text);
+    sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));
+    if let Some(fix) = &cause.fix {
+        sink.notice(&format!("  fix: {}", term::plain(fix)));
+    }
+}
+
+/// Tells people which host or process ended first, how, and its last lines.
 fn explain_failure(
     hosts: &[Host],
     failure: &FirstFailure,
@@ -213,16 +237,12 @@ fn explain_failure(
         _ => host,
     };
     let what = how_it_failed(failure, cause);
-    let (lines, error) = telling(&failure.last_lines);
+    let lines = telling(&failure.last_lines);
     let last = match (failure.id, lines.is_empty()) {
         (None, _) => "",
         (Some(_), true) => "; it wrote no output",
         (Some(_), false) => "; its last lines:",
     };
-    // the exception that people look for comes first
-    if let Some(error) = error {
-        notice(format!("{who}: {error}"));
-    }
     notice(format!("{who} {what}{last}"));
     for line in lines {
         let shown = on_terminal(line.as_bytes());

@@ -1,7 +1,7 @@
 //! Between the records of a job and its state machine: the members of the job, and the records of
 //! the end that the machine decides.
 
-use job::{Cause, Ending, ExitStatus, JobFailure, LastLines, Loss, Member, Reason};
+use job::{Cause, Ending, ExitStatus, JobFailure, Loss, Member, Reason};
 use record::exit::Exit;
 use record::{self, FirstFailure, Process};
 
@@ -25,7 +25,7 @@ pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
 /// The record of what failed first, with the process if one did, and its last lines.
 pub fn first_failure(
     failure: &JobFailure,
-    process: Option<(&Process, &LastLines)>,
+    process: Option<(&Process, Vec<String>)>,
 ) -> FirstFailure {
     let mut first = FirstFailure {
         host: failure.host,
@@ -34,7 +34,7 @@ pub fn first_failure(
     if let Some((process, lines)) = process {
         (first.id, first.role, first.rank) =
             (Some(process.id), Some(process.role), Some(process.rank));
-        first.last_lines = lines.text();
+        first.last_lines = lines;
     }
     match &failure.reason {
         Reason::Ended(exit) => {
@@ -190,8 +190,7 @@ mod tests {
             ),
         ];
         let processes = processes();
-        let mut lines = vec![LastLines::default(); 2];
-        lines[1].push(b"its last\n");
+        let lines = [Vec::new(), vec!["its last".to_owned()]];
         for (cause, failure, code, (id, status, signal, error)) in table {
             let ending = Ending {
                 cause: cause.clone(),
@@ -200,7 +199,7 @@ mod tests {
             assert_eq!(exit(&ending).code(), code, "{cause:?}");
             let Some(failure) = failure else { continue };
             let at = failure.index.map(|_| failure.host as usize);
-            let process = at.map(|at| (&processes[at], &lines[at]));
+            let process = at.map(|at| (&processes[at], lines[at].clone()));
             let first = first_failure(&failure, process);
             assert_eq!((first.host, first.id), (failure.host, id), "{cause:?}");
             assert_eq!(
