@@ -30,7 +30,7 @@ check: need-check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/*.sh site/build.sh
-	shellcheck tests/example/train.sbatch
+	shellcheck examples/*/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/s3.sh tests/recordings/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
@@ -155,6 +155,9 @@ BASH = share/bash-completion/completions
 FISH = share/fish/vendor_completions.d
 ZSH = share/zsh/site-functions
 DATA = share/dgl-tools
+EXAMPLES = $(addprefix torch/,Makefile ip_config.txt train.sbatch code/data.py code/ddp.py) \
+	$(addprefix dgl/,Makefile ip_config.txt train.sbatch partition.py code/train.py) \
+	$(addprefix graphstorm/,Makefile ip_config.txt nc.yaml)
 
 install:
 	install -d $(addprefix $(PLACE)/,bin $(MAN1) share/man/man5 share/man/man7 $(BASH) $(FISH) $(ZSH) include $(AGENTS) $(DATA))
@@ -174,6 +177,7 @@ install:
 	install -m 644 completions/_dgl-tools $(PLACE)/$(ZSH)
 	install -m 644 dgl.mk $(PLACE)/include
 	install -m 644 common/record/records.schema.json $(PLACE)/$(DATA)
+	for file in $(EXAMPLES); do install -D -m 644 examples/$$file $(PLACE)/$(DATA)/examples/$$file || exit; done
 	for command in $(COMMANDS); do \
 		install -m 644 completions/dgl-tools.bash $(PLACE)/$(BASH)/$$command && \
 		install -m 644 completions/dgl-tools.fish $(PLACE)/$(FISH)/$$command.fish || exit; \

@@ -53,10 +53,9 @@ of_other_pages() {
 
 rm -rf "$out"
 mkdir -p "$out"
-cp -r site/style.css site/pictures site/code "$out"
+cp -r site/style.css site/pictures examples "$out"
+cp -r examples/torch/code "$out"
 for text in ARCHITECTURE CONTRIBUTING SECURITY; do cp "$text.md" "$out"; done
-mkdir -p "$out/tests"
-cp -r tests/example "$out/tests"
 
 markdown site/index.md index
 for tutorial in site/tutorials/*.md; do

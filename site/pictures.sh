@@ -63,7 +63,7 @@ names=("$@")
 
 "$host_lab" up 4 --quiet >"$work/ip_config.txt"
 mkdir "$work/code"
-cp site/code/*.py "$work/code"
+cp examples/torch/code/*.py "$work/code"
 cp tests/dgl/ddp.py "$work/code/faulty.py"
 on_host 'python3 code/data.py'
 

@@ -86,6 +86,6 @@ the hosts and their files are gone
 
 What to do next:
   tools/host-lab/host-lab up 4      # such hosts to try things on; it says how
-  cp -r tests/example myjob         # a repository that trains with make, as a beginning of yours: see its Makefile
+  cp -r examples/dgl myjob         # a repository that trains with make, as a beginning of yours: see its Makefile
   make install PREFIX=~/.local      # the tools, their manual (man dgl-tools) and dgl.mk, for your own cluster
 END

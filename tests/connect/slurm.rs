@@ -93,8 +93,32 @@ fn the_manual_shows_the_example() {
         .0
         .replace("\\e", "\\")
         .replace("\\(dq", "\"");
-    let file = std::fs::read_to_string(root().join("tests/example/train.sbatch")).unwrap();
+    let file = std::fs::read_to_string(root().join("examples/dgl/train.sbatch")).unwrap();
     assert_eq!(shown.trim_end(), file.trim_end());
+}
+
+#[test]
+fn the_example_for_torch_by_sbatch_on_real_hosts() {
+    let Some(python) = python_with_dgl() else {
+        return;
+    };
+    let folder = scratch();
+    let Some(slurm) = Slurm::up(2) else {
+        return;
+    };
+    let made = format!(
+        "cp -r '{0}/examples/torch/.' .; mkdir bin; printf '#!/bin/sh\\nexec %s \"$@\"\\n' \
+         '{python}' >bin/python3; chmod +x bin/python3; make -I '{0}' 2>&1",
+        root().display()
+    );
+    sh(&folder, &made).ends(0);
+    let trained = slurm.sh(
+        &folder,
+        "PATH=$PWD/bin:$PATH; sbatch --wait train.sbatch --epochs 2; s=$?; cat slurm-1.out; \
+         exit $s",
+    );
+    trained.ends(0).out_has("epoch 1: loss 0.0");
+    sh(&folder, "find run-1 -name model.pt -size +0").out_has("model.pt");
 }
 
 #[test]
@@ -112,7 +136,7 @@ fn real_dgl_by_sbatch_to_its_end_and_cancelled_in_its_middle() {
          bin/python3"
     );
     let made = format!(
-        "cp -rL '{0}/tests/example/.' .; {wrapper}; make -I '{0}' PYTHON=bin/python3 2>&1",
+        "cp -rL '{0}/examples/dgl/.' .; {wrapper}; make -I '{0}' PYTHON=bin/python3 2>&1",
         root().display()
     );
     sh(&folder, &made).ends(0);

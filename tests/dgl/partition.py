@@ -1,1 +1,1 @@
-../example/partition.py
+../../examples/dgl/partition.py

@@ -1,1 +1,1 @@
-../example/code/train.py
+../../examples/dgl/code/train.py

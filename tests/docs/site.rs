@@ -97,7 +97,7 @@ fn real_hosts_do_what_the_tutorials_for_torch_say() {
     let folder = scratch();
     let cluster = Cluster::up(4);
     let prepare = format!(
-        "cp -r '{0}/site/code' . && cp '{0}/tests/dgl/ddp.py' code/faulty.py && \
+        "cp -r '{0}/examples/torch/code' . && cp '{0}/tests/dgl/ddp.py' code/faulty.py && \
          '{0}/tools/host-lab/host-lab' list >ip_config.txt",
         root().display()
     );
@@ -146,7 +146,7 @@ fn real_dgl_does_what_its_tutorial_says() {
     let folder = scratch();
     let cluster = Cluster::up(4);
     let prepare = format!(
-        "export LAB='{1}'; cp -rL '{0}/tests/example/.' . && \
+        "export LAB='{1}'; cp -rL '{0}/examples/dgl/.' . && \
          '{0}/tools/host-lab/host-lab' list >ip_config.txt",
         root().display(),
         cluster.0.display()
@@ -170,4 +170,9 @@ fn the_tutorial_on_graphstorm_is_a_job() {
         let ran = recipes::run(&folder, &script);
         assert_eq!(ran, (0, String::new()), "{script}");
     }
+    let example = format!(
+        "cp '{}/examples/graphstorm/Makefile' . && make WORKSPACE=$PWD/data/job train fetch 2>&1",
+        root().display()
+    );
+    assert_eq!(recipes::run(&folder, &example), (0, String::new()));
 }

@@ -21,7 +21,7 @@ const USE: &str = r#"
 
 /// Runs it with the prefix `prefix`, in a folder that [`job`] made.
 pub fn use_in(folder: &Path, prefix: &str) {
-    let example = root().join("tests/example");
+    let example = root().join("examples/dgl");
     let script = format!("P=$PWD/{prefix} EXAMPLE='{}'; {USE}", example.display());
     sh(folder, &script).ends(0).out_has("worker 0] installed");
 }
@@ -68,7 +68,14 @@ fn into_an_empty_prefix() {
     for path in commands()
         .flat_map(|command| places.map(|location| location.replace("{}", command)))
         .chain(other_pages)
-        .chain(["bin/dgl-tools", "share/dgl-tools/records.schema.json"].map(str::to_owned))
+        .chain(
+            [
+                "bin/dgl-tools",
+                "share/dgl-tools/records.schema.json",
+                "share/dgl-tools/examples/torch/code/ddp.py",
+            ]
+            .map(str::to_owned),
+        )
     {
         assert!(folder.join("root/opt/dgl").join(&path).is_file(), "{path}");
     }

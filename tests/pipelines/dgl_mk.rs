@@ -1,9 +1,9 @@
-//! dgl.mk in the Makefile of a research repo: tests/example, on this machine and on real hosts.
+//! dgl.mk in the Makefile of a research repo: examples/dgl, on this machine and on real hosts.
 
 use std::path::PathBuf;
 use support::{
-    Cluster, Ran, assert_has, partition, python_with_dgl, read, root, scratch, sh, takes_seconds,
-    tools, write,
+    Cluster, Ran, assert_has, made_by, partition, python_with_dgl, read, root, scratch, sh,
+    takes_seconds, tools, write,
 };
 
 /// A copy of the repo, as README tells a user to make one.
@@ -11,7 +11,7 @@ fn example() -> PathBuf {
     let folder = scratch();
     sh(
         &folder,
-        &format!("cp -r '{}/tests/example/.' .", root().display()),
+        &format!("cp -r '{}/examples/dgl/.' .", root().display()),
     )
     .ends(0);
     folder
@@ -175,5 +175,27 @@ fn real_dgl_by_make() {
     assert!(folder.join(".dgl-run/logs/trainer-3.log").is_file());
     run("fetch").ends(0);
     assert!(folder.join("results/h0/model.pt").is_file());
+    cluster.assert_clean();
+}
+
+/// The example for torch, as its user begins.
+#[test]
+fn the_example_for_torch_on_real_hosts() {
+    let Some(python) = made_by("tests/dgl/python.sh", "torch") else {
+        return;
+    };
+    let (folder, cluster) = Cluster::listed(2);
+    let made = format!(
+        "cp -r '{0}/examples/torch/.' . && mv ip.txt ip_config.txt && make -I '{0}' \
+         PYTHON='{python}' WORKSPACE=/srv/job all train fetch 2>&1",
+        root().display()
+    );
+    let ran = cluster.run(&folder, &made);
+    ran.out_has("epoch 2: loss 0.0").out_has("on 4 ranks");
+    sh(
+        &folder,
+        "test -s results/10.77.0.1/model.pt || test -s results/model.pt",
+    )
+    .ends(0);
     cluster.assert_clean();
 }

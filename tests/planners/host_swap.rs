@@ -125,7 +125,7 @@ fn real_dgl_goes_on_with_a_spare_when_a_host_loses_its_power() {
     let folder = scratch();
     sh(
         &folder,
-        &format!("cp -r '{}/tests/example/.' .", root().display()),
+        &format!("cp -r '{}/examples/dgl/.' .", root().display()),
     )
     .ends(0);
     write(&folder, "ip_config.txt", "10.77.0.1\n10.77.0.2\n");

@@ -12,13 +12,16 @@ parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--out", default="model.pt")
 arguments = parser.parse_args()
 
-distributed.init_process_group("gloo")
+cuda = torch.cuda.is_available()
+distributed.init_process_group("nccl" if cuda else "gloo")
+# a process may see all GPUs of its host, or only its own
+device = f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}" if cuda else "cpu"
 rank, ranks = distributed.get_rank(), distributed.get_world_size()
 with open("data.csv") as file:
     lines = file.read().splitlines()[rank::ranks]
-rows = torch.tensor([[float(number) for number in line.split(",")] for line in lines])
+rows = torch.tensor([[float(number) for number in line.split(",")] for line in lines]).to(device)
 
-model = DistributedDataParallel(nn.Linear(1, 1))
+model = DistributedDataParallel(nn.Linear(1, 1).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for epoch in range(arguments.epochs):
     for batch in rows.split(10):
