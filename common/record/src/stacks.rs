@@ -176,6 +176,8 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     let is_in = |file: &str| called.iter().any(|frame| is_of(frame, file));
     let innermost_is_in = |file: &str| called.first().is_some_and(|frame| is_of(frame, file));
     Some(match () {
+        // torchrun itself, which looks after its children
+        () if is_in("torch/distributed/elastic/") => return None,
         () if has(&["exit_client"]) => Wait::ExitBarrier,
         () if has(&["init_process_group", "_store_based_barrier", "rendezvous"]) => {
             Wait::Rendezvous
@@ -549,7 +551,26 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn stacks_tell_what_is_waited_for() {
-        let table: [(&[&str], Option<Wait>); 16] = [
+        let table: [(&[&str], Option<Wait>); 18] = [
+            (
+                &[
+                    "barrier (torch/distributed/elastic/utils/store.py:67)",
+                    "_exit_barrier (torch/distributed/elastic/agent/server/api.py:906)",
+                    "main (torch/distributed/run.py:762)",
+                    "<module> (torchrun:8)",
+                ],
+                None,
+            ),
+            // the script's own main, below a decorator of torchrun's
+            (
+                &[
+                    "barrier (torch/distributed/distributed_c10d.py:9)",
+                    "main (train.py:8)",
+                    "wrapper (torch/distributed/elastic/multiprocessing/errors/__init__.py:346)",
+                    "<module> (train.py:9)",
+                ],
+                Some(Wait::Barrier),
+            ),
             (REDUCE, Some(Wait::Collective)),
             (BARRIER, Some(Wait::Barrier)),
             (SAMPLERS, Some(Wait::Samplers)),

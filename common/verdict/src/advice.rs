@@ -70,11 +70,13 @@ pub fn give(job: &Job, finding: &mut Finding) {
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
         };
-        if let Some(advice) = ALL.iter().find(|one| one.fits(&scene)) {
+        let fitting = ALL.iter().filter(|one| one.fits(&scene));
+        let text = |advice: &Advice| Some((advice.id, scene.not_followed(advice.text)?));
+        if let Some((id, text)) = fitting.into_iter().find_map(text) {
             let package = scene.module.split('.').next().unwrap_or_default();
-            let text = advice.text.replace("MODULE", &scene.module);
+            let text = text.replace("MODULE", &scene.module);
             finding.fix = Some(text.replace("PACKAGE", package));
-            finding.advice = Some(advice.id);
+            finding.advice = Some(id);
             return;
         }
     }
@@ -114,6 +116,30 @@ impl Advice {
 }
 
 impl Scene<'_> {
+    /// What of an advice the run has not followed: its clauses, without those that set variables
+    /// which the process had already.
+    fn not_followed(&self, text: &str) -> Option<String> {
+        let env = self.process.map(|one| &one.process.env);
+        let is_set = |word: &str| {
+            let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+            let (name, value) = word.split_once('=')?;
+            let is_name = !name.is_empty() && !name.contains(|c: char| c.is_ascii_lowercase());
+            is_name.then(|| {
+                env.and_then(|env| env.get(name))
+                    .is_some_and(|set| set == value)
+            })
+        };
+        let is_followed = |clause: &&str| {
+            let mut variables = clause.split(' ').filter_map(is_set).peekable();
+            variables.peek().is_some() && variables.all(|is_set| is_set)
+        };
+        let left: Vec<&str> = text
+            .split("; ")
+            .filter(|clause| !is_followed(clause))
+            .collect();
+        (!left.is_empty()).then(|| left.join("; "))
+    }
+
     fn has_variable(&self, name: &str) -> bool {
         self.process
             .is_some_and(|one| one.process.env.contains_key(name))

@@ -484,6 +484,19 @@ fn messages_that_users_look_up_come_with_what_to_do() {
 }
 
 #[test]
+fn advice_that_the_run_followed_is_not_given_again() {
+    let text = recording("trainer-raises").replace(
+        "RuntimeError: rank 1 fails in epoch 1, as it was told to",
+        "RuntimeError: CUDA error: device-side assert triggered",
+    );
+    let fix = |text: &str| of(text).cause.fix.unwrap();
+    let both = fix(&text);
+    let followed = text.replace(r#""env":{}"#, r#""env":{"CUDA_LAUNCH_BLOCKING":"1"}"#);
+    assert!(both.starts_with("run it once with dgl-env --env CUDA_LAUNCH_BLOCKING=1, "));
+    assert_eq!(fix(&followed), both.split_once("; ").unwrap().1);
+}
+
+#[test]
 fn what_nccl_gave_up_comes_with_how_to_analyse_it() {
     let text = recording("trainer-raises");
     let raised = "rank 1 fails in epoch 1, as it was told to";
