@@ -109,7 +109,7 @@ fn a_template_that_fails_says_why() {
         ("./waits {name}", "(127.0.0.1): no answer within 1 s", 74),
         (
             "nonsense",
-            "nonsense is none of ssh2, ssh, local, and no command with arguments",
+            "nonsense is none of auto, ssh2, ssh, local, and no command with arguments",
             2,
         ),
     ];
@@ -236,7 +236,7 @@ fn real_hosts_that_ssh_cannot_reach_are_told_of_in_its_words() {
             "echo x >copied; export RES_OPTIONS='timeout:1 attempts:1' # no name server answers here
             ipconf-check ip.txt | part-map --workspace /srv/ws --extra copied | jq -c \
                 'if .type == \"host\" then .login = \"{host}\" else . end' >plan.jsonl
-            DGL_TOOLS_SSH_PORT={port} DGL_TOOLS_CONNECT_TIMEOUT=6s part-push \
+            DGL_TOOLS_SSH_PORT={port} DGL_TOOLS_CONNECT_TIMEOUT=6s part-push --connect ssh \
                 <plan.jsonl >pushed.jsonl"
         );
         let ran = cluster.sh(&folder, &script);
@@ -655,7 +655,10 @@ fn known_hosts_of_real_hosts() {
     let revoked = "cp all ~/.ssh/known_hosts; grep 10.77.0.2 all | cut -d' ' -f2,3 >revoked; echo \
         \"RevokedHostKeys $PWD/revoked\" >config;
         DGL_TOOLS_SSH_CONFIG=config host-probe --host 1,2 <hosts >out";
-    let ssh2 = cluster.sh(&folder, revoked);
+    let ssh2 = cluster.sh(
+        &folder,
+        &format!("export DGL_TOOLS_CONNECT=ssh2; {revoked}"),
+    );
     ssh2.ends(74);
     for report in [
         "host 1 (10.77.0.2): ssh_config has revokedhostkeys ",
@@ -681,11 +684,17 @@ fn known_hosts_of_real_hosts() {
         echo 'KnownHostsCommand /tmp/knows' >config
         DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 <hosts >out";
     cluster
-        .sh(&folder, command)
+        .sh(
+            &folder,
+            &format!("export DGL_TOOLS_CONNECT=ssh2; {command}"),
+        )
         .ends(74)
         .err_has("ssh_config has knownhostscommand /tmp/knows");
     cluster
-        .sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh; {command}"))
+        .sh(
+            &folder,
+            &format!("export DGL_TOOLS_CONNECT=auto; {command}"),
+        )
         .ends(0);
 }
 

@@ -423,7 +423,7 @@ fn a_host_that_names_a_module_to_install_is_lost() {
         \"version\":\"3.11\",\"missing\":[\"torch from evil.example\"]}";
     let agent = format!(
         "#!/bin/sh
-IFS= read -r script; token=${{script#token=}}; printf '\\n%s runs\\n' \"${{token%%;*}}\"
+read -r first; token=${{first##* }}; read -r script; printf '\\n%s runs\\n' \"$token\"
 while IFS= read -r request; do
   case $request in *'\"check\":\"command\"'*) echo '{finding}' ;; esac
   echo '{{\"event\":\"done\"}}'

@@ -10,5 +10,6 @@ mod connectors;
 mod containers;
 mod dial;
 mod hostile;
+mod logins;
 mod shells;
 mod slurm;

@@ -192,7 +192,7 @@ fn of_command_lines() {
         ),
         (
             "<hosts host-probe --connect telnet",
-            "--connect: … telnet is none of ssh2, ssh, local",
+            "--connect: … telnet is none of auto, ssh2, ssh, local",
         ),
         (
             "<hosts host-probe --need 2 --host 1",

@@ -24,17 +24,17 @@ pub struct Reporter {
 
 impl Reporter {
     /// `show` says how the copy goes on. The input is passed on, but for records of type `again`,
-    /// which are written anew.
+    /// which are written anew, and these hosts.
     pub fn new(
         tool: &'static str,
         is_for_people: bool,
         of: u32,
         show: ProgressDisplay,
-        (stream, again): (&Stream, &str),
+        (stream, again, changed): (&Stream, &str, &[Host]),
     ) -> Reporter {
         let mut out = Out::new(tool);
         if !is_for_people {
-            out.pass_but(stream, again);
+            out.pass_but(stream, again, changed);
         }
         Reporter {
             tool,

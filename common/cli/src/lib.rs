@@ -212,7 +212,7 @@ impl FromArgMatches for Settings {
             ssh_username: read("DGL_TOOLS_SSH_USERNAME", String::from_str)?,
             identity: path("DGL_TOOLS_IDENTITY"),
             ssh_config: path("DGL_TOOLS_SSH_CONFIG"),
-            host_key: read("DGL_TOOLS_HOST_KEY", host_key)?.unwrap_or(HostKey::Strict),
+            host_key: read("DGL_TOOLS_HOST_KEY", host_key)?,
             connect_timeout: timeout.unwrap_or(Duration::from_secs(10)),
             dial_address: read("DGL_TOOLS_DIAL_ADDRESS", Ipv4Addr::from_str)?,
             dial_port: read("DGL_TOOLS_DIAL_PORT", u16::from_str)?.unwrap_or(0),
@@ -274,7 +274,7 @@ const HOSTS: &str = "Hosts";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HOSTS)]
 pub struct Connect {
-    /// How to reach hosts: ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
+    /// How to reach hosts: auto, ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 

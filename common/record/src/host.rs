@@ -25,6 +25,8 @@ pub struct Host {
     pub name: Option<String>,
     /// Where to log in, if not at `name` or `ip`.
     pub login: Option<String>,
+    /// What logs in there, as an earlier tool has found out.
+    pub connect: Option<Connect>,
     /// The facts that host-probe found.
     #[serde(flatten)]
     pub facts: Facts,
@@ -37,6 +39,17 @@ pub struct Host {
     #[serde(flatten, deserialize_with = "unknown_fields")]
     #[cfg_attr(test, schemars(skip))]
     pub unknown: Map<String, Value>,
+}
+
+/// What logs in to a host by ssh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Connect {
+    /// libssh2, in the tool itself.
+    Ssh2,
+    /// OpenSSH's program.
+    Ssh,
 }
 
 /// What is left of a record's fields, apart from `type`, which is not a field of the host.

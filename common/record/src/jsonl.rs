@@ -256,16 +256,21 @@ impl Stream {
         self.lines.iter().any(|line| line.r#type == T::TYPE)
     }
 
-    /// All lines unchanged, except for the records of one type.
-    pub fn bytes_but(&self, left_out: &str) -> Vec<u8> {
+    /// All lines unchanged, except for the records of one type, and for those of these hosts.
+    pub fn bytes_but(&self, left_out: &str, changed: &[Host]) -> Vec<u8> {
         let lines = self
             .lines
             .iter()
             .filter(|line| left_out.is_empty() || line.r#type != left_out);
-        lines
-            .flat_map(|line| [self.text_of(line), b"\n"])
-            .collect::<Vec<_>>()
-            .concat()
+        let mut all = Vec::new();
+        for line in lines {
+            let id = line.id.filter(|_| line.r#type == Host::TYPE);
+            match changed.iter().find(|host| Some(host.id) == id) {
+                Some(host) => append(host, &mut all),
+                None => all.extend([self.text_of(line), b"\n"].concat()),
+            }
+        }
+        all
     }
 
     /// Every line unchanged and without its end. For a host record that is not marked as failed,
@@ -742,13 +747,13 @@ impl Out {
 
     /// Writes all input lines unchanged.
     pub fn pass(&mut self, stream: &Stream) {
-        self.pass_but(stream, "");
+        self.pass_but(stream, "", &[]);
     }
 
     /// Writes all input lines unchanged, except for records of one type, which the tool writes
     /// anew.
-    pub fn pass_but(&mut self, stream: &Stream, left_out: &str) {
-        self.write(&stream.bytes_but(left_out));
+    pub fn pass_but(&mut self, stream: &Stream, left_out: &str, changed: &[Host]) {
+        self.write(&stream.bytes_but(left_out, changed));
     }
 }
 

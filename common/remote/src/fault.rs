@@ -3,6 +3,7 @@
 use record::Host;
 use record::error::Fault;
 use std::path::PathBuf;
+use std::time::Duration;
 use wire::files::FileEvent;
 
 /// Why a host cannot be used.
@@ -23,6 +24,10 @@ pub struct HostFault {
     pub(crate) again: bool,
     /// Whether the host did not answer in time, which a busy machine explains too.
     pub(crate) timed_out: bool,
+    /// Whether the host refused the user.
+    pub(crate) is_refused: bool,
+    /// Whether OpenSSH's program may log in where libssh2 could not.
+    pub(crate) ssh_may_do: bool,
 }
 
 /// A key that known_hosts does not have.
@@ -64,7 +69,24 @@ impl HostFault {
             is_unreachable: false,
             again: false,
             timed_out: false,
+            is_refused: false,
+            ssh_may_do: false,
         }
+    }
+
+    /// No answer came within this time; the last words of what leads to the host.
+    pub(crate) fn silent(limit: Duration, last_words: &str) -> HostFault {
+        let colon = if last_words.is_empty() { "" } else { ": " };
+        let problem = format!(
+            "no answer within {} s{colon}{last_words}",
+            limit.as_secs_f32()
+        );
+        let fault = HostFault {
+            timed_out: true,
+            ..HostFault::unreachable(problem)
+        };
+        fault
+            .fix("look whether the host is up, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 
     /// The event does not match what was asked.

@@ -6,6 +6,7 @@ use super::ssh_config::Settings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::fcntl::{Flock, FlockArg};
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
@@ -18,6 +19,8 @@ pub(crate) struct Known {
     authority: bool,
     pub kind: String,
     key: String,
+    /// The file and the number of the line in it.
+    place: (String, String),
 }
 
 /// The name under which known_hosts has a host. A HostKeyAlias stands there unchanged, whatever the
@@ -47,16 +50,25 @@ pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
                 .fix("install OpenSSH's client, or choose another connector with --connect")
         };
         let output = keygen.output().map_err(missing)?;
-        known.extend(
-            String::from_utf8_lossy(&output.stdout)
-                .lines()
-                .filter_map(parse),
-        );
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut place = (file.display().to_string(), String::new());
+        for line in text.lines() {
+            match line.rsplit_once(" found: line ") {
+                Some((_, number)) if line.starts_with('#') => {
+                    number
+                        .split(' ')
+                        .next()
+                        .unwrap_or("")
+                        .clone_into(&mut place.1);
+                }
+                _ => known.extend(parse(line, &place)),
+            }
+        }
     }
     Ok(known)
 }
 
-fn parse(line: &str) -> Option<Known> {
+fn parse(line: &str, place: &(String, String)) -> Option<Known> {
     let mut words = line.split_whitespace().peekable();
     let marker = words.next_if(|word| word.starts_with('@'));
     let _names = words.next().filter(|names| !names.starts_with('#'))?;
@@ -66,6 +78,7 @@ fn parse(line: &str) -> Option<Known> {
         authority: marker == Some("@cert-authority"),
         kind,
         key,
+        place: place.clone(),
     })
 }
 
@@ -89,23 +102,44 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
         return Ok(true);
     }
     if plain.is_empty() && known.iter().any(|line| line.authority) {
-        let fault = HostFault::unreachable(
-            "known_hosts trusts it by a certificate authority, which libssh2 cannot check",
-        );
-        return Err(fault.fix("use --connect ssh"));
+        let fault = HostFault {
+            ssh_may_do: true,
+            ..HostFault::unreachable(
+                "known_hosts trusts it by a certificate authority, which libssh2 cannot check",
+            )
+        };
+        return Err(fault.fix("use --connect ssh, or --connect auto"));
     }
     if plain.is_empty() {
         return Ok(false);
     }
-    let name = name(settings);
+    let places: Vec<_> = plain.iter().map(|line| line.place.clone()).collect();
+    Err(other_key(&name(settings), &places))
+}
+
+/// The fault of a host whose key is not the one that these files have in these lines.
+pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
+    let lines: Vec<String> = places
+        .iter()
+        .map(|(file, line)| format!("{file}:{line}"))
+        .collect();
+    let files: BTreeSet<&str> = places.iter().map(|(file, _)| file.as_str()).collect();
+    let commands: Vec<String> = files
+        .iter()
+        .map(|file| {
+            let (file, name) = (record::quote::shown(file), record::quote::shown(name));
+            format!("ssh-keygen -f {file} -R {name}")
+        })
+        .collect();
     let fault = HostFault::unreachable(format!(
-        "its key is not the one that known_hosts has for {name}: another host answers, or it was \
-         installed anew"
+        "its key is not the one that known_hosts has for {name} ({}): another host answers, or it \
+         was installed anew",
+        lines.join(", ")
     ));
-    Err(fault.fix(format!(
-        "if you know why, forget the old key: ssh-keygen -R {}",
-        record::quote::shown(&name)
-    )))
+    fault.fix(format!(
+        "if you know why, forget the old key: {}",
+        commands.join(" && ")
+    ))
 }
 
 /// A key in the form that people compare.
@@ -205,6 +239,10 @@ fn ends_in_a_line(file: &mut fs::File) -> std::io::Result<bool> {
 mod tests {
     use super::*;
 
+    fn place() -> (String, String) {
+        ("/k".to_owned(), "3".to_owned())
+    }
+
     #[test]
     fn lines_of_known_hosts() {
         let known = |revoked, authority, kind: &str, key: &str| {
@@ -213,8 +251,10 @@ mod tests {
                 authority,
                 kind: kind.into(),
                 key: key.into(),
+                place: place(),
             })
         };
+        let parse = |line| super::parse(line, &place());
         assert_eq!(parse("# Host 10.0.0.1 found: line 1"), None);
         assert_eq!(
             parse("10.0.0.1,n1 ssh-ed25519 AAAA comment"),
@@ -238,7 +278,8 @@ mod tests {
             ..Settings::default()
         };
         let line = |marker: &str, key: &[u8]| {
-            parse(&format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key))).unwrap()
+            let line = format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key));
+            parse(&line, &place()).unwrap()
         };
         assert_eq!(name(&settings), "[n1]:2222");
         assert_eq!(
@@ -253,11 +294,13 @@ mod tests {
             Ok(true)
         ));
         assert!(matches!(check(&settings, &[], b"key"), Ok(false)));
+        let other = check(&settings, &[line("", b"old")], b"key").unwrap_err();
+        assert!(other.problem.contains("has for [n1]:2222 (/k:3)"));
         assert!(
-            check(&settings, &[line("", b"old")], b"key")
-                .unwrap_err()
-                .problem
-                .contains("not the one")
+            other
+                .fix
+                .unwrap()
+                .ends_with(": ssh-keygen -f /k -R '[n1]:2222'")
         );
         assert!(
             check(

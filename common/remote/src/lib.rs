@@ -2,11 +2,11 @@
 //! takes requests over the connection. Nothing has to be installed on a host, and of ours only one
 //! constant stands on a remote command line.
 //!
-//! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs: the
-//!   default where much is started.
-//! - [`program`]: OpenSSH's `ssh`, whose cipher costs a fifth of libssh2's for each byte, the
-//!   default where much is copied; any command that runs a command elsewhere (srun, kubectl exec,
-//!   docker exec); the agent itself on this machine.
+//! - [`choice`] decides between the next two, host by host.
+//! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
+//! - [`program`]: OpenSSH's `ssh`, which can do whatever ssh_config asks for, and whose cipher
+//!   costs a fifth of libssh2's for each byte; any command that runs a command elsewhere (srun,
+//!   kubectl exec, docker exec); the agent itself on this machine.
 //! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
 //! [`Session`] is the same over all of them. The agent's own answer proves that a request was
@@ -14,7 +14,9 @@
 //! srun after a lost node.
 
 mod bootstrap;
+mod certificate;
 mod channel;
+mod choice;
 mod connections;
 pub mod conversation;
 mod dial;
@@ -23,6 +25,8 @@ mod fault;
 pub mod host_client;
 mod known_hosts;
 pub mod limit;
+mod master;
+mod openssh;
 mod options;
 mod owner;
 mod pacing;
@@ -42,28 +46,24 @@ pub use ssh_config::ssh_options;
 pub use token::random_token;
 pub use transport::{Body, Waker};
 
+use choice::{Logins, Wish};
 use rayon::prelude::*;
+use record::Connect;
 use record::Host;
 use record::error::{Fault, Report};
 use record::quote;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::ffi::OsString;
 use std::net::Ipv4Addr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use wire::{Event, Request};
 
 /// How to reach a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Connector {
-    /// libssh2 in this process.
-    Ssh2,
-    /// OpenSSH's program.
-    Ssh {
-        /// Whether much will be copied, so that the cheapest cipher is asked for.
-        bulk: bool,
-    },
+enum Connector {
+    /// libssh2 or OpenSSH's program.
+    Login(Wish),
     /// This machine.
     Local,
     /// A template of the user's command.
@@ -76,6 +76,7 @@ pub enum Connector {
 pub struct Remote {
     options: Options,
     connector: Connector,
+    logins: Logins,
     /// The addresses of this machine, for which no ssh is needed.
     here: HashSet<Ipv4Addr>,
     /// The agents that dial in; only with [`Connector::Dial`].
@@ -83,13 +84,19 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Chooses the connector. `default` is the connector that serves the tool best.
-    pub fn new(options: Options, default: Connector) -> Result<Remote, Report> {
-        let bulk = matches!(default, Connector::Ssh { bulk: true });
+    /// Chooses the connector.
+    pub fn new(options: Options) -> Result<Remote, Report> {
         let connector = match options.connect.as_deref() {
-            None => default,
-            Some("ssh2") => Connector::Ssh2,
-            Some("ssh") => Connector::Ssh { bulk },
+            None => Connector::Login(Wish::Any {
+                remembers: true,
+                carries_content: false,
+            }),
+            Some("auto") => Connector::Login(Wish::Any {
+                remembers: false,
+                carries_content: false,
+            }),
+            Some("ssh2") => Connector::Login(Wish::Only(Connect::Ssh2)),
+            Some("ssh") => Connector::Login(Wish::Only(Connect::Ssh)),
             Some("local") => Connector::Local,
             Some(how) if dialed(how).is_some() => {
                 check_dialed(how)?;
@@ -101,7 +108,9 @@ impl Remote {
             Some(word) => {
                 let fault = Fault::usage(
                     "--connect",
-                    format!("{word} is none of ssh2, ssh, local, and no command with arguments"),
+                    format!(
+                        "{word} is none of auto, ssh2, ssh, local, and no command with arguments"
+                    ),
                 );
                 return Err(fault
                     .fix(
@@ -112,7 +121,7 @@ impl Remote {
             }
         };
         let here = match options.ssh_port.is_none() && options.ssh_username.is_none() {
-            true => addresses_here(),
+            true => here().clone(),
             false => HashSet::new(),
         };
         let dial = options.connect.as_deref().and_then(dialed);
@@ -121,6 +130,7 @@ impl Remote {
         Ok(Remote {
             options,
             connector,
+            logins: Logins::default(),
             here,
             dial,
         })
@@ -138,30 +148,60 @@ impl Remote {
             options.connect_timeout,
             || options.is_stopped(),
             |at| {
-                let fault = |fault| self.with_fix(&hosts[at], self.explain(&hosts[at], fault));
-                self.log_in(&hosts[at]).map_err(fault)
+                let host = &hosts[at];
+                self.log_in(host)
+                    .map_err(|fault| self.with_fix(host, fault))
             },
         )
     }
 
     fn log_in(&self, host: &Host) -> Result<Session, HostFault> {
-        let channel = match self.connector_for(host) {
-            Connector::Local => return Session::begin_here(&self.options),
-            Connector::Ssh2 => ssh2::open(&self.options, host, bootstrap::COMMAND)?,
-            Connector::Ssh { bulk } => program::ssh(&self.options, host, bootstrap::COMMAND, bulk)?,
+        match self.connector_for(host) {
+            Connector::Local => Session::begin_here(&self.options),
+            Connector::Login(wish) => self.logins.open(&self.options, host, wish),
             Connector::Command(template) => {
-                program::template(&self.options, host, &template, bootstrap::COMMAND)?
+                let command = bootstrap::COMMAND;
+                let channel = program::template(&self.options, host, &template, command)?;
+                Session::begin(channel, &self.options)
             }
-            Connector::Dial => return Err(HostFault::unreachable("it must dial in")),
-        };
-        Session::begin(channel, &self.options)
+            Connector::Dial => Err(HostFault::unreachable("it must dial in")),
+        }
+    }
+
+    /// The same for logins over which much goes, if `carries_content`.
+    pub fn for_content(mut self, carries_content: bool) -> Remote {
+        if let Connector::Login(Wish::Any { remembers, .. }) = self.connector {
+            self.connector = Connector::Login(Wish::Any {
+                remembers,
+                carries_content,
+            });
+        }
+        self
+    }
+
+    /// The hosts of which this tool knows more than their records, for the tools that follow.
+    pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
+        let hosts = hosts.into_iter();
+        let found = hosts.map(|host| (host, self.remembered(host)));
+        found
+            .filter(|(host, now)| host.connect != now.connect)
+            .map(|(_, now)| now)
+            .collect()
+    }
+
+    /// The host with the connector by which it was reached, for the tools that follow.
+    pub fn remembered(&self, host: &Host) -> Host {
+        Host {
+            connect: self.logins.found(host).or(host.connect),
+            ..host.clone()
+        }
     }
 
     /// Starts host-agent on each host like [`Remote::open_agents`]. Returns the hosts on which it
     /// runs, and the faults of the others.
     pub fn open_reachable<'a>(&self, hosts: &'a [Host]) -> (Vec<(&'a Host, Session)>, Report) {
         let opened = self.open_agents(hosts);
-        let report = report(hosts, &opened, self.options.host_key);
+        let report = report(hosts, &opened);
         let reached = hosts
             .iter()
             .zip(opened)
@@ -188,7 +228,7 @@ impl Remote {
     /// Adds a fix to a fault that only quotes a connector: how to try that connector by hand.
     fn with_fix(&self, host: &Host, fault: HostFault) -> HostFault {
         const NEEDS: &str = "the host needs a POSIX sh with head, chmod and mv";
-        let is_no_host_of_lab = !self.here.iter().any(is_of_host_lab);
+        let is_no_host_of_lab = !here().iter().any(is_of_host_lab);
         if fault.is_unanswered() && is_of_host_lab(&host.ip.0) && is_no_host_of_lab {
             return fault.fix(
                 "hosts of host-lab are reached only from one another: run this by host-lab exec 1",
@@ -198,17 +238,10 @@ impl Remote {
             return fault;
         }
         match self.connector_for(host) {
-            Connector::Ssh2 | Connector::Ssh { .. } => {
-                let words = ssh_config::ssh_options(&self.options)
-                    .into_iter()
-                    .chain([host.target().into()]);
-                let ssh = String::from_utf8_lossy(&quote::sh_words(words.map(OsString::into_vec)))
-                    .into_owned();
-                fault.fix(format!(
-                    "`ssh {ssh}` must work here without asking for a password, passphrase or host \
-                     key, and {NEEDS}"
-                ))
-            }
+            Connector::Login(_) => fault.fix(format!(
+                "`ssh -o BatchMode=yes {}` must work here, and {NEEDS}",
+                openssh::by_hand(host, &self.options)
+            )),
             Connector::Local => fault.fix(
                 "look whether host-agent, beside the tools or in libexec/dgl-tools, runs here",
             ),
@@ -228,7 +261,7 @@ impl Remote {
 
     /// Whether hosts are reached by ssh.
     pub fn is_ssh(&self) -> bool {
-        matches!(self.connector, Connector::Ssh2 | Connector::Ssh { .. })
+        matches!(self.connector, Connector::Login(_))
     }
 
     fn connector_for(&self, host: &Host) -> Connector {
@@ -239,20 +272,6 @@ impl Remote {
         match self.is_ssh() && !elsewhere && self.here.contains(&host.ip.0) {
             true => Connector::Local,
             false => self.connector.clone(),
-        }
-    }
-
-    /// Adds what `ssh` itself does not say: the key that it refused.
-    fn explain(&self, host: &Host, fault: HostFault) -> HostFault {
-        let refused = fault.problem.contains("Host key verification failed");
-        match (self.connector_for(host), refused) {
-            (Connector::Ssh { .. }, true) if fault.problem.contains(" revoked by ") => {
-                fault.fix("do not connect; ask who runs the host")
-            }
-            (Connector::Ssh { .. }, true) => {
-                ssh2::refused_key(&self.options, host).unwrap_or(fault)
-            }
-            _ => fault,
         }
     }
 }
@@ -312,7 +331,7 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
 
 /// The faults among the results of hosts as one report. All unknown keys are in one fault, with the
 /// one command that accepts them.
-pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>], how: HostKey) -> Report {
+pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>]) -> Report {
     let mut report = Report::default();
     let mut unknown = Vec::new();
     for (host, result) in hosts.iter().zip(results) {
@@ -330,8 +349,8 @@ pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>], how: HostKey)
             continue;
         }
         match &fault.unknown_key {
-            Some(key) if how == HostKey::Strict => unknown.push((host, key.as_ref())),
-            _ => report.push(fault.fault(host)),
+            Some(key) => unknown.push((host, key.as_ref())),
+            None => report.push(fault.fault(host)),
         }
     }
     if !unknown.is_empty() {
@@ -379,8 +398,13 @@ fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
 
 /// Whether an address is one of this machine's.
 fn is_here(address: Ipv4Addr) -> bool {
+    here().contains(&address)
+}
+
+/// The addresses of this machine.
+fn here() -> &'static HashSet<Ipv4Addr> {
     static HERE: OnceLock<HashSet<Ipv4Addr>> = OnceLock::new();
-    HERE.get_or_init(addresses_here).contains(&address)
+    HERE.get_or_init(addresses_here)
 }
 
 fn addresses_here() -> HashSet<Ipv4Addr> {

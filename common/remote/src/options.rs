@@ -12,8 +12,8 @@ pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 /// Options of the connectors.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for the
-    /// tool's own choice.
+    /// `auto`, `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for
+    /// `auto`, or what the host records say.
     pub connect: Option<String>,
     /// The port of the hosts' sshd; `None` for the one in ssh's own configuration.
     pub ssh_port: Option<u16>,
@@ -23,8 +23,9 @@ pub struct Options {
     pub identity: Option<PathBuf>,
     /// An ssh_config file in place of the user's.
     pub ssh_config: Option<PathBuf>,
-    /// What to do with the key of a host that was never seen before.
-    pub host_key: HostKey,
+    /// What to do with the key of a host that was never seen before; `None` for what ssh's own
+    /// configuration says.
+    pub host_key: Option<HostKey>,
     /// How long connecting and logging in may take.
     pub connect_timeout: Duration,
     /// The address of this machine to which hosts dial in; `None` for the one from which they are

@@ -3,7 +3,8 @@
 
 use super::channel::{Channel, Stream, Unsent, copy_file};
 use super::fault::HostFault;
-use super::options::{HostKey, Options};
+use super::options::Options;
+use super::ssh_config::{Settings, openssh};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::PollFlags;
@@ -11,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 use record::Host;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -48,64 +50,84 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Settings of the user's own configuration that are meant for people and not for tools. A host
 /// gets neither the agent nor the display. A port can be forwarded only once, and ends the second
 /// connection if ExitOnForwardFailure is set. Nobody has looked at further keys of a host, and
-/// hundreds of ssh at once would rewrite known_hosts.
-const NOT_FOR_TOOLS: [&str; 6] = [
+/// hundreds of ssh at once would rewrite known_hosts. Each option is known to OpenSSH 7.4.
+const NOT_FOR_TOOLS: [&str; 7] = [
     "ForwardAgent=no",
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "Tunnel=no",
     "PermitLocalCommand=no",
     "UpdateHostKeys=no",
+    // without this, ssh may say nothing of why it failed
+    "LogLevel=INFO",
 ];
 
-/// Runs `ssh HOST` with the user's own configuration.
+/// 1.5 times the rate of chacha20, which OpenSSH prefers.
+const FASTEST_CIPHER: &str = "aes128-gcm@openssh.com";
+
+/// The user's own `ssh` with all options but the host. `asks` lets it ask people its questions.
+pub(crate) fn ssh_command(options: &Options, settings: &Settings, asks: bool) -> Command {
+    if settings.accepts_new_keys {
+        super::known_hosts::end_last_line(settings);
+    }
+    let mut ssh = Command::new("ssh");
+    ssh.arg("-T");
+    for option in options_for_tools(options, settings, asks) {
+        ssh.args(["-o", &option]);
+    }
+    ssh.args(super::ssh_config::ssh_options(options));
+    if !asks {
+        // a group of its own: Ctrl-C must not cut the line that cleans up
+        ssh.process_group(0);
+    }
+    ssh
+}
+
+fn options_for_tools(options: &Options, settings: &Settings, asks: bool) -> Vec<String> {
+    let mut words: Vec<String> = NOT_FOR_TOOLS.map(str::to_owned).to_vec();
+    let seconds = options.connect_timeout.as_secs().max(1);
+    words.push(format!("ConnectTimeout={seconds}"));
+    if asks {
+        words.push("NumberOfPasswordPrompts=1".to_owned());
+    } else {
+        words.push("BatchMode=yes".to_owned());
+    }
+    if !settings.is_kept_alive {
+        // a dead link is noticed after 30 s
+        let alive = ["ServerAliveInterval=10", "ServerAliveCountMax=3"];
+        words.extend(alive.map(str::to_owned));
+    }
+    let knows_accept_new = openssh().is_some_and(|openssh| openssh.knows_accept_new);
+    let check = match settings.accepts_new_keys && knows_accept_new {
+        true => "accept-new",
+        false => "yes",
+    };
+    words.push(format!("StrictHostKeyChecking={check}"));
+    let ciphers = &settings.default_ciphers;
+    if ciphers.iter().any(|cipher| cipher == FASTEST_CIPHER) {
+        let others = ciphers.iter().map(String::as_str);
+        let others = others.filter(|cipher| *cipher != FASTEST_CIPHER);
+        let order: Vec<&str> = [FASTEST_CIPHER].into_iter().chain(others).collect();
+        words.push(format!("Ciphers={}", order.join(",")));
+    }
+    words
+}
+
+/// Runs `ssh HOST` with the user's own configuration; `master` has the options that say over which
+/// connection.
 pub(crate) fn ssh(
     options: &Options,
     host: &Host,
+    settings: &Settings,
+    master: &[OsString],
     boot: &str,
-    bulk: bool,
 ) -> Result<Box<dyn Channel>, HostFault> {
-    let mut ssh = Command::new("ssh");
-    // no terminal, no questions; a dead link is noticed after 30 s
-    ssh.args([
-        "-T",
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "ServerAliveInterval=10",
-        "-o",
-        "ServerAliveCountMax=3",
-    ]);
-    ssh.args([
-        "-o",
-        &format!(
-            "ConnectTimeout={}",
-            options.connect_timeout.as_secs().max(1)
-        ),
-    ]);
-    ssh.args(match options.host_key {
-        HostKey::Strict => ["-o", "StrictHostKeyChecking=yes"],
-        HostKey::AcceptNew => {
-            super::known_hosts::end_last_line(&super::ssh_config::settings(options, host)?);
-            ["-o", "StrictHostKeyChecking=accept-new"]
-        }
-    });
-    for option in NOT_FOR_TOOLS {
+    let mut ssh = ssh_command(options, settings, false);
+    for option in &settings.to_run_commands {
         ssh.args(["-o", option]);
     }
-    if bulk {
-        // the first choice, not the only one: 1.5 times the rate of chacha20, which OpenSSH prefers
-        ssh.args([
-            "-o",
-            "Ciphers=^aes128-gcm@openssh.com",
-            "-o",
-            "Compression=no",
-        ]);
-    }
-    for option in super::ssh_config::ssh_options(options) {
-        ssh.arg(option);
-    }
-    ssh.arg("--")
+    ssh.args(master)
+        .arg("--")
         .arg(host.target())
         .arg(format!("/bin/sh -c {}", record::quote::shown(boot)));
     start(ssh, "ssh", None)
@@ -307,7 +329,7 @@ fn end<'a>(children: impl IntoIterator<Item = &'a mut Child>, grace: Duration) {
     }
 }
 
-fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
+pub(crate) fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(|_| ())
 }

@@ -1,7 +1,7 @@
 //! Messages of libssh2 and of the hosts' shells about an end, in words for people. Unknown messages
 //! stay as they are.
 
-const CLOSED: &str = "the connection was closed, by the host or on the way to it";
+pub(crate) const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
 
 /// Translates libssh2's message, which names the function that failed.

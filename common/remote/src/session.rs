@@ -3,10 +3,11 @@
 use super::bootstrap::{Agents, no_agent};
 use super::channel::Channel;
 use super::fault::HostFault;
+use super::openssh;
 use super::options::{Options, STOP_CHECKED};
 use super::reasons;
 use super::token::session_token;
-use super::transport::{Body, Transport, Waker};
+use super::transport::{Body, SSH_FAILED, Transport, Waker};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -554,14 +555,8 @@ impl Greeting {
                 true => format!("; its login shell said: {}", self.shell_output),
                 false => String::new(),
             };
-        let again = [
-            "Connection closed by",
-            "Connection reset by",
-            "kex_exchange_identification",
-        ];
-        let again = again.iter().any(|sign| why.contains(sign));
         HostFault {
-            again,
+            again: openssh::hung_up(&why),
             timed_out: why.contains("timed out"),
             ..HostFault::unreachable(why + &stderr_tail)
         }
@@ -586,6 +581,9 @@ impl Greeting {
             return None;
         }
         let status = self.transport.channel.ended()?;
+        if status.code() == Some(SSH_FAILED) {
+            return None;
+        }
         let fault = HostFault::unreachable(format!(
             "its login shell ended before it ran anything, {status}"
         ));
@@ -626,16 +624,7 @@ impl Greeting {
         } else {
             String::new()
         };
-        let colon = if stderr_tail.is_empty() { "" } else { ": " };
-        let problem = format!(
-            "no answer within {} s{colon}{stderr_tail}",
-            limit.as_secs_f32()
-        );
-        HostFault {
-            timed_out: true,
-            ..HostFault::unreachable(problem)
-        }
-        .fix("look whether the host is up, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
+        HostFault::silent(limit, &stderr_tail)
     }
 }
 

@@ -1,13 +1,12 @@
 //! libssh2 in this process.
 
 use super::channel::{Channel, Stream};
-use super::options::{HostKey, Options, STOP_CHECKED};
-use super::ssh_config::{Settings, settings};
+use super::options::{Options, STOP_CHECKED};
+use super::ssh_config::Settings;
 use super::{HostFault, known_hosts, reasons};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
-use record::Host;
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -24,7 +23,6 @@ const MAX_KEYS: usize = 5;
 /// A keep-alive keeps the way open through firewalls that forget idle connections.
 const KEEPALIVE_S: u32 = 15;
 /// Host key algorithms in the order in which OpenSSH prefers them; those of known keys go first.
-/// As in OpenSSH, ssh-rsa is not among them, because it signs with SHA-1.
 const HOST_KEYS: [&str; 6] = [
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -33,30 +31,19 @@ const HOST_KEYS: [&str; 6] = [
     "rsa-sha2-512",
     "rsa-sha2-256",
 ];
+/// As in OpenSSH, it is used only where ssh_config allows it, because it signs with SHA-1.
+const SHA1: &str = "ssh-rsa";
 
 /// Logs in and runs `boot` in a channel.
 pub(crate) fn open(
     options: &Options,
-    host: &Host,
+    settings: &Settings,
     boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
-    let settings = settings(options, host)?;
-    if let Some(what) = &settings.beyond_us {
-        return Err(HostFault::unreachable(format!(
-            "ssh_config has {what} for it, which libssh2 cannot do"
-        ))
-        .fix("use --connect ssh"));
-    }
-    let known = known_hosts::known_keys(&settings)?;
-    let (session, socket) = handshake(options, &settings, &known)?;
-    let (blob, fingerprint) = key(&session)?;
-    if !known_hosts::check(&settings, &known, &blob)? {
-        match options.host_key {
-            HostKey::AcceptNew => known_hosts::remember(&settings, &blob)?,
-            HostKey::Strict => return Err(unknown(&settings, &blob, fingerprint)),
-        }
-    }
-    log_in(&session, &settings)?;
+    let known = known_hosts::known_keys(settings)?;
+    let (session, socket) = handshake(options, settings, &known)?;
+    check_key(&session, settings, &known)?;
+    log_in(&session, settings)?;
     let failed = |error: ssh2::Error| HostFault {
         timed_out: is_timeout(&error),
         ..HostFault::unreachable(format!(
@@ -65,6 +52,10 @@ pub(crate) fn open(
         ))
     };
     let mut channel = session.channel_session().map_err(failed)?;
+    for (name, value) in &settings.set_env {
+        // sshd takes only those of its AcceptEnv, and ssh does not mind either
+        let _ = channel.setenv(name, value);
+    }
     channel
         .exec(&format!("/bin/sh -c {}", record::quote::shown(boot)))
         .map_err(failed)?;
@@ -78,19 +69,70 @@ pub(crate) fn open(
     }))
 }
 
+fn check_key(
+    session: &Session,
+    settings: &Settings,
+    known: &[known_hosts::Known],
+) -> Result<(), HostFault> {
+    let (blob, fingerprint) = key(session)?;
+    if known_hosts::check(settings, known, &blob)? {
+        return Ok(());
+    }
+    match settings.accepts_new_keys {
+        true => known_hosts::remember(settings, &blob),
+        false => Err(unknown(settings, &blob, fingerprint)),
+    }
+}
+
+/// Writes the key of a new host into known_hosts, for an OpenSSH that does so only if it is asked.
+pub(crate) fn accept_key(options: &Options, settings: &Settings) -> Result<(), HostFault> {
+    let known = known_hosts::known_keys(settings)?;
+    if !known.is_empty() {
+        return Ok(());
+    }
+    let (session, _socket) = handshake(options, settings, &known)?;
+    check_key(&session, settings, &known)
+}
+
 /// The key of a host that OpenSSH's program refused without showing it.
-pub(crate) fn refused_key(options: &Options, host: &Host) -> Option<HostFault> {
-    let settings = settings(options, host)
-        .ok()
-        .filter(|settings| settings.beyond_us.is_none())?;
-    let known = known_hosts::known_keys(&settings).ok()?;
-    let (session, _socket) = handshake(options, &settings, &known).ok()?;
+pub(crate) fn refused_key(options: &Options, settings: &Settings) -> Option<HostFault> {
+    let known = known_hosts::known_keys(settings).ok()?;
+    let (session, _socket) = handshake(options, settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
-    match known_hosts::check(&settings, &known, &blob) {
+    match known_hosts::check(settings, &known, &blob) {
         Err(fault) => Some(fault),
         Ok(true) => None,
-        Ok(false) => Some(unknown(&settings, &blob, fingerprint)),
+        Ok(false) => Some(unknown(settings, &blob, fingerprint)),
     }
+}
+
+/// The kind of algorithm of which the settings allow none that libssh2 has.
+pub(crate) fn lacks(settings: &Settings) -> Option<&'static str> {
+    let allowed = &settings.algorithms;
+    let lists = [
+        ("cipher", &allowed.ciphers, MethodType::CryptCs),
+        ("key exchange", &allowed.key_exchanges, MethodType::Kex),
+        ("MAC", &allowed.macs, MethodType::MacCs),
+        ("kind of host key", &allowed.host_keys, MethodType::HostKey),
+    ];
+    let is_lacking = |list: &[String], method| {
+        !list.is_empty()
+            && !list
+                .iter()
+                .any(|name| supported(method).contains(&name.as_str()))
+    };
+    lists
+        .into_iter()
+        .find(|(_, list, method)| is_lacking(list, *method))
+        .map(|(kind, ..)| kind)
+}
+
+/// What this libssh2 can do.
+fn supported(method: MethodType) -> Vec<&'static str> {
+    let session = Session::new();
+    session
+        .and_then(|session| session.supported_algs(method))
+        .unwrap_or_default()
 }
 
 fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
@@ -113,22 +155,45 @@ fn handshake(
     let mut session = Session::new().map_err(|error| failed(&error))?;
     session.set_timeout(u32::try_from(options.connect_timeout.as_millis()).unwrap_or(u32::MAX));
     session.set_tcp_stream(socket.try_clone().map_err(|error| failed(&error))?);
-    let kinds = preferred(known.iter().map(|line| line.kind.as_str()));
+    let allowed = &settings.algorithms;
+    let kinds = preferred(
+        known.iter().map(|line| line.kind.as_str()),
+        &allowed.host_keys,
+    );
     session
         .method_pref(MethodType::HostKey, &kinds)
         .map_err(|error| failed(&error))?;
+    for (method, list) in [
+        (MethodType::Kex, &allowed.key_exchanges),
+        (MethodType::CryptCs, &allowed.ciphers),
+        (MethodType::CryptSc, &allowed.ciphers),
+        (MethodType::MacCs, &allowed.macs),
+        (MethodType::MacSc, &allowed.macs),
+    ] {
+        if !list.is_empty() {
+            // of those that it does not know it takes none
+            let _ = session.method_pref(method, &list.join(","));
+        }
+    }
     session.handshake().map_err(|error| {
         let fault = HostFault::unreachable(format!(
             "{location}: no SSH handshake: {}",
             reasons::of_libssh2(error.message())
         ));
         HostFault {
-            again: true,
+            again: !is_in_vain(&error),
             timed_out: is_timeout(&error),
+            ssh_may_do: is_in_vain(&error),
             ..fault.fix("look whether sshd answers there, and its MaxStartups")
         }
     })?;
     Ok((session, socket))
+}
+
+/// LIBSSH2_ERROR_KEX_FAILURE and LIBSSH2_ERROR_METHOD_NONE of libssh2.h, for which the host and
+/// libssh2 may have nothing in common.
+fn is_in_vain(error: &ssh2::Error) -> bool {
+    matches!(error.code(), ssh2::ErrorCode::Session(-5 | -17))
 }
 
 /// LIBSSH2_ERROR_TIMEOUT and LIBSSH2_ERROR_SOCKET_TIMEOUT of libssh2.h.
@@ -137,8 +202,8 @@ fn is_timeout(error: &ssh2::Error) -> bool {
 }
 
 /// Host key algorithms, those of known keys first; otherwise an honest host would appear to have
-/// changed.
-fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
+/// changed. If only some are `allowed`, those.
+fn preferred<'a>(known: impl Iterator<Item = &'a str>, allowed: &[String]) -> String {
     let known: Vec<&str> = known.collect();
     let is_known = |kind: &&str| {
         known.contains(
@@ -148,7 +213,12 @@ fn preferred<'a>(known: impl Iterator<Item = &'a str>) -> String {
                 .as_str(),
         )
     };
-    let (first, then): (Vec<&str>, Vec<&str>) = HOST_KEYS.iter().partition(|kind| is_known(kind));
+    let is_allowed = |kind: &&str| match allowed.is_empty() {
+        true => *kind != SHA1,
+        false => allowed.iter().any(|name| name == kind),
+    };
+    let kinds = HOST_KEYS.into_iter().chain([SHA1]).filter(is_allowed);
+    let (first, then): (Vec<&str>, Vec<&str>) = kinds.partition(is_known);
     [first, then].concat().join(",")
 }
 
@@ -231,73 +301,167 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 /// Tries the keys that an agent holds, then key files, as OpenSSH would. The key of
 /// `DGL_TOOLS_IDENTITY` or IdentitiesOnly is tried alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
-    let mut tried = Vec::new();
-    let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
-        settings
-            .identities
-            .iter()
-            .filter_map(|file| public_half(file))
-            .collect()
-    });
-    if let Ok(mut agent) = session.agent() {
-        let listed = agent
-            .connect()
-            .and_then(|()| agent.list_identities())
-            .and_then(|()| agent.identities())
-            .unwrap_or_default();
-        let may = |identity: &&ssh2::PublicKey| {
-            named
-                .as_ref()
-                .is_none_or(|named| named.iter().any(|blob| blob == identity.blob()))
-        };
-        for identity in listed.iter().filter(may).take(MAX_KEYS) {
-            match agent.userauth(&settings.user, identity) {
-                Ok(()) => return Ok(()),
-                Err(error) if is_timeout(&error) => return Err(unanswered(settings)),
-                Err(_) => {}
-            }
-            tried.push(format!("{} (agent)", identity.comment()));
-        }
+    let mut attempt = Attempt {
+        session,
+        settings,
+        tried: Vec::new(),
+        accepted: None,
+    };
+    match attempt.any_key()? {
+        true => Ok(()),
+        false => Err(attempt.refused()),
     }
-    for file in settings
-        .identities
-        .iter()
-        .filter(|file| file.exists())
-        .take(MAX_KEYS.saturating_sub(tried.len()))
-    {
-        match session.userauth_pubkey_file(&settings.user, None, file, None) {
-            Ok(()) => return Ok(()),
-            Err(error) if is_timeout(&error) => return Err(unanswered(settings)),
-            // libssh2 has no better message for a key with a passphrase
-            Err(error)
-                if error.message().contains("passphrase")
-                    || error.message().contains("extract public key") =>
-            {
-                tried.push(format!(
-                    "{} (has a passphrase, or is of a kind that libssh2 cannot read)",
-                    file.display()
-                ));
-            }
-            Err(_) => tried.push(file.display().to_string()),
-        }
-    }
-    Err(refused(settings, &tried))
 }
 
-/// The fault of a login for which no key was accepted.
-fn refused(settings: &Settings, tried: &[String]) -> HostFault {
-    let tried = if tried.is_empty() {
-        "there is no key to try".to_owned()
-    } else {
-        format!("tried {}", tried.join(", "))
-    };
-    let fault = HostFault::unreachable(format!("login refused for {}: {tried}", settings.user));
-    let login = record::quote::shown(format!("{}@{}", settings.user, settings.hostname));
-    fault.fix(format!(
-        "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
-         load a key that has a passphrase into ssh-agent, with its .pub beside it; then \
-         `ssh {login}` must work without asking for a password, passphrase or host key"
-    ))
+/// LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED of libssh2.h: the host knows the key and has seen the
+/// signature, and nevertheless does not let the user in.
+const KEY_IS_NOT_ENOUGH: ssh2::ErrorCode = ssh2::ErrorCode::Session(-19);
+/// LIBSSH2_ERROR_SOCKET_SEND, _SOCKET_DISCONNECT and _SOCKET_RECV.
+const HUNG_UP: [i32; 3] = [-7, -13, -43];
+
+/// A login with one key after another.
+struct Attempt<'a> {
+    session: &'a Session,
+    settings: &'a Settings,
+    /// The keys that were tried.
+    tried: Vec<String>,
+    /// The key that the host has accepted, though it asks for more.
+    accepted: Option<String>,
+}
+
+impl Attempt<'_> {
+    /// Whether one of the keys logs in.
+    fn any_key(&mut self) -> Result<bool, HostFault> {
+        let settings = self.settings;
+        let named: Option<Vec<Vec<u8>>> = settings.identities_only.then(|| {
+            settings
+                .identities
+                .iter()
+                .filter_map(|file| public_half(file))
+                .collect()
+        });
+        if !settings.no_agent
+            && let Ok(mut agent) = self.session.agent()
+        {
+            let listed = agent
+                .connect()
+                .and_then(|()| agent.list_identities())
+                .and_then(|()| agent.identities())
+                .unwrap_or_default();
+            let may = |identity: &&ssh2::PublicKey| {
+                named
+                    .as_ref()
+                    .is_none_or(|named| named.iter().any(|blob| blob == identity.blob()))
+            };
+            for identity in listed.iter().filter(may).take(MAX_KEYS) {
+                let key = format!("{} (agent)", identity.comment());
+                if self.judge(agent.userauth(&settings.user, identity), key)? {
+                    return Ok(true);
+                }
+            }
+        }
+        let files = settings.identities.iter().filter(|file| file.exists());
+        for file in files {
+            if self.accepted.is_some() || self.tried.len() >= MAX_KEYS {
+                break;
+            }
+            let result = self
+                .session
+                .userauth_pubkey_file(&settings.user, None, file, None);
+            if self.judge(result, file.display().to_string())? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the key has logged in.
+    fn judge(&mut self, result: Result<(), ssh2::Error>, key: String) -> Result<bool, HostFault> {
+        let Err(error) = result else {
+            return Ok(true);
+        };
+        if is_timeout(&error) {
+            return Err(unanswered(self.settings));
+        }
+        if matches!(error.code(), ssh2::ErrorCode::Session(code) if HUNG_UP.contains(&code)) {
+            return Err(self.hung_up());
+        }
+        if error.code() == KEY_IS_NOT_ENOUGH {
+            self.accepted.get_or_insert_with(|| key.clone());
+        }
+        // libssh2 has no better message for a key with a passphrase
+        let is_locked = error.message().contains("passphrase")
+            || error.message().contains("extract public key");
+        self.tried.push(match is_locked {
+            true => format!("{key} (has a passphrase, or is of a kind that libssh2 cannot read)"),
+            false => key,
+        });
+        Ok(false)
+    }
+
+    /// The fault of a host that ends the connection in the middle of the login, as sshd does for
+    /// PAM. OpenSSH shows what it says before that.
+    fn hung_up(&self) -> HostFault {
+        let user = &self.settings.user;
+        let fault = HostFault::unreachable(format!(
+            "the host hung up while {user} logged in{}",
+            self.banner()
+        ));
+        HostFault {
+            again: true,
+            ssh_may_do: true,
+            ..fault.fix(format!(
+                "look what it says: ssh {}",
+                record::quote::shown(format!("{user}@{}", self.settings.hostname))
+            ))
+        }
+    }
+
+    /// The words that sshd sends before a login.
+    fn banner(&self) -> String {
+        let banner = self.session.userauth_banner().ok().flatten();
+        let words: Vec<&str> = banner.unwrap_or_default().split_whitespace().collect();
+        match words.is_empty() {
+            true => String::new(),
+            false => format!("; it says: {}", words.join(" ")),
+        }
+    }
+
+    /// The fault of a login for which no key was enough.
+    fn refused(&self) -> HostFault {
+        let user = &self.settings.user;
+        // sshd counts this question too, and hangs up after six failures
+        let methods = match self.tried.len() < MAX_KEYS {
+            true => self.session.auth_methods(user).unwrap_or_default(),
+            false => "",
+        };
+        let problem = match &self.accepted {
+            // sshd has gone
+            Some(_) if methods.is_empty() => return self.hung_up(),
+            Some(key) => format!(
+                "login not complete for {user}: the host accepts {key} and asks for more \
+                 ({methods})"
+            ),
+            None => {
+                let tried = match self.tried.is_empty() {
+                    true => "there is no key to try".to_owned(),
+                    false => format!("tried {}", self.tried.join(", ")),
+                };
+                let offers = match methods.is_empty() {
+                    true => String::new(),
+                    false => format!("; the host offers {methods}"),
+                };
+                format!("login refused for {user}: {tried}{offers}")
+            }
+        };
+        let login = record::quote::shown(format!("{user}@{}", self.settings.hostname));
+        let fix = super::openssh::fix_of_refusal(methods, &login);
+        HostFault {
+            is_refused: true,
+            ssh_may_do: true,
+            ..HostFault::unreachable(problem + &self.banner()).fix(fix)
+        }
+    }
 }
 
 /// A login that was not answered in time: the host is busy; the key is not wrong.

@@ -1,12 +1,17 @@
 //! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them: libssh2
-//! reads no ssh_config.
+//! reads no ssh_config. `ssh -G` evaluates Include and Match, also `Match exec`. The table in
+//! dgl-tools-connect(7) says of each setting what becomes of it.
 
 use super::fault::HostFault;
-use super::options::Options;
+use super::options::{HostKey, Options};
 use record::Host;
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// The settings for one host.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,14 +23,109 @@ pub(crate) struct Settings {
     pub identities: Vec<PathBuf>,
     /// Whether to try only these keys, even if an agent holds others.
     pub identities_only: bool,
+    /// Whether an agent is not to be asked for keys.
+    pub no_agent: bool,
     /// The known_hosts files, the user's own first.
     pub known_hosts: Vec<PathBuf>,
     /// The one to which new keys are written: the user's first, if there is one.
     pub new_keys: Option<PathBuf>,
     /// The name of the host in known_hosts, if it is not `hostname`.
     pub host_key_alias: Option<String>,
+    /// Whether new keys may be accepted; a changed one never is.
+    pub accepts_new_keys: bool,
+    /// What may be used, as far as the configuration differs from OpenSSH's defaults.
+    pub algorithms: Algorithms,
+    /// OpenSSH's default ciphers in their order, if the configuration does not differ from them.
+    pub default_ciphers: Vec<String>,
+    /// The certificates that OpenSSH offers.
+    pub certificates: Vec<PathBuf>,
+    /// Variables for the host.
+    pub set_env: Vec<(String, String)>,
+    /// Whether the user's own settings notice a dead link.
+    pub is_kept_alive: bool,
+    /// Where the user's ssh has the socket of a master, if it has one.
+    pub control_path: Option<PathBuf>,
+    /// The options without which ssh would not run what it is given.
+    pub to_run_commands: Vec<&'static str>,
     /// A setting that only OpenSSH itself can honour.
     pub beyond_us: Option<String>,
+    /// All that `ssh -G` printed.
+    pub text: String,
+}
+
+/// The algorithms that may be used, the best first. An empty list is OpenSSH's default, or there
+/// is no OpenSSH.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Algorithms {
+    pub ciphers: Vec<String>,
+    pub key_exchanges: Vec<String>,
+    pub macs: Vec<String>,
+    pub host_keys: Vec<String>,
+}
+
+/// The `ssh` of this machine.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenSsh {
+    /// Its defaults.
+    algorithms: Algorithms,
+    /// Whether it knows `StrictHostKeyChecking accept-new`, which came with 7.6.
+    pub knows_accept_new: bool,
+}
+
+/// Asks `ssh` once for what it does without any configuration; `None` if there is none.
+pub(crate) fn openssh() -> Option<&'static OpenSsh> {
+    static OPENSSH: OnceLock<Option<OpenSsh>> = OnceLock::new();
+    let ask = |options: &[&str]| {
+        let mut ssh = Command::new("ssh");
+        ssh.args(["-G", "-F", "/dev/null"]).args(options);
+        let output = ssh.arg("localhost").stdin(Stdio::null()).output().ok()?;
+        Some((output.status.success(), output.stdout))
+    };
+    let find = || {
+        let accept_new = ask(&["-o", "StrictHostKeyChecking=accept-new"])?;
+        let (knows_accept_new, text) = match accept_new {
+            (true, text) => (true, text),
+            (false, _) => (false, ask(&[])?.1),
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let algorithms = algorithms(&text);
+        Some(OpenSsh {
+            algorithms,
+            knows_accept_new,
+        })
+    };
+    OPENSSH.get_or_init(find).as_ref()
+}
+
+fn algorithms(text: &str) -> Algorithms {
+    let mut algorithms = Algorithms::default();
+    for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+        let list = match key {
+            "ciphers" => &mut algorithms.ciphers,
+            "kexalgorithms" => &mut algorithms.key_exchanges,
+            "macs" => &mut algorithms.macs,
+            "hostkeyalgorithms" => &mut algorithms.host_keys,
+            _ => continue,
+        };
+        *list = value.split(',').map(str::to_owned).collect();
+    }
+    algorithms
+}
+
+impl Algorithms {
+    /// Those that differ from the defaults.
+    fn without(self, defaults: &Algorithms) -> Algorithms {
+        let differing = |list: Vec<String>, default: &Vec<String>| match list == *default {
+            true => Vec::new(),
+            false => list,
+        };
+        Algorithms {
+            ciphers: differing(self.ciphers, &defaults.ciphers),
+            key_exchanges: differing(self.key_exchanges, &defaults.key_exchanges),
+            macs: differing(self.macs, &defaults.macs),
+            host_keys: differing(self.host_keys, &defaults.host_keys),
+        }
+    }
 }
 
 /// The options of `ssh` that correspond to the command line.
@@ -55,45 +155,135 @@ pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostF
     ssh.arg("-G")
         .args(ssh_options(options))
         .arg("--")
-        .arg(host.target())
-        .stdin(Stdio::null());
+        .arg(host.target());
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
-    match ssh.output() {
-        Ok(output) if output.status.success() => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            Ok(parse(&text, &home, options.identity.as_deref()))
+    let Some(openssh) = openssh() else {
+        return Ok(without_openssh(options, host, &home));
+    };
+    let wrong = |problem: String| {
+        let fault = HostFault::unreachable(format!("ssh -G: {problem}"));
+        fault.fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names")
+    };
+    let limit = options.connect_timeout;
+    let output = output_within(ssh, limit, || options.is_stopped())
+        .map_err(|error| wrong(error.to_string()))?
+        .ok_or_else(|| match options.is_stopped() {
+            true => HostFault::stopped(),
+            false => wrong(format!(
+                "no end within {} s, such as of a `Match exec`",
+                limit.as_secs_f32()
+            )),
+        })?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(wrong(message.trim().replace('\n', "; ")));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut settings = parse(&text, &home, options.identity.as_deref());
+    settings.algorithms = algorithms(&text).without(&openssh.algorithms);
+    settings.default_ciphers = match settings.algorithms.ciphers.is_empty() {
+        true => openssh.algorithms.ciphers.clone(),
+        false => Vec::new(),
+    };
+    let beside = |key: &PathBuf| {
+        let mut file = key.clone().into_os_string();
+        file.push("-cert.pub");
+        PathBuf::from(file)
+    };
+    let beside = settings.identities.iter().map(beside);
+    settings
+        .certificates
+        .extend(beside.filter(|file| file.exists()));
+    if let Some(how) = options.host_key {
+        settings.accepts_new_keys = how == HostKey::AcceptNew;
+    }
+    Ok(settings)
+}
+
+/// The output of a program that ends within this time, and before it is stopped. What it writes on
+/// each stream has to fit into a pipe.
+fn output_within(
+    mut command: Command,
+    limit: Duration,
+    is_stopped: impl Fn() -> bool,
+) -> io::Result<Option<Output>> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut child = command.spawn()?;
+    let until = Instant::now() + limit;
+    while child.try_wait()?.is_none() {
+        if is_stopped() || Instant::now() >= until {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
         }
-        Ok(output) => {
-            let message = String::from_utf8_lossy(&output.stderr)
-                .trim()
-                .replace('\n', "; ");
-            Err(HostFault::unreachable(format!("ssh -G: {message}"))
-                .fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names"))
-        }
-        Err(_) => {
-            let user = options
-                .ssh_username
-                .clone()
-                .or_else(|| std::env::var("USER").ok())
-                .unwrap_or_default();
-            let ssh = home.join(".ssh");
-            let keys = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| ssh.join(name));
-            Ok(Settings {
-                hostname: host.target(),
-                port: options.ssh_port.unwrap_or(22),
-                user,
-                identities: options
-                    .identity
-                    .clone()
-                    .map_or(keys.to_vec(), |key| vec![key]),
-                identities_only: options.identity.is_some(),
-                known_hosts: vec![ssh.join("known_hosts"), "/etc/ssh/ssh_known_hosts".into()],
-                new_keys: Some(ssh.join("known_hosts")),
-                ..Settings::default()
-            })
-        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().map(Some)
+}
+
+/// What is tried where there is no OpenSSH.
+fn without_openssh(options: &Options, host: &Host, home: &Path) -> Settings {
+    let user = options
+        .ssh_username
+        .clone()
+        .or_else(|| std::env::var("USER").ok())
+        .unwrap_or_default();
+    let ssh = home.join(".ssh");
+    let keys = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| ssh.join(name));
+    Settings {
+        hostname: host.target(),
+        port: options.ssh_port.unwrap_or(22),
+        user,
+        identities: options
+            .identity
+            .clone()
+            .map_or(keys.to_vec(), |key| vec![key]),
+        identities_only: options.identity.is_some(),
+        known_hosts: vec![ssh.join("known_hosts"), "/etc/ssh/ssh_known_hosts".into()],
+        new_keys: Some(ssh.join("known_hosts")),
+        accepts_new_keys: options.host_key == Some(HostKey::AcceptNew),
+        ..Settings::default()
+    }
+}
+
+fn is_none(value: &str) -> bool {
+    value.eq_ignore_ascii_case("none")
+}
+
+/// Some versions print one, some the other.
+fn is_no(value: &str) -> bool {
+    ["no", "false"].contains(&value)
+}
+
+/// Whether only OpenSSH itself can honour this setting.
+fn is_beyond_us(key: &str, value: &str) -> bool {
+    match key {
+        // a key that is revoked must not be accepted, nor one asked about that a command or the
+        // name server knows
+        "proxyjump" | "proxycommand" | "revokedhostkeys" | "knownhostscommand"
+        | "identityagent" | "pkcs11provider" | "bindaddress" | "bindinterface" => !is_none(value),
+        "addressfamily" => value != "any",
+        "verifyhostkeydns" => !is_no(value),
+        "pubkeyauthentication" => is_no(value),
+        "preferredauthentications" => !value.split(',').any(|way| way == "publickey"),
+        _ => false,
+    }
+}
+
+/// The option that takes the place of a setting with which ssh would not run what it is given.
+/// Versions before these settings, which do not know the options either, print none of them.
+fn replaced(key: &str, value: &str) -> Option<&'static str> {
+    match key {
+        "remotecommand" if !is_none(value) => Some("RemoteCommand=none"),
+        "stdinnull" if !is_no(value) => Some("StdinNull=no"),
+        "sessiontype" if value != "default" => Some("SessionType=default"),
+        _ => None,
     }
 }
 
@@ -103,13 +293,13 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
         Some(below) => home.join(below),
         None => PathBuf::from(value),
     };
-    let is_none = |value: &str| value.eq_ignore_ascii_case("none");
     let files = |value: &str| -> Vec<PathBuf> {
         let files = value.split(' ').filter(|file| !is_none(file));
         files.map(path).collect()
     };
     let mut settings = Settings {
         port: 22,
+        text: text.to_owned(),
         ..Settings::default()
     };
     let (mut everybodys, mut keys): (Vec<PathBuf>, Vec<&str>) = Default::default();
@@ -123,15 +313,21 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
             "userknownhostsfile" => settings.known_hosts.extend(files(value)),
             "globalknownhostsfile" => everybodys.extend(files(value)),
             "hostkeyalias" => settings.host_key_alias = Some(value.to_owned()),
-            // a key that these revoke must not be accepted, nor one asked about that a command
-            // knows
-            "proxyjump" | "proxycommand" | "revokedhostkeys" | "knownhostscommand"
-            | "certificatefile"
-                if !is_none(value) =>
-            {
-                settings.beyond_us = Some(format!("{key} {value}"));
+            "stricthostkeychecking" => {
+                settings.accepts_new_keys = value == "accept-new" || is_no(value);
             }
-            _ => {}
+            "setenv" => {
+                let variable = value.split_once('=');
+                let variable = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
+                settings.set_env.extend(variable);
+            }
+            "serveraliveinterval" => settings.is_kept_alive = value != "0",
+            "controlpath" if !is_none(value) => settings.control_path = Some(path(value)),
+            "certificatefile" if !is_none(value) => settings.certificates.push(path(value)),
+            "identityagent" if is_none(value) => settings.no_agent = true,
+            "identityagent" if value == "SSH_AUTH_SOCK" => {}
+            _ if is_beyond_us(key, value) => settings.beyond_us = Some(format!("{key} {value}")),
+            _ => settings.to_run_commands.extend(replaced(key, value)),
         }
     }
     settings.new_keys = settings.known_hosts.first().cloned();
@@ -218,15 +414,22 @@ mod tests {
                 ],
                 new_keys: Some("/home/ann/.ssh/known_hosts".into()),
                 host_key_alias: Some("node".into()),
-                beyond_us: None,
+                text: text.into(),
+                ..Settings::default()
             }
         );
         for line in [
             "proxyjump bastion",
             "proxycommand nc %h %p",
-            "certificatefile /c",
             "revokedhostkeys /krl",
             "knownhostscommand /bin/k %H",
+            "identityagent /run/agent",
+            "pkcs11provider /lib/p.so",
+            "bindaddress 10.0.0.9",
+            "addressfamily inet6",
+            "verifyhostkeydns true",
+            "pubkeyauthentication false",
+            "preferredauthentications gssapi-with-mic,keyboard-interactive",
         ] {
             assert_eq!(
                 parse(&format!("{line}\n"), std::path::Path::new("/"), None)
@@ -237,7 +440,9 @@ mod tests {
         }
         assert_eq!(
             parse(
-                "knownhostscommand none\nrevokedhostkeys none\n",
+                "knownhostscommand none\nrevokedhostkeys none\nidentityagent none\n\
+                    gssapiauthentication yes\nhostbasedauthentication yes\naddressfamily any\n\
+                    preferredauthentications gssapi-with-mic,publickey\n",
                 std::path::Path::new("/"),
                 None
             )
@@ -256,9 +461,55 @@ mod tests {
             Settings {
                 port: 22,
                 known_hosts: vec!["/etc/known".into()],
+                text: text.into(),
                 ..Settings::default()
             }
         );
+    }
+
+    #[test]
+    fn settings_that_would_keep_ssh_from_running_commands() {
+        let table: [(&str, &[&str]); 4] = [
+            (
+                "remotecommand none\nstdinnull no\nsessiontype default\n",
+                &[],
+            ),
+            ("remotecommand tmux new -A\n", &["RemoteCommand=none"]),
+            ("stdinnull yes\n", &["StdinNull=no"]),
+            ("sessiontype none\n", &["SessionType=default"]),
+        ];
+        for (text, options) in table {
+            let settings = parse(text, Path::new("/"), None);
+            assert_eq!(settings.to_run_commands, options, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_accepted_as_the_user_does() {
+        let table = [
+            ("ask", false),
+            ("true", false),
+            ("yes", false),
+            ("accept-new", true),
+            ("false", true),
+            ("no", true),
+        ];
+        for (value, accepts) in table {
+            let settings = parse(
+                &format!("stricthostkeychecking {value}\n"),
+                Path::new("/"),
+                None,
+            );
+            assert_eq!(settings.accepts_new_keys, accepts, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_algorithms_that_differ_from_the_defaults_count() {
+        let defaults = algorithms("ciphers a,b\nmacs m\n");
+        let own = algorithms("ciphers b\nmacs m\n").without(&defaults);
+        assert_eq!(own.ciphers, ["b"]);
+        assert!(own.macs.is_empty());
     }
 
     #[test]

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// How much of the other side's stderr is kept; enough for its last lines.
 const STDERR_KEPT: usize = 8 << 10;
 
+/// The exit status of `ssh` when its connection fails; otherwise it is that of the command.
+pub(crate) const SSH_FAILED: i32 = 255;
+
 /// Bytes to be sent.
 pub enum Body {
     /// Bytes in memory.
@@ -182,6 +185,7 @@ impl Transport {
         match (self.channel.engine(), ended) {
             (Some(name), Some(status)) => format!("{name}: {what}; {status}"),
             (Some(name), None) => format!("{name}: {what}"),
+            (None, Some(status)) if status.code() == Some(SSH_FAILED) => reasons::CLOSED.to_owned(),
             (None, _) => what.to_owned(),
         }
     }

@@ -8,8 +8,8 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::term;
 use record::{Host, Reaped, Summary};
+use remote::Remote;
 use remote::conversation::{self, ANSWER_LIMIT, HostAnswers};
-use remote::{Connector, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 
@@ -20,7 +20,7 @@ const PICK_LIMIT: Duration = Duration::from_secs(15);
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let what = args.what();
-    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
+    let remote = Remote::new(args.connect.options())?;
     let human = args.connect.format.human();
     let mut out = Out::new("dgl-reap");
     if !human {

@@ -7,8 +7,8 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Profile, Stack, Summary, stderr, term};
+use remote::Remote;
 use remote::conversation::{self, HostAnswers};
-use remote::{Connector, Remote};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let processes = stream.all()?;
-    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
+    let remote = Remote::new(args.connect.options())?;
     let human = args.connect.format.human();
     let mut out = Out::new("dgl-stacks");
     if !human {

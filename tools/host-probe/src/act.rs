@@ -11,7 +11,7 @@ use record::jsonl::{self, Out, Stream};
 use record::python::odd_versions;
 use record::term;
 use record::{DEFAULT_PORT, Facts, FileCopy, Graph, Host, Process, Pushed, Record};
-use remote::{self, Connector, HostFault, Remote};
+use remote::{self, HostFault, Remote};
 use std::collections::HashMap;
 use wire::probe::{Python, SERVER_PORTS};
 use wire::{Event, Request};
@@ -36,9 +36,9 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         setup: args.setup.as_deref(),
         occupancy: args.need.is_some() || args.port == ServerPort::Auto,
     };
-    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
+    let remote = Remote::new(args.connect.options())?;
     let answers = remote.ask_all(hosts, |host| Request::Probe(plan::request(&wanted, host)))?;
-    let mut report = remote::report(hosts, &answers, args.connect.settings.options.host_key);
+    let mut report = remote::report(hosts, &answers);
     let mut outcomes: Vec<Result<Answer, Fault>> = hosts
         .iter()
         .zip(answers)
@@ -73,7 +73,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let mut out = Out::new("host-probe");
     match args.connect.format.human() {
         true => out.write(table(&chosen).as_bytes()),
-        false => out.write(&lines(stream, &chosen, args.need.is_some())),
+        false => out.write(&lines(stream, &chosen, args.need.is_some(), &remote)),
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
@@ -273,12 +273,12 @@ fn outcome(
 }
 
 /// The input with new records of these hosts. Those of other hosts stay or are left out.
-fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool) -> Vec<u8> {
+fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool, remote: &Remote) -> Vec<u8> {
     let by_id: HashMap<u32, &Chosen<'_>> = chosen.iter().map(|one| (one.host.id, one)).collect();
     let mut all = Vec::new();
     for (line, id) in stream.lines() {
         match id.map(|id| by_id.get(&id)) {
-            Some(Some(one)) => jsonl::append(&record_of(one), &mut all),
+            Some(Some(one)) => jsonl::append(&record_of(one, remote), &mut all),
             Some(None) if others_leave => {}
             Some(None) | None => {
                 all.extend_from_slice(line);
@@ -289,13 +289,13 @@ fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool) -> Vec<u8> 
     all
 }
 
-fn record_of(one: &Chosen<'_>) -> Host {
+fn record_of(one: &Chosen<'_>, remote: &Remote) -> Host {
     let outcome = one
         .outcome
         .as_ref()
         .map(|answer| &answer.facts)
         .map_err(|fault| fault.problem.as_str());
-    plan::rewritten(one.host, one.placement, outcome)
+    plan::rewritten(&remote.remembered(one.host), one.placement, outcome)
 }
 
 /// The table for people, a line for each host.

@@ -12,8 +12,8 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Pulled, path_fields};
 use remote::HostFault;
-use remote::direct::WireOptions;
-use remote::{self, Connector, Remote, Session};
+use remote::direct::{Wire, WireOptions};
+use remote::{self, Remote, Session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,17 +52,16 @@ pub fn run(
     wanted: &WantedFile,
 ) -> Result<Exit, Report> {
     let stop = cli::signal::stop()?;
-    let remote = Remote::new(
-        args.connect.options_until(&stop),
-        Connector::Ssh { bulk: true },
-    )?;
+    let remote = Remote::new(args.connect.options_until(&stop))?;
+    let wire = args.copy.options(&args.connect).wire;
+    let remote = remote.for_content(wire == Wire::Ssh);
     // read before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);
     if let Some(signal) = cli::signal::received(&stop) {
         return Ok(Exit::Signal(signal));
     }
-    let mut report = remote::report(hosts, &opened, args.connect.settings.options.host_key);
+    let mut report = remote::report(hosts, &opened);
     let at_once = hosts.len().min(usize::from(args.jobs));
     let pool = remote::threads(at_once)?;
     let alone = hosts.len() == 1;
@@ -83,7 +82,11 @@ pub fn run(
             .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
         report.0.extend(faults);
     } else {
-        let puller = Puller { args, stop: &stop };
+        let puller = Puller {
+            args,
+            changed: remote.newly_found(hosts),
+            stop: &stop,
+        };
         report
             .0
             .extend(puller.bring(stream, &pool, &mut tasks, of)?);
@@ -116,6 +119,8 @@ fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
 /// The settings of a run.
 struct Puller<'a> {
     args: &'a Args,
+    /// The hosts whose records say more than before.
+    changed: Vec<Host>,
     stop: &'a Arc<AtomicUsize>,
 }
 
@@ -144,7 +149,7 @@ impl Puller<'_> {
             args.connect.format.human(),
             of,
             progress(args, tasks),
-            (stream, ""),
+            (stream, "", &self.changed),
         );
         let (wire, limit) = (args.copy.options(&args.connect), args.copy.limit());
         for task in tasks.iter_mut() {

@@ -19,7 +19,8 @@ use record::jsonl::{Out, Stream};
 use record::term::{self, plain};
 use record::{Host, Pushed, Record};
 use remote::HostFault;
-use remote::{self, Connector, Remote, Session};
+use remote::direct::Wire;
+use remote::{self, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -42,15 +43,14 @@ pub fn run(
     base: &Path,
 ) -> Result<Exit, Report> {
     let stop = cli::signal::stop()?;
-    let remote = Remote::new(
-        args.connect.options_until(&stop),
-        Connector::Ssh { bulk: true },
-    )?;
+    let wire = args.copy.options(&args.connect);
+    let remote = Remote::new(args.connect.options_until(&stop))?;
+    let remote = remote.for_content(wire.wire == Wire::Ssh);
     let mut report = Report::default();
     let context = PushContext {
         args,
         remote,
-        wire: args.copy.options(&args.connect),
+        wire,
         limit: args.copy.limit(),
         stop,
         base,
@@ -101,11 +101,7 @@ fn open<'a>(
     report: &mut Report,
 ) -> Result<Vec<Task<'a>>, Report> {
     let opened = context.remote.open_agents(hosts);
-    report.extend(remote::report(
-        hosts,
-        &opened,
-        context.args.connect.settings.options.host_key,
-    ));
+    report.extend(remote::report(hosts, &opened));
     let mut by_host: HashMap<u32, Vec<&Delivery>> = HashMap::new();
     for delivery in deliveries {
         by_host.entry(delivery.host).or_default().push(delivery);
@@ -217,7 +213,7 @@ fn carry_out(
         let unwritten = print_plan(tasks);
         return Report([broken(tasks), full, Vec::from_iter(unwritten)].concat());
     }
-    let board = reporter(args, stream, tasks, deliveries.len());
+    let board = reporter(context, stream, tasks, deliveries.len());
     if full.is_empty() {
         send(context, tasks, options, &board);
     } else {
@@ -226,7 +222,16 @@ fn carry_out(
     Report([full, board.copy.end(), broken(tasks)].concat())
 }
 
-fn reporter(args: &Args, stream: &Stream, tasks: &[Task<'_>], deliveries: usize) -> Reporter {
+fn reporter(
+    context: &PushContext<'_>,
+    stream: &Stream,
+    tasks: &[Task<'_>],
+    deliveries: usize,
+) -> Reporter {
+    let args = context.args;
+    let changed = context
+        .remote
+        .newly_found(tasks.iter().map(|task| task.host));
     let lacking = tasks.iter().flat_map(|task| {
         task.lacking()
             .into_iter()
@@ -244,7 +249,7 @@ fn reporter(args: &Args, stream: &Stream, tasks: &[Task<'_>], deliveries: usize)
             args.connect.format.human(),
             u32::try_from(deliveries).unwrap_or(u32::MAX),
             show,
-            (stream, Pushed::TYPE),
+            (stream, Pushed::TYPE, &changed),
         ),
         failed_files: Mutex::default(),
     }

@@ -15,14 +15,14 @@ use record::exit::Exit;
 use record::jsonl::Stream;
 use record::{Host, Process};
 use remote::conversation::{self, ANSWER_LIMIT, HostAnswers};
-use remote::{Connector, Remote, Session};
+use remote::{Remote, Session};
 use std::time::Instant;
 use wire::{Event, Request};
 
 /// Follows the job until it ends or a signal comes.
 pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let remote = Remote::new(args.connect.options(), Connector::Ssh2)?;
+    let remote = Remote::new(args.connect.options())?;
     let (found, report) = find(&remote, hosts, name)?;
     if found.is_empty() {
         report.check()?;

@@ -95,7 +95,7 @@ impl OutputSink {
         for (line, _) in stream.lines() {
             self.examine(line);
         }
-        self.pass(stream.bytes_but(""));
+        self.pass(stream.bytes_but("", &[]));
     }
 
     fn examine(&mut self, line: &[u8]) {

@@ -19,7 +19,7 @@ use record::exit::{Exit, signal_name};
 use record::jsonl::Stream;
 use record::term;
 use record::{Graph, Host, Process};
-use remote::{self, Connector, Remote};
+use remote::{self, Remote};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub fn run(
         args,
         hosts,
         graph: stream.one()?,
-        remote: Arc::new(Remote::new(options, Connector::Ssh2)?),
+        remote: Arc::new(Remote::new(options)?),
         signals,
     };
     let outcome = launcher.all_tries(&mut plan, parts, &mut sink, begun)?;
@@ -367,7 +367,7 @@ impl<'a> Launcher<'a> {
         if let Some(number) = self.signals.first() {
             return Err(Stopped::Signal(number));
         }
-        let report = remote::report(&busy, &opened, self.args.connect.settings.options.host_key);
+        let report = remote::report(&busy, &opened);
         if !report.0.is_empty() {
             return Err(Stopped::Hosts(report));
         }

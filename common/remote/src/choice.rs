@@ -1,0 +1,336 @@
+//! Which connector logs in to a host: libssh2 or OpenSSH's program.
+//!
+//! [`Logins`] decides, once for each host; the tools only ask for a session. libssh2 costs a tenth
+//! of what the program costs, so it is used where it can do what ssh_config asks for. In the order
+//! of what is tried:
+//!
+//! 1. What is known. `--connect ssh2` or `--connect ssh` leaves no choice. Otherwise the `connect`
+//!    field of the host record, which an earlier tool of the pipeline has written, or what this
+//!    tool has found out for an earlier login to the host.
+//! 2. [`decide`], a function of the host's settings alone: `ssh` where libssh2 cannot work at all.
+//!    Settings that many have and few need (GSSAPI, host-based logins, security keys) decide
+//!    nothing.
+//! 3. libssh2. If it is refused for a reason that OpenSSH may not share, `ssh` gets one attempt.
+//!    Never after a host key was refused, and never where the host cannot be reached: the fault
+//!    says with [`HostFault::ssh_may_do`] which of them it is.
+//! 4. If `ssh` was refused too and people are at a terminal, `ssh` gets it to ask its questions,
+//!    for one host at a time and without a time limit.
+//!
+//! What came of 3 and 4 holds for all hosts with the same user, port and keys: where `ssh` had to
+//! log in, it does so at once; where it had to ask, it asks at once; and where all were refused,
+//! libssh2's attempt is the only one. Hosts wait for the first of them meanwhile, because programs
+//! such as fail2ban count what is refused. A host that was logged in to is remembered, and
+//! [`Logins::found`] tells the tool, which writes it into the host record.
+//!
+//! All logins by `ssh` to a host share one connection, which [`master`](super::master) opens.
+
+use super::fault::HostFault;
+use super::master::Master;
+use super::options::Options;
+use super::session::Session;
+use super::ssh_config::{self, Settings};
+use super::{bootstrap, master, program, ssh2};
+use parking_lot::Mutex;
+use record::Connect;
+use record::Host;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
+/// names a kind of algorithm of which the settings allow none that libssh2 has.
+pub(crate) fn decide(
+    settings: &Settings,
+    lacks: impl Fn(&Settings) -> Option<&'static str>,
+) -> Option<String> {
+    let certificate = settings
+        .certificates
+        .first()
+        .map(|file| format!("certificate {}", file.display()));
+    let lacking = || {
+        let kind = lacks(settings)?;
+        Some(format!("no {kind} that libssh2 knows"))
+    };
+    settings.beyond_us.clone().or(certificate).or_else(lacking)
+}
+
+/// What is known of hosts with the same user, port and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Verdict {
+    #[default]
+    Unknown,
+    /// `ssh` logs in without questions.
+    Ssh,
+    /// `ssh` logs in after people have answered.
+    Asking,
+    /// Nothing does.
+    Refused,
+}
+
+/// The settings that decide whether a login is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Account {
+    user: String,
+    port: u16,
+    identities: Vec<PathBuf>,
+    beyond_us: Option<String>,
+}
+
+type Cell<T> = Arc<OnceLock<T>>;
+
+/// The logins of a tool, and what it has found out about them.
+#[derive(Default)]
+pub(crate) struct Logins {
+    /// By the destination for ssh.
+    settings: Mutex<HashMap<String, Cell<Result<Settings, HostFault>>>>,
+    verdicts: Mutex<HashMap<Account, Arc<Mutex<Verdict>>>>,
+    /// By the number of the host.
+    found: Mutex<HashMap<u32, Connect>>,
+    /// Held while people are asked.
+    asking: Mutex<()>,
+}
+
+/// What the command line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Whatever can log in.
+    Any {
+        /// Whether what records say of hosts counts.
+        remembers: bool,
+        /// Whether much goes over the logins, for which OpenSSH's cipher is cheaper.
+        carries_content: bool,
+    },
+    /// This connector.
+    Only(Connect),
+}
+
+impl Logins {
+    /// Logs in to a host and starts the agent.
+    pub(crate) fn open(
+        &self,
+        options: &Options,
+        host: &Host,
+        wish: Wish,
+    ) -> Result<Session, HostFault> {
+        let settings = self.settings(host);
+        let settings = settings.get_or_init(|| ssh_config::settings(options, host));
+        let login = Login {
+            logins: self,
+            options,
+            host,
+            settings: settings.as_ref().map_err(Clone::clone)?,
+        };
+        match wish {
+            Wish::Only(Connect::Ssh2) => match decide(login.settings, ssh2::lacks) {
+                None => login.by_ssh2(),
+                Some(why) => Err(HostFault::unreachable(format!(
+                    "ssh_config has {why} for it, which libssh2 cannot do"
+                ))
+                .fix("use --connect ssh, or --connect auto")),
+            },
+            Wish::Only(Connect::Ssh) => login.by_ssh(None),
+            Wish::Any {
+                carries_content, ..
+            } if carries_content && ssh_config::openssh().is_some() => login.by_ssh(None),
+            Wish::Any { remembers, .. } => {
+                let (session, how) = login.by_any(remembers)?;
+                self.found.lock().insert(host.id, how);
+                Ok(session)
+            }
+        }
+    }
+
+    /// How this tool has logged in to a host, where it had the choice.
+    pub(crate) fn found(&self, host: &Host) -> Option<Connect> {
+        self.found.lock().get(&host.id).copied()
+    }
+
+    fn settings(&self, host: &Host) -> Cell<Result<Settings, HostFault>> {
+        let mut settings = self.settings.lock();
+        Arc::clone(settings.entry(host.target()).or_default())
+    }
+
+    fn verdict(&self, settings: &Settings) -> Arc<Mutex<Verdict>> {
+        let account = Account {
+            user: settings.user.clone(),
+            port: settings.port,
+            identities: settings.identities.clone(),
+            beyond_us: settings.beyond_us.clone(),
+        };
+        Arc::clone(self.verdicts.lock().entry(account).or_default())
+    }
+}
+
+/// One login.
+struct Login<'a> {
+    logins: &'a Logins,
+    options: &'a Options,
+    host: &'a Host,
+    settings: &'a Settings,
+}
+
+impl Login<'_> {
+    fn by_any(&self, remembers: bool) -> Result<(Session, Connect), HostFault> {
+        let by_ssh = |first| Ok((self.by_ssh(first)?, Connect::Ssh));
+        let known = self.logins.found(self.host);
+        let known = known.or(self.host.connect.filter(|_| remembers));
+        let verdict = *self.logins.verdict(self.settings).lock();
+        let needs_ssh = known == Some(Connect::Ssh)
+            || matches!(verdict, Verdict::Ssh | Verdict::Asking)
+            || decide(self.settings, ssh2::lacks).is_some();
+        if needs_ssh && ssh_config::openssh().is_some() {
+            return by_ssh(None);
+        }
+        match self.by_ssh2() {
+            Ok(session) => Ok((session, Connect::Ssh2)),
+            Err(fault) if fault.ssh_may_do && ssh_config::openssh().is_some() => {
+                by_ssh(Some(fault))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn by_ssh2(&self) -> Result<Session, HostFault> {
+        let channel = ssh2::open(self.options, self.settings, bootstrap::COMMAND)?;
+        Session::begin(channel, self.options)
+    }
+
+    /// Logs in by OpenSSH's program; `first` is why libssh2 was refused.
+    fn by_ssh(&self, first: Option<HostFault>) -> Result<Session, HostFault> {
+        let verdict = self.logins.verdict(self.settings);
+        let mut known = verdict.lock();
+        match *known {
+            Verdict::Refused => match first {
+                Some(first) => return Err(first),
+                None => {
+                    drop(known);
+                    return self.attempt(false);
+                }
+            },
+            Verdict::Ssh => {
+                drop(known);
+                return self.attempt(false);
+            }
+            Verdict::Asking => {
+                drop(known);
+                return self.ask();
+            }
+            Verdict::Unknown => {}
+        }
+        let refused = match self.attempt(false) {
+            Ok(session) => {
+                *known = Verdict::Ssh;
+                return Ok(session);
+            }
+            Err(fault) if fault.is_refused => fault,
+            Err(fault) => return Err(fault),
+        };
+        if master::may_ask() {
+            match self.ask() {
+                Ok(session) => {
+                    *known = Verdict::Asking;
+                    return Ok(session);
+                }
+                Err(fault) if !fault.is_refused => return Err(fault),
+                Err(_) => {}
+            }
+        }
+        *known = Verdict::Refused;
+        Err(both(first, refused))
+    }
+
+    fn ask(&self) -> Result<Session, HostFault> {
+        let _turn = self.logins.asking.lock();
+        self.attempt(true)
+    }
+
+    fn attempt(&self, asks: bool) -> Result<Session, HostFault> {
+        let knows_accept_new = ssh_config::openssh().is_some_and(|ssh| ssh.knows_accept_new);
+        if self.settings.accepts_new_keys && !knows_accept_new {
+            ssh2::accept_key(self.options, self.settings)?;
+        }
+        let master = Master::find_or_open(self.options, self.host, self.settings, asks)
+            .map_err(|fault| self.explain(fault))?;
+        let channel = program::ssh(
+            self.options,
+            self.host,
+            self.settings,
+            &master.options(),
+            bootstrap::COMMAND,
+        )?;
+        Session::begin(channel, self.options).map_err(|fault| self.explain(fault))
+    }
+
+    /// Adds what `ssh` itself does not say: the key that it does not know.
+    fn explain(&self, fault: HostFault) -> HostFault {
+        let is_unknown = fault.problem.contains("Host key verification failed")
+            && !fault.problem.contains("revoked")
+            && fault.fix.is_none();
+        match is_unknown && decide(self.settings, ssh2::lacks).is_none() {
+            true => ssh2::refused_key(self.options, self.settings).unwrap_or(fault),
+            false => fault,
+        }
+    }
+}
+
+/// The fault of a host that has refused both connectors. libssh2 knows which keys were tried.
+fn both(first: Option<HostFault>, second: HostFault) -> HostFault {
+    match first {
+        Some(first) => HostFault {
+            problem: format!("{}; so was ssh: {}", first.problem, words_of(&second)),
+            fix: first.fix.or(second.fix),
+            ssh_may_do: false,
+            ..first
+        },
+        None => second,
+    }
+}
+
+/// What ssh itself said.
+fn words_of(refused: &HostFault) -> &str {
+    let words = refused.problem.split_once(": ");
+    words.map_or(refused.problem.as_str(), |(_, words)| words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_is_chosen_only_where_libssh2_cannot_work() {
+        let certificate = Settings {
+            certificates: vec!["/home/ann/.ssh/id-cert.pub".into()],
+            ..Settings::default()
+        };
+        let beyond = Settings {
+            beyond_us: Some("proxyjump bastion".into()),
+            ..Settings::default()
+        };
+        let no_agent = Settings {
+            no_agent: true,
+            ..Settings::default()
+        };
+        let table = [
+            (Settings::default(), None, None),
+            (no_agent, None, None),
+            (beyond, None, Some("proxyjump bastion")),
+            (
+                certificate,
+                None,
+                Some("certificate /home/ann/.ssh/id-cert.pub"),
+            ),
+            (
+                Settings::default(),
+                Some("cipher"),
+                Some("no cipher that libssh2 knows"),
+            ),
+        ];
+        for (settings, lacking, why) in table {
+            assert_eq!(
+                decide(&settings, |_| lacking).as_deref(),
+                why,
+                "{settings:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The connections that all logins by OpenSSH's program to a host share: a master of ssh
+//! (ControlMaster of ssh_config(5)) for a pipeline. It ends when it was not used for a minute.
+//!
+//! A master of the user's own is used if there is one. Ours has its socket in a folder that only
+//! the user can reach, under a name made of all of the host's settings, so that other settings lead
+//! to another master. Where there is no such folder, each login is a connection of its own. So it
+//! is where a master refuses one more session (MaxSessions), which `ssh` does by itself.
+
+use super::fault::HostFault;
+use super::openssh;
+use super::options::{Options, STOP_CHECKED};
+use super::owner;
+use super::program::{end_within, ssh_command};
+use super::ssh_config::Settings;
+use nix::fcntl::{Flock, FlockArg};
+use record::Host;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a master that nobody uses stays.
+const PERSIST: &str = "ControlPersist=60";
+/// The longest path of a Unix socket.
+const SOCKET_PATH: usize = 108;
+/// ssh makes the socket under a longer name first.
+const SSH_SUFFIX: usize = 17;
+/// The length of our names of sockets.
+const NAME: usize = 24;
+/// How long a child that could not become a master may take to end.
+const LEAVE: Duration = Duration::from_millis(100);
+
+/// Where sessions of a host go.
+pub(crate) enum Master {
+    /// Over a master of the user's own, at the ControlPath of ssh_config.
+    OfUser,
+    /// Over ours.
+    Ours(PathBuf),
+    /// Over connections of their own.
+    None,
+}
+
+impl Master {
+    /// Opens a connection to a host if there is none. `asks` lets `ssh` ask people its questions,
+    /// for which there is no time limit.
+    pub(crate) fn find_or_open(
+        options: &Options,
+        host: &Host,
+        settings: &Settings,
+        asks: bool,
+    ) -> Result<Master, HostFault> {
+        if settings.control_path.as_deref().is_some_and(is_alive) {
+            return Ok(Master::OfUser);
+        }
+        let Some(folder) = folder() else {
+            return Ok(Master::None);
+        };
+        let socket = folder.join(name(options, host, settings));
+        if is_alive(&socket) {
+            return Ok(Master::Ours(socket));
+        }
+        // another tool may open the same
+        let mut lock = socket.clone().into_os_string();
+        lock.push(".lock");
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(lock)
+            .ok()
+            .and_then(|file| Flock::lock(file, FlockArg::LockExclusive).ok());
+        if lock.is_none() {
+            return Ok(Master::None);
+        }
+        if is_alive(&socket) {
+            return Ok(Master::Ours(socket));
+        }
+        // that of a master that was killed
+        let _ = fs::remove_file(&socket);
+        let master = Master::open(options, host, settings, &socket, asks)?;
+        Ok(master)
+    }
+
+    fn open(
+        options: &Options,
+        host: &Host,
+        settings: &Settings,
+        socket: &Path,
+        asks: bool,
+    ) -> Result<Master, HostFault> {
+        let mut path = OsString::from("ControlPath=");
+        path.push(socket);
+        let mut ssh = ssh_command(options, settings, asks);
+        ssh.args(["-M", "-N", "-o", PERSIST, "-o"])
+            .arg(path)
+            .arg("--")
+            .arg(host.target());
+        ssh.stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if asks {
+            (options.notice)(&format!("{}: ssh asks", host.location()));
+        }
+        let child = ssh.spawn().map_err(|error| {
+            HostFault::unreachable(format!("ssh: {error}"))
+                .fix("install OpenSSH's client, or choose another connector with --connect")
+        })?;
+        let limit = (!asks).then_some(options.connect_timeout);
+        let (success, stderr) = wait(child, limit, options)?;
+        match (success, is_alive(socket)) {
+            (true, true) => Ok(Master::Ours(socket.to_owned())),
+            (true, false) => Ok(Master::None),
+            (false, _) => Err(openssh::fault(&stderr, host, settings, options)),
+        }
+    }
+
+    /// The options of `ssh` for a session.
+    pub(crate) fn options(&self) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["-o".into(), "ControlMaster=no".into()];
+        let path: OsString = match self {
+            Master::OfUser => return words,
+            Master::Ours(socket) => socket.into(),
+            Master::None => "none".into(),
+        };
+        let mut option = OsString::from("ControlPath=");
+        option.push(path);
+        words.extend(["-o".into(), option]);
+        words
+    }
+}
+
+/// Waits until the child has become a master, which runs in the background, or has failed. Returns
+/// what it said.
+fn wait(
+    mut child: Child,
+    limit: Option<Duration>,
+    options: &Options,
+) -> Result<(bool, String), HostFault> {
+    let until = limit.map(|limit| Instant::now() + limit);
+    let stderr = child.stderr.take();
+    // what runs in the background may keep it open, so its end is not waited for
+    if let Some(stderr) = &stderr {
+        let _ = super::program::unblock(std::os::fd::AsFd::as_fd(stderr));
+    }
+    let mut stderr = stderr;
+    let mut said = Vec::new();
+    let mut read = |said: &mut Vec<u8>| {
+        let mut buffer = [0; 4096];
+        while let Some(Ok(count @ 1..)) = stderr.as_mut().map(|stderr| stderr.read(&mut buffer)) {
+            said.extend_from_slice(&buffer[..count]);
+        }
+    };
+    loop {
+        read(&mut said);
+        if let Ok(Some(status)) = child.try_wait() {
+            read(&mut said);
+            return Ok((
+                status.success(),
+                String::from_utf8_lossy(&said).into_owned(),
+            ));
+        }
+        let is_late = until.is_some_and(|until| Instant::now() >= until);
+        if is_late || options.is_stopped() {
+            end_within(&mut child, LEAVE);
+            read(&mut said);
+            let Some(limit) = limit.filter(|_| is_late) else {
+                return Err(HostFault::stopped());
+            };
+            return Err(HostFault::silent(
+                limit,
+                &super::transport::last_words(&said),
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5).min(STOP_CHECKED));
+    }
+}
+
+fn is_alive(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+/// A name for the socket of a host's master, made of all that decides how it is reached.
+fn name(options: &Options, host: &Host, settings: &Settings) -> String {
+    let accepts = settings.accepts_new_keys;
+    let words = super::ssh_config::ssh_options(options);
+    let all = format!("{} {accepts} {words:?}\n{}", host.target(), settings.text);
+    blake3::hash(all.as_bytes()).to_hex()[..NAME].to_owned()
+}
+
+/// The folder for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` where others could use
+/// what is in it, or where a path would be too long.
+fn folder() -> Option<PathBuf> {
+    let user = nix::unistd::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|folder| folder.is_absolute());
+    let folders = [
+        runtime.map(|folder| folder.join("dgl-tools")),
+        Some(format!("/tmp/dgl-tools-ssh-{user}").into()),
+    ];
+    folders
+        .into_iter()
+        .flatten()
+        .find(|folder| fits(folder) && is_private(folder))
+}
+
+fn fits(folder: &Path) -> bool {
+    folder.as_os_str().as_bytes().len() + "/".len() + NAME + SSH_SUFFIX < SOCKET_PATH
+}
+
+/// Whether the folder is this user's alone; makes it if it is missing.
+fn is_private(folder: &Path) -> bool {
+    let _ = DirBuilder::new().mode(0o700).create(folder);
+    let user = nix::unistd::geteuid().as_raw();
+    fs::symlink_metadata(folder)
+        .is_ok_and(|meta| meta.is_dir() && meta.uid() == user && meta.mode() & 0o77 == 0)
+        && owner::exposed(folder).is_none()
+}
+
+/// Whether people can be asked: stderr is a terminal, and this process is in its foreground.
+pub(crate) fn may_ask() -> bool {
+    use std::io::IsTerminal as _;
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    std::io::stderr().is_terminal() && is_in_foreground(&stat)
+}
+
+/// Whether the process group of this line of /proc/PID/stat is that to which its terminal listens.
+fn is_in_foreground(stat: &str) -> bool {
+    // behind the name, which may hold anything: state, ppid, pgrp, session, tty_nr, tpgid
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return false;
+    };
+    let fields: Vec<&str> = fields.split(' ').collect();
+    matches!(fields.as_slice(), [_, _, group, _, _, foreground, ..] if group == foreground)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_are_asked_only_in_the_foreground() {
+        let table = [
+            ("7 (a b) S 1 7 7 34816 7 4194304 0", true),
+            ("7 (a) b) S 1 7 7 34816 9 4194304 0", false),
+            ("7 (a) S 1 7 7 0 -1 4194304 0", false),
+            ("", false),
+        ];
+        for (stat, may) in table {
+            assert_eq!(is_in_foreground(stat), may, "{stat}");
+        }
+    }
+
+    #[test]
+    fn the_path_of_a_socket_has_its_limit() {
+        assert!(fits(Path::new("/run/user/1000/dgl-tools")));
+        // 65 + 1 + 24 + 17 is 107, and the path ends with a zero
+        assert!(fits(Path::new(&format!("/{}", "x".repeat(64)))));
+        assert!(!fits(Path::new(&format!("/{}", "x".repeat(65)))));
+    }
+}

@@ -1,0 +1,320 @@
+//! What OpenSSH's program says when it cannot log in, as a fault with its fix.
+
+use super::certificate;
+use super::fault::HostFault;
+use super::options::Options;
+use super::ssh_config::Settings;
+use record::Host;
+use record::quote;
+
+/// What kind of failure it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Failure {
+    /// ssh did not get as far as to connect: its configuration, its options.
+    Here,
+    /// The jump host or the ProxyCommand did not lead to the host.
+    Proxy,
+    /// The host has another key than known_hosts.
+    OtherKey {
+        file: String,
+        line: String,
+    },
+    /// known_hosts or RevokedHostKeys has the host's key as revoked.
+    Revoked,
+    /// No key and no answer was accepted; the methods that the host offers.
+    Refused {
+        methods: String,
+    },
+    /// The host hung up, as a busy sshd or PAM does.
+    HungUp,
+    /// Nothing in common; the setting, and what the host offers.
+    NothingInCommon {
+        setting: &'static str,
+        offer: String,
+    },
+    Other,
+}
+
+/// Words of ssh that concern this machine only.
+const HERE: [&str; 8] = [
+    "command-line line 0:",
+    "command-line: line 0:",
+    "Bad configuration option",
+    "terminating, ",
+    "Cannot execute ",
+    "Bad owner or permissions on ",
+    "unknown option -- ",
+    "usage: ssh ",
+];
+
+/// What a host that hangs up during the login makes ssh say.
+const HUNG_UP: [&str; 4] = [
+    "Connection closed by",
+    "Connection reset by",
+    "kex_exchange_identification",
+    "Received disconnect from",
+];
+
+/// Whether the connection was dropped, so that another try is worthwhile.
+pub(crate) fn hung_up(words: &str) -> bool {
+    // whoever has offered too many keys would offer them again
+    HUNG_UP.iter().any(|sign| words.contains(sign)) && !words.contains("Too many authentication")
+}
+
+/// The fault of a login, from what ssh wrote to stderr.
+pub(crate) fn fault(
+    stderr: &str,
+    host: &Host,
+    settings: &Settings,
+    options: &Options,
+) -> HostFault {
+    let words = said(stderr);
+    let problem = match words.is_empty() {
+        true => "ssh ended without a word".to_owned(),
+        false => words.clone(),
+    };
+    match failure(stderr) {
+        Failure::Here => HostFault::for_all(format!("ssh does not run here: {problem}"))
+            .fix("correct ssh_config, or what DGL_TOOLS_SSH_CONFIG names"),
+        Failure::Proxy => HostFault::unreachable(format!(
+            "the ProxyJump or ProxyCommand of ssh_config does not lead there: {problem}"
+        ))
+        .fix(format!("try it here: {}", by_hand(host, options))),
+        Failure::OtherKey { file, line } => {
+            let name = super::known_hosts::name(settings);
+            super::known_hosts::other_key(&name, &[(file, line)])
+        }
+        Failure::Revoked => {
+            HostFault::unreachable(problem).fix("do not connect; ask who runs the host")
+        }
+        Failure::Refused { methods } => refused(&words, &methods, host, settings, options),
+        Failure::NothingInCommon { setting, offer } => {
+            HostFault::unreachable(problem).fix(format!(
+                "if you accept one of them, add it to ssh_config: {setting} +{}",
+                offer.split(',').next().unwrap_or_default()
+            ))
+        }
+        Failure::HungUp => HostFault {
+            again: hung_up(&words),
+            ..HostFault::unreachable(problem)
+        },
+        Failure::Other => HostFault {
+            timed_out: words.contains("timed out"),
+            ..HostFault::unreachable(problem)
+        },
+    }
+}
+
+/// The fault of a login that the host refused.
+fn refused(
+    words: &str,
+    methods: &str,
+    host: &Host,
+    settings: &Settings,
+    options: &Options,
+) -> HostFault {
+    let fault = HostFault {
+        is_refused: true,
+        ..HostFault::unreachable(format!("login refused for {}: {words}", settings.user))
+    };
+    if let Some((file, since)) = certificate::expired(&settings.certificates) {
+        let file = file.display();
+        return HostFault {
+            problem: format!(
+                "{}; the certificate {file} expired on {since}",
+                fault.problem
+            ),
+            ..fault
+        }
+        .fix("get a new certificate from whoever issued it");
+    }
+    fault.fix(fix_of_refusal(methods, &by_hand(host, options)))
+}
+
+/// What to do about a refused login, by the methods that the host offers.
+pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
+    let asks = ["keyboard-interactive", "password"]
+        .iter()
+        .any(|method| methods.split(',').any(|offered| offered == *method));
+    match asks {
+        true => format!(
+            "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and \
+             DGL_TOOLS_IDENTITY; then `ssh -o BatchMode=yes {by_hand}` must work. For a \
+             passphrase, a password or a second factor, run this on a terminal, where ssh can ask"
+        ),
+        false => format!(
+            "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and \
+             DGL_TOOLS_IDENTITY; then `ssh -o BatchMode=yes {by_hand}` must work"
+        ),
+    }
+}
+
+/// The words of an `ssh` that people can run.
+pub(crate) fn by_hand(host: &Host, options: &Options) -> String {
+    use std::os::unix::ffi::OsStringExt as _;
+    let words = super::ssh_config::ssh_options(options)
+        .into_iter()
+        .chain([host.target().into()]);
+    let words = quote::sh_words(words.map(std::ffi::OsString::into_vec));
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+/// The last lines of what ssh said, without its frames and advice, as one line.
+fn said(stderr: &str) -> String {
+    let is_noise = |line: &&str| {
+        line.is_empty()
+            || line.starts_with('@')
+            || line.starts_with("Warning: Permanently added")
+            || line.starts_with("Pseudo-terminal will not")
+    };
+    let lines = stderr.lines().map(str::trim).filter(|line| !is_noise(line));
+    let mut lines: Vec<&str> = lines.collect();
+    lines.dedup();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+fn failure(stderr: &str) -> Failure {
+    let lines = || stderr.lines().map(str::trim);
+    let between = |begin: &str, end: char| {
+        lines().find_map(|line| {
+            let (_, rest) = line.split_once(begin)?;
+            Some(rest.split(end).next().unwrap_or_default().to_owned())
+        })
+    };
+    let offending = lines().find(|line| line.starts_with("Offending "));
+    if let Some((_, place)) = offending.and_then(|line| line.split_once(" key in ")) {
+        let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
+        if stderr.contains("has changed") {
+            return Failure::OtherKey {
+                file: file.to_owned(),
+                line: line.to_owned(),
+            };
+        }
+    }
+    if stderr.contains("revoked") && stderr.contains("Host key verification failed") {
+        return Failure::Revoked;
+    }
+    if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
+        return Failure::Here;
+    }
+    if stderr.contains("UNKNOWN port 65535") {
+        return Failure::Proxy;
+    }
+    if let Some(methods) = between("Permission denied (", ')') {
+        return Failure::Refused { methods };
+    }
+    if let Some(offer) = between("Their offer: ", ' ') {
+        let settings = [
+            ("no matching cipher", "Ciphers"),
+            ("no matching key exchange", "KexAlgorithms"),
+            ("no matching MAC", "MACs"),
+            ("no matching host key", "HostKeyAlgorithms"),
+        ];
+        if let Some((_, setting)) = settings.iter().find(|(said, _)| stderr.contains(said)) {
+            return Failure::NothingInCommon { setting, offer };
+        }
+    }
+    if stderr.contains("Too many authentication failures") {
+        return Failure::Refused {
+            methods: "publickey".to_owned(),
+        };
+    }
+    match hung_up(stderr) {
+        true => Failure::HungUp,
+        false => Failure::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_understood(table: impl IntoIterator<Item = (&'static str, Failure)>) {
+        for (stderr, expected) in table {
+            assert_eq!(failure(stderr), expected, "{stderr}");
+        }
+    }
+
+    // as versions 7.4 to 9.2 write it
+
+    #[test]
+    fn what_ssh_says_of_this_machine_is_understood() {
+        is_understood([
+            (
+                "command-line line 0: Bad SSH2 cipher spec '^a'.\r\n",
+                Failure::Here,
+            ),
+            (
+                "command-line: line 0: Bad configuration option: x\n",
+                Failure::Here,
+            ),
+            (
+                "Cannot execute command-line and remote command.\n",
+                Failure::Here,
+            ),
+            (
+                "/bin/sh: 1: exec: nc: not found\nkex_exchange_identification: Connection \
+                 closed by remote host\nConnection closed by UNKNOWN port 65535\n",
+                Failure::Proxy,
+            ),
+            (
+                "ssh: connect to host 10.0.0.1 port 22: Connection refused\n",
+                Failure::Other,
+            ),
+            ("", Failure::Other),
+        ]);
+    }
+
+    #[test]
+    fn what_ssh_says_of_host_keys_is_understood() {
+        let other = "@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n@@@\nAdd correct \
+            host key in /home/ann/my hosts to get rid of this message.\nOffending ED25519 key in \
+            /home/ann/my hosts:12\n  remove with:\n  ssh-keygen -f \"/home/ann/my hosts\" -R \
+            \"10.0.0.1\"\nHost key for 10.0.0.1 has changed and you have requested strict \
+            checking.\nHost key verification failed.\n";
+        is_understood([
+            (
+                other,
+                Failure::OtherKey {
+                    file: "/home/ann/my hosts".into(),
+                    line: "12".into(),
+                },
+            ),
+            (
+                "Host key ED25519 SHA256:x revoked by file /krl\nHost key verification failed.\n",
+                Failure::Revoked,
+            ),
+            (
+                "Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. \
+                 Their offer: ssh-rsa,ssh-dss\n",
+                Failure::NothingInCommon {
+                    setting: "HostKeyAlgorithms",
+                    offer: "ssh-rsa,ssh-dss".into(),
+                },
+            ),
+        ]);
+    }
+
+    #[test]
+    fn what_ssh_says_of_a_refusal_is_understood() {
+        let refused = |methods: &str| Failure::Refused {
+            methods: methods.to_owned(),
+        };
+        is_understood([
+            (
+                "ann@10.0.0.1: Permission denied (publickey,keyboard-interactive).\n",
+                refused("publickey,keyboard-interactive"),
+            ),
+            (
+                "Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n\
+                 Disconnected from 10.0.0.1 port 22\n",
+                refused("publickey"),
+            ),
+            (
+                "Access denied by pam_slurm_adopt: you have no active jobs on this node\n\
+                 Connection closed by 10.0.0.1 port 22\n",
+                Failure::HungUp,
+            ),
+        ]);
+    }
+}

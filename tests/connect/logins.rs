@@ -1,0 +1,429 @@
+//! Logins by ssh: which connector logs in, what ssh_config asks for, and what is told of a host
+//! that refuses. Each with real sshd.
+
+use std::path::{Path, PathBuf};
+use support::{Cluster, Ran, partition, soon, write};
+
+/// Hosts and a folder with `hosts`, the records of all of them.
+fn listed(count: u32) -> (PathBuf, Cluster) {
+    let (folder, cluster) = Cluster::listed(count);
+    cluster.run(&folder, "ipconf-check ip.txt >hosts");
+    (folder, cluster)
+}
+
+/// Gives a host's sshd these lines in front of its configuration.
+fn configure(cluster: &Cluster, host: u32, lines: &str) {
+    let folder = cluster.0.join(format!("h{host}"));
+    let (file, first) = (folder.join("sshd_config"), folder.join("sshd_config.first"));
+    if !first.exists() {
+        std::fs::copy(&file, &first).unwrap();
+    }
+    let text = std::fs::read_to_string(first).unwrap();
+    std::fs::write(&file, format!("{lines}\n{text}")).unwrap();
+    let pid = folder.join("sshd.pid");
+    let again = format!(
+        "pid=$(cat {pid}) && rm {pid} && kill -HUP $pid && until [ -s {pid} ]; do sleep 0.05; done",
+        pid = pid.display()
+    );
+    cluster.on(host, &again).ends(0);
+}
+
+/// How often a host's sshd ended a login that it had not let in.
+fn refusals(cluster: &Cluster, host: u32) -> usize {
+    let log = std::fs::read_to_string(cluster.0.join(format!("h{host}/sshd.log"))).unwrap();
+    log.matches("by authenticating user").count()
+}
+
+/// The connectors that host-probe has written into the records.
+fn connectors(cluster: &Cluster, folder: &Path, probe: &str) -> Ran {
+    let script = format!("{probe} <hosts | jq -r '.connect // \"-\"'");
+    cluster.sh(folder, &script)
+}
+
+#[test]
+fn each_of_real_hosts_is_logged_in_to_by_what_can_and_the_pipeline_remembers() {
+    let (folder, cluster) = listed(3);
+    partition(&folder, 3);
+    let config = "Host 10.77.0.3\n ProxyJump 10.77.0.2\nHost *\n GSSAPIAuthentication yes\n";
+    write(&folder, "config", config);
+    let probe = "DGL_TOOLS_SSH_CONFIG=config host-probe";
+    // host 0 is this machine
+    connectors(&cluster, &folder, probe).gives(0, "-\nssh2\nssh\n");
+    let pipeline = format!(
+        "export DGL_TOOLS_SSH_CONFIG=config
+         part-map --part-config out/g.json --workspace /srv/job <hosts | part-push >pushed.jsonl &&
+         jq -r 'select(.type == \"host\") | .connect // \"-\"' pushed.jsonl &&
+         dgl-env --role worker -- sh -c 'cat data/part*/graph.dgl | wc -l' <pushed.jsonl |
+         dgl-spawn --format human | sort &&
+         part-pull --workspace /srv/job --to got ip_config.txt <pushed.jsonl >got.jsonl &&
+         ls got | wc -l; {probe} --connect ssh2 <hosts >probed"
+    );
+    let ran = cluster.sh(&folder, &pipeline);
+    ran.ends(74)
+        .err_has("host 2 (10.77.0.3): ssh_config has proxyjump [10.77.0.2] for it, which libssh2")
+        .err_has("fix: use --connect ssh, or --connect auto")
+        .out_begins("-\nssh2\nssh\n")
+        .out_has("[10.77.0.3 worker 2] 1\n")
+        .out_has("\n3\n");
+    // a record is believed, and --connect all the same
+    let remembered = "jq -c '.connect = \"ssh\"' <hosts | host-probe --host 1";
+    let log = cluster.0.join("h2/sshd.log");
+    let all = format!(
+        "{remembered} --connect auto | jq -r .connect | sed -n 2p; {remembered} | \
+         jq -r .connect | sed -n 2p"
+    );
+    cluster.sh(&folder, &all).gives(0, "ssh2\nssh\n");
+    assert!(log.exists());
+    // and never run
+    let command = "jq -c '.connect = \"touch ran\"' <hosts | host-probe";
+    cluster
+        .sh(&folder, command)
+        .ends(65)
+        .err_has("unknown variant `touch ran`, expected `ssh2` or `ssh`");
+    assert!(!folder.join("ran").exists());
+    cluster.assert_clean();
+}
+
+#[test]
+fn one_connection_of_ssh_serves_a_pipeline_on_real_hosts() {
+    let (folder, cluster) = listed(2);
+    let accepted = || {
+        let log = std::fs::read_to_string(cluster.0.join("h2/sshd.log")).unwrap();
+        log.matches("Accepted publickey").count()
+    };
+    let probe = "host-probe --host 1 --connect ssh <hosts >probed";
+    let before = accepted();
+    cluster.run(
+        &folder,
+        &format!("{probe} && {probe} && ls -l /tmp/dgl-tools-ssh-*"),
+    );
+    assert_eq!(accepted() - before, 1);
+    // below $XDG_RUNTIME_DIR, unless the path is too long
+    let long = "x".repeat(60);
+    cluster.run(
+        &folder,
+        &format!(
+            "mkdir -m 700 /tmp/run /tmp/{long} && XDG_RUNTIME_DIR=/tmp/run {probe} && \
+             ls /tmp/run/dgl-tools/*.lock && \
+             XDG_RUNTIME_DIR=/tmp/{long} {probe} && ! ls /tmp/{long}/dgl-tools/*.lock"
+        ),
+    );
+    assert_eq!(accepted() - before, 2);
+    // a folder that others can write is not used
+    let closed = "rm -rf /tmp/dgl-tools-ssh-* && mkdir -m 777 /tmp/dgl-tools-ssh-$(id -u)";
+    cluster.run(
+        &folder,
+        &format!("{closed} && {probe} && ! ls /tmp/dgl-tools-ssh-*/*"),
+    );
+    assert_eq!(accepted() - before, 3);
+    // a master of the user's own
+    write(&folder, "config", "Host *\n ControlPath /tmp/own-%C\n");
+    cluster.run(
+        &folder,
+        &format!(
+            "ssh -F config -M -N -f 10.77.0.2 && DGL_TOOLS_SSH_CONFIG=config {probe}; s=$?; \
+             ssh -F config -O exit 10.77.0.2; exit $s"
+        ),
+    );
+    assert_eq!(accepted() - before, 4);
+    // one that takes no more sessions
+    configure(&cluster, 2, "MaxSessions 1");
+    let two = "rmdir /tmp/dgl-tools-ssh-*; export DGL_TOOLS_CONNECT=ssh
+        dgl-env --role worker -- sleep 60 <hosts 2>err >job
+        dgl-spawn --host 1 --job long <job >long & job=$!
+        until grep -q started long; do sleep 0.1; done
+        dgl-reap --host 1 --job long <hosts; s=$?; wait $job; exit $s";
+    cluster.sh(&folder, two).ends(0).out_has("\"job\":\"long\"");
+    cluster.assert_clean();
+}
+
+#[test]
+fn real_hosts_that_refuse_a_login_are_tried_as_little_as_possible() {
+    let (folder, cluster) = listed(4);
+    for host in 2..=4 {
+        cluster
+            .on(host, "mv ~/.ssh/authorized_keys ~/.ssh/away")
+            .ends(0);
+    }
+    let probe = "host-probe --host 1,2,3";
+    let both = cluster.sh(&folder, &format!("{probe} <hosts >probed"));
+    both.ends(74)
+        .err_has("login refused for root: tried /root/.ssh/id_ed25519; the host offers publickey")
+        .err_has("; so was ssh: root@10.77.0.")
+        .err_has("then `ssh -o BatchMode=yes ");
+    let counts: Vec<usize> = (2..=4).map(|host| refusals(&cluster, host)).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 4, "{counts:?}");
+    // a key of another host is no reason to try again
+    cluster.run(
+        &folder,
+        "ssh-keygen -q -t ed25519 -N '' -f other </dev/null; cp ~/.ssh/known_hosts all; \
+         sed \"s|^10.77.0.2,h2 .*|10.77.0.2,h2 $(cut -d' ' -f1,2 other.pub)|\" all >known; \
+         cp known ~/.ssh/known_hosts",
+    );
+    for connect in ["auto", "ssh2", "ssh"] {
+        let before = refusals(&cluster, 2);
+        let changed = format!("host-probe --host 1 --connect {connect} <hosts >probed");
+        let changed = cluster.sh(&folder, &changed);
+        changed
+            .ends(74)
+            .err_has("its key is not the one that known_hosts has for 10.77.0.2 (/")
+            .err_has("/known_hosts:2): another host answers")
+            .err_lacks("so was ssh");
+        assert_eq!(refusals(&cluster, 2), before, "{connect}");
+        // the command that is told
+        let (_, command) = changed.err.split_once("forget the old key: ").unwrap();
+        let command = command.lines().next().unwrap();
+        let forgotten = format!(
+            "{command} 2>&1 && ! grep -q 10.77.0.2 ~/.ssh/known_hosts && cp known \
+             ~/.ssh/known_hosts"
+        );
+        cluster.run(&folder, &forgotten);
+    }
+}
+
+#[test]
+fn what_a_host_says_before_it_hangs_up_on_real_hosts() {
+    let (folder, cluster) = listed(2);
+    let deny = "#!/bin/sh\n[ ! -e /srv/closed ] || { echo 'you have no active jobs on this node'; \
+        exit 1; }\n";
+    let pam = "auth required pam_permit.so\naccount required pam_exec.so stdout /srv/deny\n\
+        session required pam_permit.so\n";
+    write(&folder, "pam", pam);
+    write(&folder, "deny", deny);
+    let here = folder.display();
+    cluster
+        .on(
+            2,
+            &format!(
+                "cp {here}/deny /srv/deny && chmod 755 /srv/deny && touch /srv/closed && \
+                 mount --bind {here}/pam /etc/pam.d/sshd"
+            ),
+        )
+        .ends(0);
+    configure(&cluster, 2, "UsePAM yes");
+    let probe = "DGL_TOOLS_CONNECT_TIMEOUT=3s host-probe --host 1 <hosts >probed";
+    for connect in ["auto", "ssh"] {
+        cluster
+            .sh(
+                &folder,
+                &format!("export DGL_TOOLS_CONNECT={connect}; {probe}"),
+            )
+            .ends(74)
+            .err_has("you have no active jobs on this node");
+    }
+    cluster
+        .sh(&folder, &format!("export DGL_TOOLS_CONNECT=ssh2; {probe}"))
+        .ends(74)
+        .err_has("the host hung up while root logged in");
+    // for a moment only
+    let later = "(sleep 2; ssh h2 true; rm -f /tmp/x) & DGL_TOOLS_CONNECT_TIMEOUT=20s host-probe \
+        --host 1 <hosts >probed; s=$?; wait; exit $s";
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_secs(2));
+            cluster.on(2, "rm /srv/closed").ends(0);
+        });
+        cluster.sh(&folder, later).ends(0);
+    });
+}
+
+#[test]
+fn certificates_of_real_hosts_log_in_until_they_expire() {
+    let (folder, cluster) = listed(2);
+    let make = "ssh-keygen -q -t ed25519 -N '' -f ca </dev/null && ssh-keygen -q -t ed25519 -N '' \
+        -f key </dev/null && ssh-keygen -q -s ca -I ann -n root -V -1d:+1d key.pub && ssh-keygen \
+        -Lf key-cert.pub >/dev/null";
+    cluster.run(&folder, make);
+    let authority = folder.join("ca.pub");
+    configure(
+        &cluster,
+        2,
+        &format!("TrustedUserCAKeys \"{}\"", authority.display()),
+    );
+    cluster
+        .on(2, "mv ~/.ssh/authorized_keys ~/.ssh/away")
+        .ends(0);
+    let probe = "DGL_TOOLS_IDENTITY=$PWD/key host-probe --host 1";
+    connectors(&cluster, &folder, probe).gives(0, "-\nssh\n");
+    let expired = "ssh-keygen -q -s ca -I ann -n root -V 20200101000000Z:20200102000000Z key.pub";
+    cluster.run(&folder, expired);
+    cluster
+        .sh(
+            &folder,
+            &format!("export XDG_RUNTIME_DIR=/srv; {probe} <hosts >probed"),
+        )
+        .ends(74)
+        .err_has("key-cert.pub expired on 2020-01-02T00:00:00Z")
+        .err_has("fix: get a new certificate");
+    // of hosts
+    let host_key = cluster.0.join("h2/key");
+    cluster.run(
+        &folder,
+        &format!(
+            "ssh-keygen -q -s ca -I h2 -h -n 10.77.0.2 {key}.pub && cp ~/.ssh/known_hosts all && \
+             printf '@cert-authority * %s\\n' \"$(cat ca.pub)\" >~/.ssh/known_hosts",
+            key = host_key.display()
+        ),
+    );
+    configure(
+        &cluster,
+        2,
+        &format!("HostCertificate \"{}-cert.pub\"", host_key.display()),
+    );
+    cluster
+        .on(2, "mv ~/.ssh/away ~/.ssh/authorized_keys")
+        .ends(0);
+    connectors(&cluster, &folder, "host-probe --host 1").gives(0, "-\nssh\n");
+}
+
+/// Types an answer to each question; counts the questions.
+const TYPIST: &str = "import os, pty, select, sys
+pid, master = pty.fork()
+if pid == 0:
+    os.execvp('sh', ['sh', '-c', sys.argv[1]])
+said = b''
+asked = 0
+while True:
+    try:
+        data = os.read(master, 4096)
+    except OSError:
+        break
+    if not data:
+        break
+    said += data
+    if said.count(b'assword:') > asked:
+        asked += 1
+        os.write(master, b'open sesame\\n')
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(said.decode(errors='replace'), file=sys.stderr)
+print(asked, status)
+";
+
+#[test]
+fn a_second_factor_is_asked_for_once_on_a_terminal_of_real_hosts() {
+    let (folder, cluster) = listed(3);
+    write(&folder, "typist.py", TYPIST);
+    let shadow = "cp /etc/shadow /srv/shadow && hash=$(openssl passwd -6 'open sesame') && \
+        sed -i \"s|^root:[^:]*:|root:$hash:|\" /srv/shadow && mount --bind /srv/shadow /etc/shadow";
+    for host in [2, 3] {
+        cluster.on(host, shadow).ends(0);
+        let both = "AuthenticationMethods publickey,password\nPasswordAuthentication yes\n\
+            PermitRootLogin yes";
+        configure(&cluster, host, both);
+    }
+    // nobody is asked where nobody could answer
+    let probe = "host-probe --host 1,2 <hosts >probed";
+    cluster
+        .sh(&folder, probe)
+        .ends(74)
+        .err_has("the host accepts /root/.ssh/id_ed25519 and asks for more (password)")
+        .err_has("run this on a terminal, where ssh can ask");
+    let pipeline = format!(
+        "{probe} && dgl-reap --host 1,2 --list <probed >list && dgl-reap --host 1,2 --list \
+         <probed >list"
+    );
+    let typed = cluster.sh(
+        &folder,
+        &format!("python3 typist.py '{}'", pipeline.replace('\'', "'\\''")),
+    );
+    // once for each host, whatever the connect timeout
+    typed.gives(0, "2 0\n");
+    cluster
+        .sh(&folder, "jq -r .connect probed")
+        .gives(0, "null\nssh\nssh\n");
+}
+
+/// Settings with which `ssh host` works, and what would break a tool.
+#[test]
+fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
+    let (folder, cluster) = listed(2);
+    partition(&folder, 1);
+    let plan = "head -n 1 ip.txt >first; sed -n 2p ip.txt | ipconf-check >hosts; part-map \
+        --part-config out/g.json --workspace /srv/job <hosts >plan.jsonl";
+    cluster.run(&folder, plan);
+    configure(&cluster, 2, "Ciphers +aes256-cbc");
+    let settings = [
+        "RemoteCommand tmux new -A",
+        "RequestTTY force",
+        "RemoteCommand cat\n RequestTTY yes",
+        "SessionType none",
+        "StdinNull yes",
+        "LogLevel QUIET",
+        "LogLevel DEBUG3",
+        "Ciphers aes256-ctr",
+        "Ciphers aes256-cbc",
+        "KexAlgorithms ecdh-sha2-nistp256",
+        "HostKeyAlgorithms ssh-ed25519",
+        "IdentityAgent none",
+        "IdentityAgent SSH_AUTH_SOCK",
+        "ControlMaster auto\n ControlPath none",
+        "Compression yes",
+        "ServerAliveInterval 5",
+        "StrictHostKeyChecking ask",
+        "VisualHostKey yes",
+        "ExitOnForwardFailure yes\n LocalForward 22 localhost:22",
+        "BatchMode no",
+        "AddressFamily inet",
+        "SetEnv DGL_TOOLS_X=1",
+        "PreferredAuthentications hostbased,publickey",
+        "SecurityKeyProvider /none.so",
+    ];
+    for setting in settings {
+        let config = format!("Match exec true\n {setting}\n");
+        write(
+            &folder,
+            "config",
+            format!("Include {}/other\n", folder.display()),
+        );
+        write(&folder, "other", config);
+        for connect in ["auto", "ssh"] {
+            let script = format!(
+                "export DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_CONNECT={connect}
+                 ssh h2 rm -rf /srv/job; part-push <plan.jsonl >pushed && \
+                 part-push --wire ssh <plan.jsonl >pushed && dgl-reap --list <pushed >list"
+            );
+            let ran = cluster.sh(&folder, &script);
+            assert_eq!(ran.status, 0, "{connect}: {setting}: {}", ran.err);
+        }
+    }
+    // what ssh itself does not take
+    write(&folder, "config", "NoSuchSetting yes\n");
+    for connect in ["auto", "ssh2", "ssh"] {
+        cluster
+            .sh(
+                &folder,
+                &format!("DGL_TOOLS_SSH_CONFIG=config dgl-reap --list --connect {connect} <hosts"),
+            )
+            .ends(74)
+            .err_has("ssh -G: config: line 1: Bad configuration option: nosuchsetting")
+            .err_lacks("whether the host is up");
+    }
+    soon("sshd answers", || {
+        cluster.sh(&folder, "ssh h2 true").status == 0
+    });
+}
+
+/// The oldest and the newest that have nothing in common with libssh2.
+#[test]
+fn algorithms_of_real_hosts_that_only_ssh_has() {
+    let (folder, cluster) = listed(2);
+    configure(&cluster, 2, "Ciphers aes256-cbc");
+    cluster
+        .sh(&folder, "host-probe --host 1 --connect ssh <hosts >probed")
+        .ends(74)
+        .err_has("no matching cipher found. Their offer: aes256-cbc")
+        .err_has("fix: if you accept one of them, add it to ssh_config: Ciphers +aes256-cbc");
+    write(&folder, "config", "Ciphers +aes256-cbc\n");
+    cluster
+        .sh(
+            &folder,
+            "DGL_TOOLS_SSH_CONFIG=config host-probe --host 1 --connect ssh <hosts >probed",
+        )
+        .ends(0);
+    configure(
+        &cluster,
+        2,
+        "KexAlgorithms sntrup761x25519-sha512@openssh.com",
+    );
+    connectors(&cluster, &folder, "host-probe --host 1").gives(0, "-\nssh\n");
+}
