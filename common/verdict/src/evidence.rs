@@ -4,6 +4,7 @@
 //! bounded, because a launcher keeps it of every process of a job.
 
 use crate::syntax::{self, Start};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 pub use crate::syntax::Raiser;
@@ -149,7 +150,7 @@ pub struct Evidence {
     /// How many of the last lines are kept, if that is more than explain a failure.
     lines: usize,
     last_lines: VecDeque<Line>,
-    /// The last line before the end of the job.
+    /// The last line before the end of the job, once that has begun.
     last: Option<Line>,
     /// The last line with which the process has continued after whatever it had stated.
     continued: Option<(u64, u64)>,
@@ -178,27 +179,21 @@ impl Evidence {
         time_ms: u64,
         while_ending: bool,
     ) -> Option<(Raiser, &'a str)> {
-        let end = text
-            .char_indices()
-            .map(|(at, _)| at)
-            .find(|at| *at > MAX_LINE);
+        let mut ends = MAX_LINE..text.len();
+        let end = ends.find(|end| text.is_char_boundary(*end));
         let text = &text[..end.unwrap_or(text.len())];
-        let line = Line {
-            number: self.count,
-            is_stderr,
-            text: text.to_owned(),
-            time_ms,
-            while_ending,
-        };
+        if while_ending && self.ending_ms.is_none() {
+            self.ending_ms = Some(time_ms);
+            self.last = self.last_lines.back().cloned();
+        }
+        // most lines say nothing about an end, so each costs as little as possible
+        let is_full = self.last_lines.len() >= LAST_LINES.max(self.lines);
+        let oldest = is_full.then(|| self.last_lines.pop_front()).flatten();
+        let mut line = oldest.unwrap_or_default();
+        text.clone_into(&mut line.text);
+        (line.number, line.time_ms) = (self.count, time_ms);
+        (line.is_stderr, line.while_ending) = (is_stderr, while_ending);
         self.count += 1;
-        if self.last_lines.len() >= LAST_LINES.max(self.lines) {
-            self.last_lines.pop_front();
-        }
-        self.last_lines.push_back(line.clone());
-        match while_ending {
-            true => _ = self.ending_ms.get_or_insert(time_ms),
-            false => self.last = Some(line.clone()),
-        }
         let plain = without_colours(text);
         let (mark, rest) = syntax::unmarked(&plain);
         let found = self
@@ -214,8 +209,13 @@ impl Evidence {
             self.readers.len() - 1
         });
         let read = self.readers[index].line(rest.trim_end(), &line);
+        if self.ending_ms.is_some() && !while_ending {
+            self.last = Some(line.clone());
+        }
+        let number = line.number;
+        self.last_lines.push_back(line);
         if read.continues && !while_ending && !text.ends_with(LEAVING) {
-            self.continued = Some((line.number, time_ms));
+            self.continued = Some((number, time_ms));
         }
         read.closed.into_iter().for_each(|one| self.keep(one));
         let offset = text.find(read.named.as_deref()?)?;
@@ -254,7 +254,10 @@ impl Evidence {
 
     /// The last line before the end of the job.
     pub fn last(&self) -> Option<&Line> {
-        self.last.as_ref()
+        match self.ending_ms {
+            Some(_) => self.last.as_ref(),
+            None => self.last_lines.back(),
+        }
     }
 
     /// The stacks that faulthandler wrote of the process and its children, each with the line of
@@ -508,13 +511,16 @@ impl Reader {
 }
 
 /// The text without the sequences that colour it.
-fn without_colours(text: &str) -> String {
+fn without_colours(text: &str) -> Cow<'_, str> {
+    if !text.contains('\x1b') {
+        return Cow::Borrowed(text);
+    }
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         plain += part.split_once('m').map_or(part, |(_, rest)| rest);
     }
-    plain
+    Cow::Owned(plain)
 }
 
 #[cfg(test)]

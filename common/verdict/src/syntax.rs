@@ -90,9 +90,11 @@ const LEVELS: [&str; 6] = [
     "level=error",
 ];
 
+const WARNING: &str = "Warning: ";
+
 /// All words are looked for at once, because every line that a job writes is examined.
 static WORDS: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS)).ok());
+    LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS).chain([&WARNING])).ok());
 
 impl Start {
     /// What a line without its marks begins.
@@ -101,9 +103,7 @@ impl Start {
         match () {
             () if line.ends_with(TRACEBACK) => return Some(Start::Traceback),
             () if begins("Fatal Python error: ") || is_thread(line) => return Some(Start::Stacks),
-            () if raiser_line(line).is_some() || line.contains("Warning: ") => {
-                return Some(Start::Other);
-            }
+            () if raiser_line(line).is_some() => return Some(Start::Other),
             () => {}
         }
         match glog_level(line) {
@@ -117,6 +117,9 @@ impl Start {
         for word in found {
             if is_death(word) {
                 return Some(Start::Death);
+            }
+            if line[word.range()] == *WARNING {
+                return Some(Start::Other);
             }
             let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             let (before, after) = (&line[..word.start()], &line[word.end()..]);
