@@ -49,11 +49,7 @@ fn exception(job: &Job) -> Option<Finding> {
         .shown_by(&[
             one.output(&raised.statement.first),
             one.output(&raised.statement.named),
-        ])
-        .fix(
-            "say dgl-spawn --fail-on-exception, or end the script with os._exit(1) when it \
-             raises: man dgl-tools, recipes",
-        );
+        ]);
     let stack = stack.into_iter().map(|stack| stack.evidence);
     let finding = stack.fold(finding, Finding::with_evidence);
     Some(finding.shown_by(last_stall(job)))
