@@ -35,7 +35,7 @@ work=$CARGO_TARGET_DIR/dist-work
 # zig compiles and links C for both machine types, with the same musl on every machine that builds
 venv=$work/venv
 [ -d "$venv" ] || python3 -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet cargo-zigbuild==0.24.0 ziglang==0.17.1 wheel==0.48.0
+"$venv/bin/python" -m pip install --quiet --require-hashes --only-binary :all: --requirement packaging/requirements.txt
 PATH=$venv/bin:$PATH
 
 build() { # MACHINE PROFILE PACKAGE
