@@ -27,7 +27,9 @@ agent:
 
 check: need-check
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	# tests work in folders of their own
+	cargo clippy --workspace --all-targets --locked -- -D warnings -A clippy::disallowed-methods
+	cargo clippy --workspace --exclude dgl-tools-tests --locked -- -D clippy::disallowed-methods
 	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/*.sh site/build.sh
 	shellcheck examples/*/train.sbatch

@@ -1,6 +1,8 @@
 //! Checks host keys. `ssh-keygen -F` looks them up in known_hosts, because libssh2 knows neither
 //! hashed wildcards nor all forms of `[host]:port`, nor @revoked.
 
+#![expect(clippy::disallowed_methods, reason = "the user's own file of keys")]
+
 use super::fault::{HostFault, UnknownKey};
 use super::ssh_config::Settings;
 use base64::Engine as _;

@@ -6,6 +6,11 @@
 //! to another master. Where there is no such folder, each login is a connection of its own. So it
 //! is where a master refuses one more session (MaxSessions), which `ssh` does by itself.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a folder that is checked first: nobody else can reach it"
+)]
+
 use super::fault::HostFault;
 use super::openssh;
 use super::options::{Options, STOP_CHECKED};

@@ -1,6 +1,11 @@
 //! The folder of a run to which hosts dial in. The tool makes it in a folder that may hold much
 //! else, and both the tool and the process that watches its command remove it.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a folder of mode 0700 that only the user could have made"
+)]
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! Reads the files that are sent.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "files that the user names are read, and no link is followed"
+)]
+
 use crate::content;
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek};

@@ -4,6 +4,11 @@
 //! The secret is in a file. A command line would show it to every user of a host; engines hand the
 //! environment on to every process, keep it with a job, and send it in the clear.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the folder is checked first: nobody else can write it or one above"
+)]
+
 use crate::HostFault;
 use crate::bootstrap::Agents;
 use crate::owner::{self, Exposure};

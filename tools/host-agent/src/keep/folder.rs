@@ -15,6 +15,11 @@
 //! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the
 //! folder.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the user's own state, in folders of mode 0700"
+)]
+
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use record::is_job_name;

@@ -2,6 +2,11 @@
 //! folder has a file `facts` with the settings that trainers must have in common with them, and on
 //! the first host `groups`, with a folder for each group of trainers.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the user's own state, in folders of mode 0700"
+)]
+
 use super::folder::{Folder, make_private};
 use super::journal::KeptJob;
 use crate::procfs;

@@ -1,5 +1,10 @@
 //! Checks the folders and files that a job needs.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it only reads what the job will read by the same path"
+)]
+
 use nix::libc;
 use nix::unistd::{AccessFlags, access};
 use record::similar;

@@ -1,6 +1,8 @@
 //! A /dev/shm of the job's own, in a mount namespace, and for an ordinary user in a user namespace
 //! around it, in which the uid stays the same. It disappears with the last process that sees it.
 
+#![expect(clippy::disallowed_methods, reason = "files of /proc")]
+
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};

@@ -1,6 +1,11 @@
 //! The supervisor: one event loop, in which nothing blocks. Requests of the launcher come on stdin,
 //! events go to stdout, and a launcher that is gone or silent ends the job.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "descriptors by their paths in /proc"
+)]
+
 use super::liveness::Liveness;
 use super::members::{self, Running};
 use super::oom_watch::OomWatch;
