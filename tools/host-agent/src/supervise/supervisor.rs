@@ -679,8 +679,14 @@ impl Supervisor {
             return;
         };
         one.awaited = None;
-        let Ok(used) = child.wait4() else { return };
         let index = one.process.index;
+        let used = loop {
+            match child.wait4() {
+                Ok(used) => break used,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.lost_status(index, &error),
+            }
+        };
         let status = match (used.status.signal(), used.status.code()) {
             (Some(signal), _) => ExitStatus::Signal(signal),
             (None, code) => ExitStatus::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
@@ -699,6 +705,17 @@ impl Supervisor {
             reaped,
             job_reaped: self.job_reaped.is_some_and(is_now),
         }));
+    }
+
+    /// A process has ended, and its status cannot be had. Without an end the job would wait for it.
+    fn lost_status(&mut self, index: u32, error: &io::Error) {
+        let text = format!("host-agent: the exit status is unknown: {error}\n");
+        let stream = Stream::Stderr;
+        let output = Event::Output(Output { index, stream });
+        self.outbox.output(&output, text.as_bytes());
+        self.liveness.ended(index);
+        let status = ExitStatus::Code(255);
+        self.outbox.news(&Event::Exited(Exited::new(index, status)));
     }
 
     /// Passes on what a process has written.
