@@ -218,8 +218,13 @@ impl Stage {
             true => None,
             false => self.base.folder(stage).ok().filter(Folder::is_private),
         };
-        let Some(owner) = folder.and_then(|folder| folder.file(OWNER).ok()) else {
-            return self.is_untouched(stage);
+        let owner = match folder.map(|folder| folder.file(OWNER)) {
+            Some(Ok(owner)) => owner,
+            // it had its owner before its name, so somebody was about to remove it
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound && is_local(&self.base) => {
+                return true;
+            }
+            _ => return self.is_untouched(stage),
         };
         let mut text = String::new();
         let _ = (&owner).take(MOST_OF_OWNER).read_to_string(&mut text);
@@ -351,7 +356,8 @@ fn belongs(stage: &OsStr, run: &str) -> bool {
     stage.as_bytes().starts_with(own.as_bytes())
 }
 
-/// Removes a stage and what pushes put there; partial files that are worth it are kept.
+/// Removes a stage and what pushes put there; partial files that are worth it are kept. A stage
+/// from which something cannot be removed keeps its marks, by which the next push removes it.
 fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     let names = stage.names().unwrap_or_default();
     let keys = names
@@ -361,13 +367,15 @@ fn salvage(base: &Folder, name: &OsStr, stage: &Folder) {
     let is_of_push = |name: &&OsString| {
         let kinds = ["part.", "good."];
         let name = name.to_string_lossy();
-        [OWNER, MADE_HERE, "lock"].contains(&&*name)
-            || kinds.iter().any(|kind| name.starts_with(kind))
+        name == "lock" || kinds.iter().any(|kind| name.starts_with(kind))
     };
+    let mut is_empty = true;
     for name in names.iter().filter(is_of_push) {
-        let _ = stage.remove(name);
+        is_empty &= stage.remove(name).is_ok();
     }
-    let _ = base.remove_folder(name);
+    if is_empty && stage.remove(OWNER).is_ok() && stage.remove(MADE_HERE).is_ok() {
+        let _ = base.remove_folder(name);
+    }
 }
 
 fn keep(base: &Folder, stage: &Folder, key: &str) {
