@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -140,6 +140,11 @@ verdicts: need
 	cargo build --workspace --locked
 	cargo nextest run --locked --no-capture -p dgl-tools-tests --test verdicts
 
+# Lets system calls of the tools and of host-agent fail, one after another: 20 minutes. FAULTS="--only push:EIO" chooses.
+faults: need-test
+	cargo build --workspace --locked
+	tests/faults/faults.py $(FAULTS)
+
 # Ten minutes each.
 fuzz:
 	fuzz/run
@@ -219,4 +224,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings verdicts fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings verdicts faults fuzz install uninstall dist test-dist site pictures schema manual clean

@@ -54,6 +54,7 @@ fi
 if [ "${1:-}" = test ]; then
   need mandoc mandoc
   need cmark-gfm cmark-gfm
+  need strace strace
   need tmux tmux
   need zstd zstd
   need curl curl

@@ -19,7 +19,9 @@ use crate::lab::of_size;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::{Cluster, Ran, make_folder, noise, scratch, soon, write};
+use support::{
+    Cluster, Ran, make_folder, noise, root, scratch, sh, soon, takes_seconds, tools, write,
+};
 
 /// Large enough for a chain.
 const LARGE: usize = 24 << 20;
@@ -691,4 +693,27 @@ fn real_hosts_give_no_half_file_whatever_happens_over_any_wire() {
         pull.complete(fault, false);
     }
     lab.cluster.assert_clean();
+}
+
+/// `make faults` tries all of them.
+#[test]
+fn a_system_call_that_fails_breaks_nothing() {
+    if takes_seconds() {
+        return;
+    }
+    let script = root().join("tests/faults/faults.py");
+    let tools = tools();
+    // those that broke something once, and a few others
+    let run = format!(
+        "export TOOLS='{}'; faults() {{ python3 '{}' --minutes 2 \"$@\"; }}
+         faults --only push:EIO:unlinkat:3: --only job:EINTR:wait4:1: && faults --sample 4",
+        tools.display(),
+        script.display()
+    );
+    let ran = sh(&scratch(), &run);
+    if ran.status == 69 && std::env::var_os("CI").is_none() {
+        println!("skipped: {}", ran.err);
+        return;
+    }
+    ran.ends(0).out_has_times(": 0 faults", 2);
 }
