@@ -50,6 +50,16 @@ impl WireOptions {
         }
     }
 
+    /// Whether as much as `bytes` for one host may have to go through its login. Then that of
+    /// OpenSSH, whose cipher is cheaper, costs less in all.
+    pub fn may_burden_logins(&self, bytes: u64) -> bool {
+        match self.wire {
+            Wire::Ssh => true,
+            Wire::Direct => false,
+            Wire::Auto => bytes >= WORTH,
+        }
+    }
+
     pub(crate) fn limit(&self) -> Duration {
         match self.wire {
             Wire::Auto => AUTO_LIMIT,

@@ -12,7 +12,7 @@ use record::exit::Exit;
 use record::jsonl::{Out, Stream};
 use record::{Host, Pulled, path_fields};
 use remote::HostFault;
-use remote::direct::{Wire, WireOptions};
+use remote::direct::WireOptions;
 use remote::{self, Remote, Session};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,8 +53,9 @@ pub fn run(
 ) -> Result<Exit, Report> {
     let stop = cli::signal::stop()?;
     let remote = Remote::new(args.connect.options_until(&stop))?;
-    let wire = args.copy.options(&args.connect).wire;
-    let remote = remote.for_content(wire == Wire::Ssh);
+    // how much there is to bring is not known yet
+    let is_much = args.copy.options(&args.connect).may_burden_logins(u64::MAX);
+    let remote = remote.for_content(is_much);
     // read before there are threads
     local::umask();
     let opened = remote.open_agents(hosts);

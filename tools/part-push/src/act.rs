@@ -19,7 +19,6 @@ use record::jsonl::{Out, Stream};
 use record::term::{self, plain};
 use record::{Host, Pushed, Record};
 use remote::HostFault;
-use remote::direct::Wire;
 use remote::{self, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -45,7 +44,7 @@ pub fn run(
     let stop = cli::signal::stop()?;
     let wire = args.copy.options(&args.connect);
     let remote = Remote::new(args.connect.options_until(&stop))?;
-    let remote = remote.for_content(wire.wire == Wire::Ssh);
+    let remote = remote.for_content(wire.may_burden_logins(most_for_a_host(deliveries)));
     let mut report = Report::default();
     let context = PushContext {
         args,
@@ -84,6 +83,15 @@ pub fn run(
         }
         Some(signal) => interrupted(signal),
     })
+}
+
+/// The bytes of the host that gets the most.
+fn most_for_a_host(deliveries: &[Delivery]) -> u64 {
+    let mut bytes: HashMap<u32, u64> = HashMap::new();
+    for delivery in deliveries {
+        *bytes.entry(delivery.host).or_default() += delivery.bytes;
+    }
+    bytes.into_values().max().unwrap_or(0)
 }
 
 fn interrupted(signal: i32) -> Exit {
