@@ -386,6 +386,19 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
             assert_eq!(ran.status, 0, "{connect}: {setting}: {}", ran.err);
         }
     }
+    // what leads to the host says why it does not
+    write(&folder, "config", "ProxyCommand /no/such/program %h\n");
+    for connect in ["auto", "ssh"] {
+        let list = format!(
+            "DGL_TOOLS_CONNECT_TIMEOUT=2s DGL_TOOLS_SSH_CONFIG=config dgl-reap --list --connect \
+             {connect} <hosts"
+        );
+        cluster
+            .sh(&folder, &list)
+            .ends(74)
+            .err_has("the ProxyJump or ProxyCommand of ssh_config does not lead there: ")
+            .err_has("/no/such/program: ");
+    }
     // what ssh itself does not take
     write(&folder, "config", "NoSuchSetting yes\n");
     for connect in ["auto", "ssh2", "ssh"] {

@@ -121,6 +121,8 @@ impl Master {
         match (success, is_alive(socket)) {
             (true, true) => Ok(Master::Ours(socket.to_owned())),
             (true, false) => Ok(Master::None),
+            // only without a master does ssh show what a ProxyCommand says
+            (false, _) if openssh::is_of_proxy(&stderr) => Ok(Master::None),
             (false, _) => Err(openssh::fault(&stderr, host, settings, options)),
         }
     }

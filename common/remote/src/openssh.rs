@@ -76,10 +76,11 @@ pub(crate) fn fault(
     match failure(stderr) {
         Failure::Here => HostFault::for_all(format!("ssh does not run here: {problem}"))
             .fix("correct ssh_config, or what DGL_TOOLS_SSH_CONFIG names"),
-        Failure::Proxy => HostFault::unreachable(format!(
-            "the ProxyJump or ProxyCommand of ssh_config does not lead there: {problem}"
-        ))
-        .fix(format!("try it here: {}", by_hand(host, options))),
+        Failure::Proxy => HostFault {
+            again: true,
+            ..HostFault::unreachable(of_proxy(&problem))
+        }
+        .fix(format!("try it here: ssh {}", by_hand(host, options))),
         Failure::OtherKey { file, line } => {
             let name = super::known_hosts::name(settings);
             super::known_hosts::other_key(&name, &[(file, line)])
@@ -159,6 +160,16 @@ pub(crate) fn by_hand(host: &Host, options: &Options) -> String {
     String::from_utf8_lossy(&words).into_owned()
 }
 
+/// Whether the jump host or ProxyCommand did not lead to the host.
+pub(crate) fn is_of_proxy(words: &str) -> bool {
+    words.contains("UNKNOWN port 65535")
+}
+
+/// Words of ssh about such a failure.
+pub(crate) fn of_proxy(words: &str) -> String {
+    format!("the ProxyJump or ProxyCommand of ssh_config does not lead there: {words}")
+}
+
 /// The last lines of what ssh said, without its frames and advice, as one line.
 fn said(stderr: &str) -> String {
     let is_noise = |line: &&str| {
@@ -197,7 +208,7 @@ fn failure(stderr: &str) -> Failure {
     if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
         return Failure::Here;
     }
-    if stderr.contains("UNKNOWN port 65535") {
+    if is_of_proxy(stderr) {
         return Failure::Proxy;
     }
     if let Some(methods) = between("Permission denied (", ')') {

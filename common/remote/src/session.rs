@@ -558,7 +558,10 @@ impl Greeting {
         HostFault {
             again: openssh::hung_up(&why),
             timed_out: why.contains("timed out"),
-            ..HostFault::unreachable(why + &stderr_tail)
+            ..HostFault::unreachable(match openssh::is_of_proxy(&why) {
+                true => openssh::of_proxy(&why),
+                false => why + &stderr_tail,
+            })
         }
     }
 
