@@ -134,7 +134,9 @@ fn on_real_hosts_an_attached_job_tells_what_dgl_reap_did() {
         assert!(err.contains(&message), "{err}");
         if name == "ABRT" {
             // of each process, on each host
-            let stacks = out.matches("Fatal Python error: Aborted").count();
+            let stacks = out
+                .matches(r#""line":"Fatal Python error: Aborted""#)
+                .count();
             let ended = out.matches(r#""signal":"ABRT""#).count();
             assert_eq!(
                 (stacks, ended),
