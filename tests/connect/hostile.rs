@@ -372,7 +372,7 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
         let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
         write(&folder, "lines", lines.repeat(100_000 / lines.len() + 1));
         let way = "#!/bin/sh
-IFS= read -r script; token=${script#token=}; printf '\\n%s runs\\n' \"${token%%;*}\"
+read -r first; token=${first##* }; read -r script; printf '\\n%s runs\\n' \"$token\"
 while IFS= read -r request; do
   case $request in *'\"do\":\"start\"'*) break ;; esac
   echo '{\"event\":\"done\"}'

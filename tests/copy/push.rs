@@ -112,7 +112,7 @@ fn odd_names_arrive_as_they_are_and_are_never_run() {
             "bare" => {
                 sh(
                     &folder,
-                    "mkdir bin; for tool in sh cat chmod env head mkdir mv rm uname; do ln -s \
+                    "mkdir bin; for tool in sh cat chmod env head ls mkdir mv rm uname; do ln -s \
                      \"$(command -v busybox)\" bin/$tool || exit; done",
                 )
                 .ends(0);

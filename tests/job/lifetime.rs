@@ -209,7 +209,7 @@ const DGL_ENDS: [(&str, i32, &str); 5] = [
     (
         "trainer exits 1",
         1,
-        "host 1 (10.77.0.2): trainer 1 exited with status 1; its last lines:",
+        "failed: trainer 1 on host 1 (10.77.0.2) raised RuntimeError: rank 1 fails in epoch 4",
     ),
     ("server exits 1", 1, "host 1 (10.77.0.2): server 1 "),
     (

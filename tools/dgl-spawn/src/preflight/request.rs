@@ -315,27 +315,27 @@ mod tests {
         let torch = r#"{"interpreter": "python3", "script": "t.py", "modules": []}"#;
         let table = [
             // what is not Python needs no port and no other host
-            (r#"{"argv": ["run", "x"]}"#, Some("null"), false),
-            (r#"{"shell": "sleep 1; x"}"#, None, false),
+            (r#"{"argv": ["run", "x"]}"#, "null", false),
+            (r#"{"shell": "sleep 1; x"}"#, "null", false),
             (
                 r#"{"argv": ["python3", "t.py"], "python": "python3", "script": "t.py"}"#,
-                Some(torch),
+                torch,
                 true,
             ),
             (
                 r#"{"shell": "python3 t.py", "python": "python3", "script": "t.py"}"#,
-                Some(torch),
+                torch,
                 true,
             ),
             (
                 r#"{"argv": ["/v/python3", "-m", "torch"], "python": "/v/python3"}"#,
-                Some(r#"{"interpreter": "/v/python3", "modules": []}"#),
+                r#"{"interpreter": "/v/python3", "modules": []}"#,
                 true,
             ),
             // the command was edited since
             (
                 r#"{"argv": ["run", "x"], "python": "python3", "script": "t.py"}"#,
-                Some("null"),
+                "null",
                 true,
             ),
         ];
@@ -344,15 +344,15 @@ mod tests {
                 master_port: Some(29777),
                 ..process(rest)
             };
-            let python: Option<Value> = python.map(|text| serde_json::from_str(text).unwrap());
+            let python: Value = serde_json::from_str(python).unwrap();
             let got = asked(std::slice::from_ref(&process));
             let find = |name: &str| got.iter().find(|check| check["check"] == name);
             assert_eq!(
-                find("command").map(|check| check["python"].clone()),
-                python,
+                find("command").map(|check| &check["python"]),
+                Some(&python),
                 "{rest}"
             );
-            let has_script = python.is_some_and(|python| python["script"] == "t.py");
+            let has_script = python["script"] == "t.py";
             assert_eq!(find("script").is_some(), has_script, "{rest}");
             let port = json!({"check": "ports", "ports": [{"port": 29777}]});
             let claimed = claim(&host(), &[&process], false).ports.len();
