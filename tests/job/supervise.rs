@@ -452,7 +452,8 @@ fn a_server_listens_by_a_socket_of_its_own() {
 fn hostile(folder: &Path, before: &str, block: &str) {
     let script = format!(
         "import os, sys
-token = sys.stdin.buffer.readline().split(b';')[0].split(b'=')[1]
+token = sys.stdin.buffer.readline().split()[-1]
+sys.stdin.buffer.readline() # the script that a real host runs
 os.write(1, b'\\n' + token + b' runs\\n')
 for line in sys.stdin.buffer:
     if b'\"do\":\"start\"' in line: break
