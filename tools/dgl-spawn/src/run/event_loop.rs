@@ -582,13 +582,19 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         self.stall.stack(at, stack);
         if self.is_ending(at) {
             for stack in self.stall.take_pending(at) {
-                self.sink.record(&record::Stack {
-                    job: self.plan.name.clone(),
-                    while_ending: true,
-                    ..stack
-                });
+                self.report_stack(stack, true);
             }
         }
+    }
+
+    /// Writes the record of a stack, within the budget of its host.
+    fn report_stack(&mut self, stack: record::Stack, while_ending: bool) {
+        let record = record::Stack {
+            job: self.plan.name.clone(),
+            while_ending,
+            ..stack
+        };
+        self.sink.report(record.host, &record);
     }
 
     /// Whoever decides about the job has found that it stalls or moves again.
@@ -626,12 +632,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     fn report_stall(&mut self, stall: &CompleteStall) {
         let why = stall::explain(stall, self.processes, &self.raised);
         for stack in &stall.stacks {
-            let job = self.plan.name.clone();
-            let record = record::Stack {
-                job,
-                ..stack.clone()
-            };
-            self.sink.report(record.host, &record);
+            self.report_stack(stack.clone(), false);
         }
         // any host may be the one by which the job seems to stall and to move
         let first = self.hosts.sessions[0].host.id;
