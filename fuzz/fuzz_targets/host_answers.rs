@@ -2,7 +2,7 @@
 //! whatever is made of them for people stands on one line that no terminal obeys.
 #![no_main]
 
-use dgl_spawn::preflight::diagnosis::Diagnosis;
+use launcher::preflight::diagnosis::Diagnosis;
 use libfuzzer_sys::fuzz_target;
 use record::error::Fault;
 use record::{Graph, Host};

@@ -186,7 +186,7 @@ fn make_deny_fails_where_it_checks_nothing() {
 #[test]
 fn crates_know_only_those_below_them() {
     // each with all of ours that it may name
-    let allowed: [(&str, &[&str]); 10] = [
+    let allowed: [(&str, &[&str]); 12] = [
         ("record", &[]),
         ("verdict", &["record"]),
         ("job", &["record", "wire"]),
@@ -194,10 +194,22 @@ fn crates_know_only_those_below_them() {
         ("wire", &["record"]),
         ("tls", &["record", "wire"]),
         ("transfer", &["record", "wire"]),
-        ("remote", &["job", "record", "tls", "transfer", "wire"]),
+        ("session", &["record", "tls", "wire"]),
+        (
+            "launcher",
+            &[
+                "job", "record", "session", "tls", "transfer", "verdict", "wire",
+            ],
+        ),
+        (
+            "remote",
+            &["job", "record", "session", "tls", "transfer", "wire"],
+        ),
         (
             "cli",
-            &["job", "record", "remote", "tls", "transfer", "wire"],
+            &[
+                "job", "record", "remote", "session", "tls", "transfer", "wire",
+            ],
         ),
         (
             "host-agent",

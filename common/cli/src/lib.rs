@@ -5,8 +5,10 @@ pub mod copy;
 pub mod counts;
 pub mod progress;
 mod removed;
-pub mod signal;
 pub mod typography;
+
+pub use record::job_name;
+pub use session::signal;
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -415,14 +417,6 @@ impl Connect {
         if self.partial {
             record::tell!("{tool}: --partial: missing records are ignored");
         }
-    }
-}
-
-/// Parses a job's name.
-pub fn job_name(text: &str) -> Result<String, String> {
-    match record::is_job_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
     }
 }
 

@@ -40,7 +40,7 @@ pub use host::{
     location_of, unequal_parts,
 };
 pub use process::{
-    ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name, log_name,
+    ATTEMPT, Command, Process, ProgramName, Role, is_job_name, is_variable_name, job_name, log_name,
 };
 pub use profile::Profile;
 pub use reap::{Found, Reaped};

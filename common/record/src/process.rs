@@ -433,6 +433,14 @@ pub fn is_job_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with(['-', '.'])
 }
 
+/// Parses a job's name.
+pub fn job_name(text: &str) -> Result<String, String> {
+    match is_job_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err("letters, digits, dots, dashes and underscores, 64 at most".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,11 @@
     reason = "the folder is checked first: nobody else can write it or one above"
 )]
 
-use super::fault::HostFault;
 use super::owner;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nix::fcntl::OFlag;
+use session::HostFault;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};

@@ -24,15 +24,15 @@
 //!
 //! All logins by `ssh` to a host share one connection, which [`master`](super::master) opens.
 
-use super::fault::HostFault;
 use super::master::Master;
 use super::options::Options;
-use super::session::Session;
 use super::ssh_config::{self, Settings};
-use super::{bootstrap, master, program, ssh2};
+use super::{bootstrap, greeting, master, program, ssh2};
 use parking_lot::Mutex;
 use record::Connect;
 use record::Host;
+use session::HostFault;
+use session::Session;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -192,7 +192,7 @@ impl Login<'_> {
 
     fn by_ssh2(&self) -> Result<Session, HostFault> {
         let channel = ssh2::open(self.options, self.settings, bootstrap::COMMAND)?;
-        Session::begin(channel, self.options)
+        greeting::begin(channel, self.options)
     }
 
     /// Logs in by OpenSSH's program; `first` is why libssh2 was refused.
@@ -258,7 +258,7 @@ impl Login<'_> {
             &master.options(),
             bootstrap::COMMAND,
         )?;
-        Session::begin(channel, self.options).map_err(|fault| self.explain(fault))
+        greeting::begin(channel, self.options).map_err(|fault| self.explain(fault))
     }
 
     /// Adds what `ssh` itself does not say: the key that it does not know.

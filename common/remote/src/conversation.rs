@@ -1,6 +1,8 @@
 //! Sends a few requests to the agents of all hosts at once and collects all answers, for tools that
 //! only ask.
 
+pub use session::ANSWER_LIMIT;
+
 use crate::{Session, threads};
 use rayon::prelude::*;
 use record::Host;
@@ -8,9 +10,6 @@ use record::error::{Fault, Report};
 use std::time::Duration;
 use wire::{Event, Request};
 
-/// Longer than any honest agent takes for an answer, because a file system that hangs must not hold
-/// a tool up for ever.
-pub const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How many hosts are listened to at once. Each waits; none computes.
 pub(crate) const AT_ONCE: usize = 256;
 /// No host has more processes of jobs than this. Each takes up to 2 KB here, so a host that reports

@@ -1,12 +1,9 @@
 //! A TLS connection to a host's agent beside the login, over which both sides have learned the
 //! other's key. It carries bulk data at half the price a byte of a login's own streams.
 
-use super::channel::{Channel, Stream};
-use super::session::Session;
-use nix::poll::PollFlags;
+use session::{LinkChannel, Session};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
 
@@ -110,83 +107,6 @@ impl DirectEndpoint {
         // the host's first event shows that it knows us too
         let opened = Link::open(self.address, &self.identity, self.key, left, true);
         let (link, plain) = opened.map_err(closed)?;
-        Ok(Session::over(Box::new(Direct::over(link, plain))))
-    }
-}
-
-/// A direct connection as a connector's channel; it has no stderr.
-pub(crate) struct Direct {
-    link: Link,
-    /// Bytes that came and were not returned yet, from `given` on.
-    plain: Vec<u8>,
-    given: usize,
-    /// Whether more may come.
-    open: bool,
-}
-
-impl Direct {
-    /// Takes over a connection from which something was read already.
-    pub(crate) fn over(mut link: Link, plain: Vec<u8>) -> Direct {
-        link.widen();
-        Direct {
-            link,
-            plain,
-            given: 0,
-            open: true,
-        }
-    }
-
-    /// Nothing more comes, because the other side is gone.
-    pub(crate) fn end(&mut self) {
-        self.open = false;
-    }
-
-    /// Whether more may come.
-    pub(crate) fn is_open(&self) -> bool {
-        self.open
-    }
-}
-
-impl Channel for Direct {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
-        if stream == Stream::Stderr {
-            return Ok(0);
-        }
-        // also sends what waits, because nobody calls write while there is nothing new to send
-        self.link.flush()?;
-        if self.given == self.plain.len() && self.open {
-            self.plain.clear();
-            self.given = 0;
-            self.open = self.link.receive(&mut self.plain)?;
-        }
-        let there = &self.plain[self.given..];
-        let count = there.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&there[..count]);
-        self.given += count;
-        if count == 0 && self.open {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(count)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.link.write_some(bytes)
-    }
-
-    fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.link.write_beginning(bytes)
-    }
-
-    fn close_stdin(&mut self) -> io::Result<()> {
-        self.link.close()
-    }
-
-    fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        // the connection itself knows what waits to be sent
-        vec![(self.link.as_fd(), self.link.wait_for())]
-    }
-
-    fn is_direct(&self) -> bool {
-        true
+        Ok(Session::over(Box::new(LinkChannel::over(link, plain))))
     }
 }

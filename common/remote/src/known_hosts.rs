@@ -3,11 +3,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "the user's own file of keys")]
 
-use super::fault::{HostFault, UnknownKey};
 use super::ssh_config::Settings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::fcntl::{Flock, FlockArg};
+use session::{HostFault, UnknownKey};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};

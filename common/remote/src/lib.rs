@@ -15,13 +15,12 @@
 
 mod bootstrap;
 mod certificate;
-mod channel;
 mod choice;
 mod connections;
 pub mod conversation;
 mod dial;
 pub mod direct;
-mod fault;
+mod greeting;
 pub mod host_client;
 mod known_hosts;
 pub mod limit;
@@ -31,31 +30,22 @@ mod options;
 mod owner;
 mod pacing;
 mod program;
-mod reasons;
-mod session;
 mod ssh2;
 mod ssh_config;
-mod token;
-mod transport;
 
-pub use fault::{HostFault, UnknownKey};
 pub use options::{HostKey, Options};
 pub use program::end_connectors;
-pub use session::{Session, SessionEvent};
+pub use session::{Body, HostFault, Session, SessionEvent, UnknownKey, Waker};
+pub use session::{random_token, report};
 pub use ssh_config::ssh_options;
-pub use token::random_token;
-pub use transport::{Body, Waker};
 
 use choice::{Logins, Wish};
 use rayon::prelude::*;
 use record::Connect;
 use record::Host;
 use record::error::{Fault, Report};
-use record::quote;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::OnceLock;
 use wire::{Event, Request};
 
@@ -157,12 +147,12 @@ impl Remote {
 
     fn log_in(&self, host: &Host) -> Result<Session, HostFault> {
         match self.connector_for(host) {
-            Connector::Local => Session::begin_here(&self.options),
+            Connector::Local => greeting::begin_here(&self.options),
             Connector::Login(wish) => self.logins.open(&self.options, host, wish),
             Connector::Command(template) => {
                 let command = bootstrap::COMMAND;
                 let channel = program::template(&self.options, host, &template, command)?;
-                Session::begin(channel, &self.options)
+                greeting::begin(channel, &self.options)
             }
             Connector::Dial => Err(HostFault::unreachable("it must dial in")),
         }
@@ -327,73 +317,6 @@ pub fn threads(count: usize) -> Result<rayon::ThreadPool, Report> {
             .fix("let this user have more processes: ulimit -u")
             .report()
     })
-}
-
-/// The faults among the results of hosts as one report. All unknown keys are in one fault, with the
-/// one command that accepts them.
-pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>]) -> Report {
-    let mut report = Report::default();
-    let mut unknown = Vec::new();
-    for (host, result) in hosts.iter().zip(results) {
-        let Err(fault) = result else {
-            continue;
-        };
-        if fault.affects_all {
-            let once = Fault {
-                location: "--connect".to_owned(),
-                ..fault.fault(host)
-            };
-            if !report.0.contains(&once) {
-                report.push(once);
-            }
-            continue;
-        }
-        match &fault.unknown_key {
-            Some(key) => unknown.push((host, key.as_ref())),
-            None => report.push(fault.fault(host)),
-        }
-    }
-    if !unknown.is_empty() {
-        report.push(unknown_keys(&unknown));
-    }
-    report
-}
-
-fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
-    let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
-    let details = unknown
-        .iter()
-        .map(|(host, key)| {
-            format!(
-                "{}  {}  {}  {}",
-                host.location(),
-                key.name,
-                key.kind,
-                key.fingerprint
-            )
-        })
-        .collect();
-    let mut lines: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
-    for (file, line) in unknown.iter().filter_map(|(_, key)| key.entry.as_ref()) {
-        lines.entry(file).or_default().insert(line);
-    }
-    // an empty line first, because the last line of the file may have no end
-    let adding = lines.iter().map(|(file, lines)| {
-        let lines: Vec<String> = lines.iter().map(quote::shown).collect();
-        format!(
-            "printf '%s\\n' '' {} >> {}\n       or ",
-            lines.join(" \\\n         "),
-            quote::shown(file.as_os_str().as_bytes())
-        )
-    });
-    let fix = format!(
-        "compare the fingerprints, then accept these keys with\n       {}once with \
-         DGL_TOOLS_HOST_KEY=accept-new",
-        adding.collect::<String>()
-    );
-    Fault::unreachable("host keys", problem)
-        .details(details)
-        .fix(fix)
 }
 
 /// Whether an address is one of this machine's.

@@ -11,7 +11,6 @@
     reason = "a folder that is checked first: nobody else can reach it"
 )]
 
-use super::fault::HostFault;
 use super::openssh;
 use super::options::{Options, STOP_CHECKED};
 use super::owner;
@@ -19,6 +18,7 @@ use super::program::{end_within, ssh_command};
 use super::ssh_config::Settings;
 use nix::fcntl::{Flock, FlockArg};
 use record::Host;
+use session::HostFault;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Read as _;
@@ -181,7 +181,7 @@ fn wait(
             };
             return Err(HostFault::silent(
                 limit,
-                &super::transport::last_words(&said),
+                &session::transport::last_words(&said),
             ));
         }
         std::thread::sleep(Duration::from_millis(5).min(STOP_CHECKED));

@@ -1,11 +1,11 @@
 //! What OpenSSH's program says when it cannot log in, as a fault with its fix.
 
 use super::certificate;
-use super::fault::HostFault;
 use super::options::Options;
 use super::ssh_config::Settings;
 use record::Host;
 use record::quote;
+use session::HostFault;
 
 /// What kind of failure it was.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! Hosts that are reached by a program: OpenSSH, the agent on this machine, or any command of the
 //! user's.
 
-use super::channel::{Channel, Stream, Unsent, copy_file};
-use super::fault::HostFault;
 use super::options::Options;
 use super::ssh_config::{Settings, openssh};
 use nix::errno::Errno;
@@ -12,6 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 use record::Host;
+use session::HostFault;
+use session::channel::{Channel, Stream, Unsent, copy_file};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,12 +1,13 @@
 //! libssh2 in this process.
 
-use super::channel::{Channel, Stream};
+use super::known_hosts;
 use super::options::{Options, STOP_CHECKED};
 use super::ssh_config::Settings;
-use super::{HostFault, known_hosts, reasons};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
+use session::channel::{Channel, Stream};
+use session::{HostFault, reasons};
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};

@@ -2,9 +2,9 @@
 //! reads no ssh_config. `ssh -G` evaluates Include and Match, also `Match exec`. The table in
 //! dgl-tools-connect(7) says of each setting what becomes of it.
 
-use super::fault::HostFault;
 use super::options::{HostKey, Options};
 use record::Host;
+use session::HostFault;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;

@@ -3,6 +3,7 @@
 use clap::Parser;
 use cli::{Connect, duration, job_name, record_time};
 use job::{SHORTEST_STALL, StallRule};
+use launcher::plan::ProfileTimes;
 use record::{Process, Role};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,14 +120,6 @@ impl Args {
     pub fn stall(&self) -> Option<StallRule> {
         (!self.stall_timeout.limit.is_zero()).then_some(self.stall_timeout)
     }
-}
-
-/// When a job is recorded, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProfileTimes {
-    pub time: Duration,
-    /// From the moment at which all processes are started.
-    pub after: Duration,
 }
 
 /// The processes that `--show` selects.

@@ -1,25 +1,27 @@
 //! Starts the processes of a job on their hosts, watches them and ends them all.
 //!
-//! [`plan`] and [`spec`] decide what runs, `preflight` examines the hosts before the start, [`run`]
-//! carries the job out, and [`output`] shows it to people and programs.
+//! This crate reads the command line and the stream, and reaches the hosts; the crate `launcher`
+//! does the rest.
 
 mod args;
+mod attach;
 pub mod copied;
-mod left;
-mod output;
-mod plan;
-pub mod preflight;
-mod run;
-mod spec;
+mod pasted;
+mod sink;
 
 pub use args::Args;
 
 use job::{Limit, Rules};
-use output::log_dir::LogDir;
+use launcher::output::log_dir::LogDir;
+use launcher::plan;
+use launcher::run::launcher::{Connect, Launcher, own_fault};
+use launcher::run::signals::Signals;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
 use record::{Host, Process, Summary};
+use remote::{HostFault, Remote, Session};
+use std::time::Instant;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -32,7 +34,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let hosts = stream.require("ipconf-check").map_err(noted)?;
     let hosts = args.connect.choose(hosts)?;
     if let Some(name) = &args.attach {
-        return left::attach::attach(&args, &stream, &hosts, name);
+        return attach::attach(&args, &stream, &hosts, name);
     }
     let processes: Vec<Process> = stream.require("dgl-env").map_err(noted)?;
     let processes = match args.connect.host.is_empty() {
@@ -63,8 +65,36 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         sample: args.sample,
         profile: args.profile,
         rules: rules(&args),
+        private_shm: args.private_shm,
+        wait: args.wait,
+        restart: args.restart,
     };
-    run::launcher::run(&args, &stream, &hosts, &parts, job)
+    let begun = Instant::now();
+    let sink = sink::open(&args, &stream, &hosts, &parts.all)?;
+    // from here on a signal ends the job in order; nothing has been started yet
+    let signals = Signals::watch().map_err(|error| own_fault(&error))?;
+    let options = args.connect.options_until(&signals.stop());
+    let logins = Logins(Remote::new(options)?);
+    let launcher = Launcher {
+        hosts: &hosts,
+        graph: stream.one()?,
+        connect: &logins,
+        signals,
+    };
+    launcher.run(job, &parts, sink, begun)
+}
+
+/// Reaches the hosts as the command line says.
+struct Logins(Remote);
+
+impl Connect for Logins {
+    fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
+        self.0.open_agents(hosts)
+    }
+
+    fn why_nothing_stays(&self) -> Option<String> {
+        self.0.why_nothing_stays()
+    }
 }
 
 /// Leaves a note in the folder of logs that nothing was started, so that the records of an earlier
@@ -147,7 +177,7 @@ fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Res
     let options = connect.options();
     for process in processes {
         if let Some(host) = record::host_of(hosts, process.host) {
-            out.write(&plan::pasted(
+            out.write(&pasted::pasted(
                 &options,
                 host,
                 &process.clone().in_attempt(0)?,

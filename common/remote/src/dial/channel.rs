@@ -1,9 +1,9 @@
 //! The connection of an agent that has dialed in, as a connector's channel.
 
 use super::engine::Engine;
-use crate::channel::{Channel, Stream};
-use crate::direct::Direct;
 use nix::poll::PollFlags;
+use session::LinkChannel;
+use session::channel::{Channel, Stream};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +16,7 @@ use wire::dial::Word;
 /// One conversation. At the end of the connection, the output of the command that carries the agent
 /// takes the place of a stderr, because it may tell the reason.
 pub(crate) struct Dialed {
-    direct: Direct,
+    direct: LinkChannel,
     engine: Arc<Engine>,
     /// How many bytes the command had written when the conversation began. They explain nothing
     /// that happens later.
@@ -31,7 +31,7 @@ impl Dialed {
         let token = token.to_owned();
         link.send(&codec::encode(&Word::Serve { token }, &[]))?;
         Ok(Dialed {
-            direct: Direct::over(link, Vec::new()),
+            direct: LinkChannel::over(link, Vec::new()),
             written_before: engine.written_bytes(),
             engine,
             explained: false,

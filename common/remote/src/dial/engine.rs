@@ -2,11 +2,11 @@
 
 use super::ticket::TicketFolder;
 use crate::bootstrap::Agents;
-use crate::transport::last_words;
 use crate::{HostFault, program};
 use parking_lot::Mutex;
 use record::Host;
 use record::quote;
+use session::transport::last_words;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -17,11 +17,11 @@ mod server;
 mod ticket;
 
 use super::options::Options;
-use super::session::Session;
-use super::token::session_token;
-use super::{HostFault, threads};
+use super::{HostFault, greeting, threads};
 pub(crate) use engine::OF_ONE_HOST;
 pub(crate) use host_index::Evidence;
+use session::Session;
+use session::session_token;
 
 use engine::Engine;
 use host_index::HostIndex;
@@ -190,7 +190,7 @@ impl Dial {
         let dialed = channel::Dialed::begin(link, &token, engine).map_err(|error| {
             HostFault::unreachable(format!("its connection is lost: {error}")).fix(AGAIN)
         })?;
-        Session::begin_dialed(Box::new(dialed), token, &self.options).map_err(|fault| {
+        greeting::begin_dialed(Box::new(dialed), token, &self.options).map_err(|fault| {
             // another try is for another agent
             server.forget(agent);
             match fault.fix {

@@ -7,11 +7,11 @@
 use super::host_index::HostIndex;
 use super::ticket::TicketFolder;
 use crate::bootstrap::Agents;
-use crate::fault::HostFault;
 use crate::options::Options;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use record::term::{count, first_few, plain};
+use session::HostFault;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};

@@ -1,11 +1,11 @@
 //! Messages of libssh2 and of the hosts' shells about an end, in words for people. Unknown messages
 //! stay as they are.
 
-pub(crate) const CLOSED: &str = "the connection was closed, by the host or on the way to it";
+pub const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";
 
 /// Translates libssh2's message, which names the function that failed.
-pub(crate) fn of_libssh2(message: &str) -> &str {
+pub fn of_libssh2(message: &str) -> &str {
     match message {
         "transport read"
         | "socket disconnect"
@@ -45,7 +45,7 @@ pub(crate) fn of_libssh2(message: &str) -> &str {
 
 /// Translates a shell's message about a program that a signal ended. A shell repeats it for every
 /// such program and does not name the program.
-pub(crate) fn of_shell(line: &str) -> &str {
+pub fn of_shell(line: &str) -> &str {
     match line {
         "Killed" => {
             "a program there was killed: by somebody, or because memory ran out (see dmesg there)"
@@ -57,7 +57,7 @@ pub(crate) fn of_shell(line: &str) -> &str {
 }
 
 /// The program that ends with these words because it has no terminal.
-pub(crate) fn wants_a_terminal(words: &str) -> Option<&'static str> {
+pub fn wants_a_terminal(words: &str) -> Option<&'static str> {
     let programs = [
         ("open terminal failed: not a terminal", "tmux"),
         ("Must be connected to a terminal", "screen"),

@@ -9,18 +9,18 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 /// How many bytes are written at once of a file that has to be copied through memory.
-pub(crate) const COPIED: usize = 64 << 10;
+pub const COPIED: usize = 64 << 10;
 
 /// One of the two streams that come from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub enum Stream {
     Stdout,
     Stderr,
 }
 
 /// A connection to a program on a host: three streams that never block. `WouldBlock` means wait, 0
 /// means the end.
-pub(crate) trait Channel: Send {
+pub trait Channel: Send {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Writes bytes that others follow at once, for which a channel may wait with them.
@@ -66,7 +66,7 @@ pub(crate) trait Channel: Send {
 }
 
 /// Writes bytes of a file by reading them into memory first.
-pub(crate) fn copy_file<C: Channel + ?Sized>(
+pub fn copy_file<C: Channel + ?Sized>(
     channel: &mut C,
     file: &File,
     offset: u64,
@@ -85,7 +85,7 @@ pub(crate) fn copy_file<C: Channel + ?Sized>(
 }
 
 /// Why nothing of a file was written.
-pub(crate) enum Unsent {
+pub enum Unsent {
     /// The file could not be read.
     Unreadable(io::Error),
     /// The channel could not be written.
@@ -93,7 +93,7 @@ pub(crate) enum Unsent {
 }
 
 impl Unsent {
-    pub(crate) fn into_error(self) -> io::Error {
+    pub fn into_error(self) -> io::Error {
         match self {
             Unsent::Unreadable(error) | Unsent::Unwritable(error) => error,
         }

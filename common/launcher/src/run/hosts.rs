@@ -8,7 +8,7 @@
 use job::{PauseWatch, heartbeat};
 use parking_lot::{Condvar, Mutex};
 use record::{Host, term};
-use remote::{Session, SessionEvent, Waker};
+use session::{Session, SessionEvent, Waker};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

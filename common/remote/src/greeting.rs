@@ -1,18 +1,14 @@
-//! A conversation with the `host-agent` of a host.
+//! The time before the agent runs on a host: what the login shell and the bootstrap write, and the
+//! agent on its way.
 
 use super::bootstrap::{Agents, no_agent};
-use super::channel::Channel;
-use super::fault::HostFault;
 use super::openssh;
 use super::options::{Options, STOP_CHECKED};
-use super::reasons;
-use super::token::session_token;
-use super::transport::{Body, SSH_FAILED, Transport, Waker};
-use std::io;
+use session::channel::Channel;
+use session::transport::{Body, SSH_FAILED, Transport};
+use session::{HostFault, Session, reasons, session_token};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::codec::{self, Decoder};
-use wire::{Event, Failure, Request};
 
 /// The most bytes that a login shell may write before the agent runs; more means that it never
 /// ends.
@@ -30,313 +26,60 @@ const LEAST_PIECE: usize = 4 << 10;
 const MAX_PIECE: usize = 4 << 20;
 /// How many characters of a login shell's output are shown.
 const MAX_SHELL_OUTPUT: usize = 200;
-/// While this many events wait, no more are read from the host, so that a host that talks without
-/// end stops itself.
-const MAX_EVENTS: usize = 256;
-/// The same in bytes; one message more may be held in part.
-const MAX_EVENT_BYTES: u64 = 2 << 20;
-/// The most bytes that may answer one request. Many times what the processes of a host tell with
-/// all of their threads. Here an answer takes up to seven times as much.
-const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// What comes from a host.
-#[derive(Debug, PartialEq)]
-pub enum SessionEvent {
-    /// An event, and the bytes behind it.
-    Event(Event, Vec<u8>),
-    /// Why the connection is lost: it broke, or what came is not an event. Nothing follows.
-    Lost(String),
+/// Finds or brings the agent on a host on which a shell was opened with
+/// [`super::bootstrap::COMMAND`].
+pub(crate) fn begin(channel: Box<dyn Channel>, options: &Options) -> Result<Session, HostFault> {
+    let token = session_token()?;
+    let agents = Agents::here()?;
+    let mut transport = Transport::new(channel);
+    transport.send(Body::Bytes(agents.script(&token)));
+    greet(transport, token, agents, options)
 }
 
-/// A `host-agent` that runs on a host and waits for requests. Dropping it ends the agent and
-/// everything that it holds.
-pub struct Session {
+/// Runs the agent on this machine, from the file in which it lies.
+pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
+    let token = session_token()?;
+    let agents = Agents::here()?;
+    let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
+    greet(transport, token, agents, options).map(Session::with_child)
+}
+
+/// Begins a session over the connection of an agent that has dialed in and was told to serve.
+pub(crate) fn begin_dialed(
+    channel: Box<dyn Channel>,
+    token: String,
+    options: &Options,
+) -> Result<Session, HostFault> {
+    greet(Transport::new(channel), token, Agents::here()?, options)
+}
+
+fn greet(
     transport: Transport,
-    decoder: Decoder,
-    /// How many bytes of events have come.
-    received: u64,
-    /// Whether nothing more can come.
-    over: bool,
-    /// Whether the agent is a child of this process, so that only pipes lie between.
-    is_local: bool,
-}
-
-impl Session {
-    /// Finds or brings the agent on a host on which a shell was opened with
-    /// [`super::bootstrap::COMMAND`].
-    pub(crate) fn begin(
-        channel: Box<dyn Channel>,
-        options: &Options,
-    ) -> Result<Session, HostFault> {
-        let token = session_token()?;
-        let agents = Agents::here()?;
-        let mut transport = Transport::new(channel);
-        transport.send(Body::Bytes(agents.script(&token)));
-        Session::greet(transport, token, agents, options)
-    }
-
-    /// Runs the agent on this machine, from the file in which it lies.
-    pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
-        let token = session_token()?;
-        let agents = Agents::here()?;
-        let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
-        let session = Session::greet(transport, token, agents, options)?;
-        Ok(Session {
-            is_local: true,
-            ..session
-        })
-    }
-
-    /// Begins a session over the connection of an agent that has dialed in and was told to serve.
-    pub(crate) fn begin_dialed(
-        channel: Box<dyn Channel>,
-        token: String,
-        options: &Options,
-    ) -> Result<Session, HostFault> {
-        Session::greet(Transport::new(channel), token, Agents::here()?, options)
-    }
-
-    /// Begins a session with the same agent over a connection beside its login.
-    pub(crate) fn over(channel: Box<dyn Channel>) -> Session {
-        Session {
-            transport: Transport::new(channel),
-            decoder: Decoder::default(),
-            received: 0,
-            over: false,
-            is_local: false,
+    token: String,
+    agents: &Agents,
+    options: &Options,
+) -> Result<Session, HostFault> {
+    let mut greeting = Greeting {
+        transport,
+        token,
+        line: Vec::new(),
+        shell_output: String::new(),
+        seen: 0,
+        brought: 0,
+        delivery: None,
+        instead: None,
+        moved: Instant::now(),
+    };
+    match greeting.wait_for_agent(agents, options) {
+        Ok(rest) => {
+            // the login shell's output explains nothing that happens later
+            greeting.transport.forget_stderr();
+            Ok(Session::continued(greeting.transport, &rest))
         }
-    }
-
-    fn greet(
-        transport: Transport,
-        token: String,
-        agents: &Agents,
-        options: &Options,
-    ) -> Result<Session, HostFault> {
-        let mut greeting = Greeting {
-            transport,
-            token,
-            line: Vec::new(),
-            shell_output: String::new(),
-            seen: 0,
-            brought: 0,
-            delivery: None,
-            instead: None,
-            moved: Instant::now(),
-        };
-        match greeting.wait_for_agent(agents, options) {
-            Ok(rest) => {
-                let mut decoder = Decoder::default();
-                decoder.push(&rest);
-                // the login shell's output explains nothing that happens later
-                greeting.transport.forget_stderr();
-                Ok(Session {
-                    transport: greeting.transport,
-                    decoder,
-                    received: 0,
-                    over: false,
-                    is_local: false,
-                })
-            }
-            Err(fault) => {
-                greeting.transport.channel.give_up();
-                Err(fault)
-            }
-        }
-    }
-
-    /// Queues a request.
-    pub fn send(&mut self, request: &Request) {
-        self.send_with(request, Body::Bytes(Vec::new()));
-    }
-
-    /// Queues a request with bytes behind it, at most [`codec::MAX_BODY`].
-    pub fn send_with(&mut self, request: &Request, body: Body) {
-        let head = codec::encode_head(request, body.length());
-        self.transport.send(Body::Bytes(head));
-        self.transport.send(body);
-    }
-
-    /// An empty buffer; if possible one whose bytes are sent.
-    pub fn buffer(&mut self) -> Vec<u8> {
-        self.transport.spare.pop().unwrap_or_default()
-    }
-
-    /// Whether the agent is a child of this process, so that only pipes lie between.
-    pub(crate) fn is_local(&self) -> bool {
-        self.is_local
-    }
-
-    /// Whether the bytes of a file are copied in any case.
-    pub fn is_direct(&self) -> bool {
-        self.transport.channel.is_direct()
-    }
-
-    /// Why a file that was sent could not be read completely.
-    pub fn source_fault(&mut self) -> Option<io::Error> {
-        self.transport.source_fault()
-    }
-
-    /// How many bytes wait to be sent.
-    pub fn pending(&self) -> u64 {
-        self.transport.pending()
-    }
-
-    /// Sends what can be sent now, without receiving.
-    pub fn flush(&mut self) {
-        self.transport.write_some();
-    }
-
-    /// Announces that no request follows: the agent ends after it has answered those that were
-    /// sent.
-    pub fn close_stdin(&mut self) {
-        self.transport.close_stdin();
-    }
-
-    /// How many bytes of events have come so far.
-    pub fn received(&self) -> u64 {
-        self.received
-    }
-
-    /// The time since which nothing has come from the host.
-    pub fn last_received(&self) -> Instant {
-        self.transport.last_received()
-    }
-
-    /// The last lines on stderr, as one line.
-    pub fn last_words(&self) -> String {
-        self.transport.last_words()
-    }
-
-    /// Sends and receives, and waits for either up to `limit` or until `wake` is woken. Returns
-    /// when an event came, when all that was pending is sent, or at the limit.
-    pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
-        let until = Instant::now() + limit;
-        let mut events = Vec::new();
-        loop {
-            let had_pending = self.pending() > 0;
-            let progress = self.exchange(&mut events);
-            if !events.is_empty() || self.over || (had_pending && self.pending() == 0) {
-                return events;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || (!progress && self.transport.wait(wake, left)) {
-                return events;
-            }
-        }
-    }
-
-    /// Asks one request and returns all events up to its end, which has to come within `limit`.
-    pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<Event>, HostFault> {
-        let mut events = Vec::new();
-        self.send(request);
-        self.take_answer(limit, |event| {
-            events.push(event);
-            Ok(())
-        })?;
-        Ok(events)
-    }
-
-    /// Takes the events that answer a request, up to its end, which has to come within `limit`.
-    /// `take` fails with what is wrong with an event.
-    pub(crate) fn take_answer(
-        &mut self,
-        limit: Duration,
-        mut take: impl FnMut(Event) -> Result<(), String>,
-    ) -> Result<(), HostFault> {
-        let wrong = |why: String| {
-            HostFault::unreachable(why).fix("look whether the host is up, then run this again")
-        };
-        let until = Instant::now() + limit;
-        let most = self.received.saturating_add(MAX_ANSWER_BYTES);
-        loop {
-            // it was reported lost before; nothing more will come
-            if self.over {
-                return Err(wrong(self.transport.why_lost("the connection has ended")));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            let mut events = self.step(None, left).into_iter();
-            while let Some(event) = events.next() {
-                match event {
-                    SessionEvent::Event(Event::Done, _) => {
-                        return match events.next() {
-                            Some(SessionEvent::Event(..)) => {
-                                Err(wrong("it goes on behind the end of its answer".to_owned()))
-                            }
-                            Some(SessionEvent::Lost(_)) | None => Ok(()),
-                        };
-                    }
-                    SessionEvent::Event(Event::Failed(Failure { problem }), _) => {
-                        return Err(HostFault::reported(problem));
-                    }
-                    SessionEvent::Event(event, _) => take(event).map_err(wrong)?,
-                    SessionEvent::Lost(why) => return Err(wrong(why)),
-                }
-            }
-            if self.received > most {
-                let megabytes = MAX_ANSWER_BYTES >> 20;
-                return Err(wrong(format!("it tells more than {megabytes} MB")));
-            }
-            if left.is_zero() {
-                let seconds = limit.as_secs();
-                return Err(wrong(format!("no end of its answer within {seconds} s")));
-            }
-        }
-    }
-
-    /// One round over the three streams; returns whether anything moved.
-    fn exchange(&mut self, events: &mut Vec<SessionEvent>) -> bool {
-        if self.over {
-            return false;
-        }
-        let mut progress = self.transport.write_some();
-        self.decode(events);
-        let until = self.received.saturating_add(MAX_EVENT_BYTES);
-        while events.len() < MAX_EVENTS && self.received < until && !self.over {
-            match self.transport.receive() {
-                // who waits looks at the clock; stderr may never be empty
-                Ok(Some(0)) => {
-                    progress = true;
-                    break;
-                }
-                Ok(Some(count)) => {
-                    progress = true;
-                    self.received += count as u64;
-                    self.decoder.push(&self.transport.buffer[..count]);
-                    self.decode(events);
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    let why = self.transport.why_lost(&error.to_string());
-                    self.lose(events, why);
-                }
-            }
-        }
-        if self.transport.is_closed() {
-            let why = self.transport.why_ended();
-            self.lose(events, why);
-        }
-        progress
-    }
-
-    fn decode(&mut self, events: &mut Vec<SessionEvent>) {
-        while events.len() < MAX_EVENTS && !self.over {
-            match self.decoder.next_message() {
-                Ok(Some(message)) => events.push(SessionEvent::Event(message.head, message.body)),
-                Ok(None) => return,
-                Err(malformed) => {
-                    self.over = true;
-                    events.push(SessionEvent::Lost(format!(
-                        "what it sends is not host-agent's: {malformed}"
-                    )));
-                }
-            }
-        }
-    }
-
-    fn lose(&mut self, events: &mut Vec<SessionEvent>, why: String) {
-        if !std::mem::replace(&mut self.over, true) {
-            events.push(SessionEvent::Lost(why));
+        Err(fault) => {
+            greeting.transport.channel.give_up();
+            Err(fault)
         }
     }
 }
@@ -700,6 +443,8 @@ fn refused(why: &str) -> HostFault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Request;
+    use wire::codec;
 
     #[test]
     fn a_piece_is_what_a_quarter_of_the_limit_carries() {
@@ -723,10 +468,11 @@ mod tests {
             );
         }
     }
+
     /// As an agent whose host hangs: of a long request some waits here for ever.
     #[test]
     fn a_host_that_takes_nothing_is_not_waited_for_without_end() {
-        let sleeps = super::super::program::run("sleep".as_ref(), &["30"]).unwrap();
+        let sleeps = crate::program::run("sleep".as_ref(), &["30"]).unwrap();
         let mut session = Session::over(sleeps);
         let record = "x".repeat(codec::MAX_LINE / 2);
         let request = Request::Record(wire::keep::Record { record });

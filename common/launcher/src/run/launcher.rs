@@ -5,7 +5,6 @@ use super::event_loop::EventLoop;
 use super::hosts::{ConnectedHosts, RunEvent};
 use super::outcome::{Outcome, Stopped, conclude, explain};
 use super::signals::Signals;
-use crate::args::Args;
 use crate::left::launch::{launch, on_host};
 use crate::left::servers::{self, Found};
 use crate::output::sink::OutputSink;
@@ -16,12 +15,10 @@ use crate::spec;
 use job::{Cause, Limit, Mode, Rules};
 use record::error::{Fault, Report};
 use record::exit::{Exit, signal_name};
-use record::jsonl::Stream;
 use record::term;
 use record::{Graph, Host, Process};
-use remote::{self, Remote};
+use session::{HostFault, Session};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::servers::Group;
@@ -34,44 +31,6 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 const USAGE_PACE: Duration = Duration::from_secs(5);
 /// How often graph servers that are starting are checked again.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Starts, watches and ends a job; returns the exit status of the first failure.
-pub fn run(
-    args: &Args,
-    stream: &Stream,
-    hosts: &[Host],
-    parts: &Parts,
-    mut plan: plan::Job,
-) -> Result<Exit, Report> {
-    let begun = Instant::now();
-    let mut sink = open_sink(args, stream, hosts, &parts.all)?;
-    // from here on a signal ends the job in order; nothing has been started yet
-    let signals = Signals::watch().map_err(|error| own_fault(&error))?;
-    let options = args.connect.options_until(&signals.stop());
-    let launcher = Launcher {
-        args,
-        hosts,
-        graph: stream.one()?,
-        remote: Arc::new(Remote::new(options)?),
-        signals,
-    };
-    let outcome = launcher.all_tries(&mut plan, parts, &mut sink, begun)?;
-    if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_))) {
-        // without it, clients never reach the servers again, or the servers end
-        sink.notice(
-            "dgl-spawn: persistent servers need net_type='tensorpipe' in the script's \
-            dgl.distributed.initialize (DGL 0.9 to 1.1)",
-        );
-    }
-    Ok(conclude(
-        hosts,
-        &plan,
-        &outcome,
-        begun,
-        sink,
-        &launcher.signals,
-    ))
-}
 
 /// Whether a job that ended like this is started again; `tries` were made before the last one.
 fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
@@ -95,12 +54,23 @@ fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
     }
 }
 
+/// How the launcher reaches the hosts of a job.
+pub trait Connect {
+    /// Begins a conversation with the agent of each host; the results are in the order of the
+    /// hosts.
+    fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>>;
+
+    /// Why nothing can stay on the hosts; `None` if processes can stay.
+    fn why_nothing_stays(&self) -> Option<String> {
+        None
+    }
+}
+
 /// What starts the tries of a job.
 pub struct Launcher<'a> {
-    pub args: &'a Args,
     pub hosts: &'a [Host],
     pub graph: Option<Graph>,
-    pub remote: Arc<Remote>,
+    pub connect: &'a dyn Connect,
     pub signals: Signals,
 }
 
@@ -108,6 +78,33 @@ pub struct Launcher<'a> {
 type Started<'a> = (ConnectedHosts<'a>, Vec<RunEvent>);
 
 impl<'a> Launcher<'a> {
+    /// Starts, watches and ends a job; returns the exit status of the first failure.
+    pub fn run(
+        &self,
+        mut plan: plan::Job,
+        parts: &Parts,
+        mut sink: OutputSink,
+        begun: Instant,
+    ) -> Result<Exit, Report> {
+        let outcome = self.all_tries(&mut plan, parts, &mut sink, begun)?;
+        if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)))
+        {
+            // without it, clients never reach the servers again, or the servers end
+            sink.notice(
+                "dgl-spawn: persistent servers need net_type='tensorpipe' in the script's \
+                dgl.distributed.initialize (DGL 0.9 to 1.1)",
+            );
+        }
+        Ok(conclude(
+            self.hosts,
+            &plan,
+            &outcome,
+            begun,
+            sink,
+            &self.signals,
+        ))
+    }
+
     /// Tries the job until it has ended well, another try would be pointless, or all are used.
     fn all_tries(
         &self,
@@ -119,7 +116,7 @@ impl<'a> Launcher<'a> {
         let mut tries = 0;
         loop {
             let outcome = self.one_try(plan, parts, sink);
-            if tries == self.args.restart || !is_worth_another_try(&outcome, tries) {
+            if tries == plan.restart || !is_worth_another_try(&outcome, tries) {
                 return Ok(outcome);
             }
             if outcome.reaped {
@@ -152,7 +149,7 @@ impl<'a> Launcher<'a> {
                 "dgl-spawn: job {} starts again in {} ({tries} of {})",
                 plan.name,
                 term::seconds(pause),
-                self.args.restart
+                plan.restart
             ));
             if let Some(number) = self.signals.within(pause) {
                 return Ok(Outcome {
@@ -162,7 +159,7 @@ impl<'a> Launcher<'a> {
                     ..outcome
                 });
             }
-            plan.token = remote::random_token()?;
+            plan.token = session::random_token()?;
             plan.attempt = tries;
         }
     }
@@ -275,7 +272,7 @@ impl<'a> Launcher<'a> {
         let limits = plan.rules.limits.iter().copied();
         let plan = plan::Job {
             name: name.to_owned(),
-            token: remote::random_token().map_err(|fault| Stopped::Hosts(fault.report()))?,
+            token: session::random_token().map_err(|fault| Stopped::Hosts(fault.report()))?,
             rules: Rules {
                 limits: limits
                     .filter(|limit| matches!(limit, Limit::Start(_)))
@@ -306,9 +303,9 @@ impl<'a> Launcher<'a> {
             hosts: self.hosts,
             processes,
             graph: self.graph.as_ref(),
-            private_shm: self.args.private_shm,
+            private_shm: plan.private_shm,
             examines: plan.preflight,
-            wait: self.args.wait,
+            wait: plan.wait,
         };
         preflight::prepare(talk, &subject, &mut |line| sink.notice(line))
     }
@@ -322,7 +319,7 @@ impl<'a> Launcher<'a> {
         group: Option<(&str, Group)>,
     ) -> Result<Vec<RunEvent>, Stopped> {
         let start = |host: &Host| Start {
-            private_shm: self.args.private_shm,
+            private_shm: plan.private_shm,
             stays: false,
             uses: group.map(|(name, _)| on_host(name, host)),
             env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
@@ -363,15 +360,15 @@ impl<'a> Launcher<'a> {
             .filter(|host| members.contains_key(&host.id))
             .cloned()
             .collect();
-        let opened = self.remote.open_agents(&busy);
+        let opened = self.connect.open_agents(&busy);
         if let Some(number) = self.signals.first() {
             return Err(Stopped::Signal(number));
         }
-        let report = remote::report(&busy, &opened);
+        let report = session::report(&busy, &opened);
         if !report.0.is_empty() {
             return Err(Stopped::Hosts(report));
         }
-        if let Some(why) = self.remote.why_nothing_stays().filter(|_| plan.detach) {
+        if let Some(why) = self.connect.why_nothing_stays().filter(|_| plan.detach) {
             return Err(Stopped::Preflight(nothing_stays(&why)));
         }
         let mut sessions = Vec::new();
@@ -438,42 +435,6 @@ fn nothing_stays(why: &str) -> Report {
     fault
         .fix("leave this tool running, as in a script of sbatch's, or reach the hosts by ssh")
         .report()
-}
-
-/// Opens stdout and the log files, and passes on the input.
-pub fn open_sink(
-    args: &Args,
-    stream: &Stream,
-    hosts: &[Host],
-    processes: &[Process],
-) -> Result<OutputSink, Report> {
-    let name_of = |process: &Process| match record::host_of(hosts, process.host) {
-        Some(host) => host.name_or_ip(),
-        None => process.host.to_string(),
-    };
-    let names: Vec<String> = processes.iter().map(name_of).collect();
-    for shown in &args.show {
-        if !processes.iter().any(|process| shown.has(process)) {
-            let fault = Fault::usage("--show", format!("the job has no {shown}"));
-            return Err(fault
-                .fix("name processes of the job: dgl-spawn --dry-run lists them")
-                .report());
-        }
-    }
-    let sink = OutputSink::new(
-        args.connect.format.human(),
-        args.log_dir.as_deref(),
-        processes,
-        &names,
-        |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
-    );
-    let mut sink = sink.map_err(|error| {
-        let fix = "name a folder of your own; raise the limit of open files (ulimit -n) if it is \
-            too low";
-        Fault::unreachable("--log-dir", error).fix(fix)
-    })?;
-    sink.pass_input(stream);
-    Ok(sink)
 }
 
 /// The fault of this machine having too few processes or descriptors.

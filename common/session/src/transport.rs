@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const STDERR_KEPT: usize = 8 << 10;
 
 /// The exit status of `ssh` when its connection fails; otherwise it is that of the command.
-pub(crate) const SSH_FAILED: i32 = 255;
+pub const SSH_FAILED: i32 = 255;
 
 /// Bytes to be sent.
 pub enum Body {
@@ -29,7 +29,7 @@ pub enum Body {
 }
 
 impl Body {
-    pub(crate) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         match self {
             Body::Bytes(bytes) => bytes.len(),
             Body::File { length, .. } => *length,
@@ -38,8 +38,8 @@ impl Body {
 }
 
 /// The streams of a program on a host.
-pub(crate) struct Transport {
-    pub(crate) channel: Box<dyn Channel>,
+pub struct Transport {
+    pub channel: Box<dyn Channel>,
     outbox: VecDeque<Body>,
     /// How many bytes of the first of them are sent.
     sent: usize,
@@ -52,9 +52,9 @@ pub(crate) struct Transport {
     open: [bool; 2],
     last_received: Instant,
     /// The bytes that [`Transport::receive`] read last.
-    pub(crate) buffer: Vec<u8>,
+    pub buffer: Vec<u8>,
     /// Large buffers whose bytes are sent, kept for reuse: new ones cost page faults.
-    pub(crate) spare: Vec<Vec<u8>>,
+    pub spare: Vec<Vec<u8>>,
 }
 
 /// How many buffers of at least [`SPARE_BYTES`] are kept.
@@ -62,7 +62,7 @@ const SPARE: usize = 4;
 const SPARE_BYTES: usize = 256 << 10;
 
 impl Transport {
-    pub(crate) fn new(channel: Box<dyn Channel>) -> Transport {
+    pub fn new(channel: Box<dyn Channel>) -> Transport {
         Transport {
             channel,
             outbox: VecDeque::new(),
@@ -79,7 +79,7 @@ impl Transport {
     }
 
     /// Queues bytes.
-    pub(crate) fn send(&mut self, body: Body) {
+    pub fn send(&mut self, body: Body) {
         if body.length() > 0 {
             self.pending += body.length() as u64;
             self.outbox.push_back(body);
@@ -87,43 +87,43 @@ impl Transport {
     }
 
     /// Why a file that was sent could not be read completely.
-    pub(crate) fn source_fault(&mut self) -> Option<io::Error> {
+    pub fn source_fault(&mut self) -> Option<io::Error> {
         self.source_fault.take()
     }
 
     /// How many bytes wait to be sent.
-    pub(crate) fn pending(&self) -> u64 {
+    pub fn pending(&self) -> u64 {
         self.pending
     }
 
     /// Ends the program's stdin after everything is sent.
-    pub(crate) fn close_stdin(&mut self) {
+    pub fn close_stdin(&mut self) {
         self.closing = true;
     }
 
     /// The time since which nothing has come on stdout, from the host itself.
-    pub(crate) fn last_received(&self) -> Instant {
+    pub fn last_received(&self) -> Instant {
         self.last_received
     }
 
     /// Whether stdout and stderr are both at their end.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.open == [false, false]
     }
 
     /// The last lines on stderr, as one line.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         last_words(&self.stderr)
     }
 
     /// Forgets the stderr received so far.
-    pub(crate) fn forget_stderr(&mut self) {
+    pub fn forget_stderr(&mut self) {
         self.stderr.clear();
     }
 
     /// Reads once. Returns how many bytes of stdout are in `buffer`, 0 if only something else
     /// moved, `None` if there is nothing to read.
-    pub(crate) fn receive(&mut self) -> io::Result<Option<usize>> {
+    pub fn receive(&mut self) -> io::Result<Option<usize>> {
         let mut progress = None;
         for stream in [Stream::Stderr, Stream::Stdout] {
             if !self.open[stream as usize] {
@@ -160,7 +160,7 @@ impl Transport {
     }
 
     /// Why the connection is lost that has ended without an error.
-    pub(crate) fn why_ended(&mut self) -> String {
+    pub fn why_ended(&mut self) -> String {
         let Some(means) = self.channel.end_means() else {
             return self.why_lost("the connection ended before the script");
         };
@@ -175,7 +175,7 @@ impl Transport {
     }
 
     /// Why the connection is lost: the last line of the program that carries it, or else `what`.
-    pub(crate) fn why_lost(&mut self, what: &str) -> String {
+    pub fn why_lost(&mut self, what: &str) -> String {
         let what = reasons::of_libssh2(what);
         let stderr_tail = self.engine_stderr();
         if !stderr_tail.is_empty() {
@@ -190,7 +190,7 @@ impl Transport {
         }
     }
 
-    pub(crate) fn write_some(&mut self) -> bool {
+    pub fn write_some(&mut self) -> bool {
         let mut progress = false;
         loop {
             let is_last = self.outbox.len() == 1;
@@ -262,7 +262,7 @@ impl Transport {
 
     /// The last lines on stderr, behind the name of the user's program that carries the streams, so
     /// that nobody takes them for the job's.
-    pub(crate) fn engine_stderr(&self) -> String {
+    pub fn engine_stderr(&self) -> String {
         let stderr_tail = self.last_words();
         match self.channel.engine() {
             Some(name)
@@ -276,7 +276,7 @@ impl Transport {
     }
 
     /// Waits until something may go on; returns whether it was woken.
-    pub(crate) fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
+    pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
         // a keep-alive is due every few seconds, and asking for one costs nothing when it is not
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
@@ -308,7 +308,7 @@ impl Transport {
 }
 
 /// The last lines of a stderr joined into one, each of them once.
-pub(crate) fn last_words(stderr: &[u8]) -> String {
+pub fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines: Vec<&str> = text
         .lines()

@@ -22,7 +22,7 @@ use record::exit::Exit;
 use record::stacks;
 use record::term::{self, now_ms};
 use record::{Culprit, Exited, Listening, Process, Resumed, Role, Sign, Stalled, Started};
-use remote::SessionEvent;
+use session::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use wire::reap::Pick;

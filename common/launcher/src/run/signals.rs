@@ -21,7 +21,7 @@ impl Signals {
             inbox: Arc::clone(&inbox),
             first: Arc::clone(&first),
         };
-        let numbers = cli::signal::ending()?.into_iter().chain([SIGUSR1]);
+        let numbers = session::signal::ending()?.into_iter().chain([SIGUSR1]);
         let mut arriving = signal_hook::iterator::Signals::new(numbers)?;
         let take = move || {
             for number in arriving.forever() {
@@ -47,7 +47,7 @@ impl Signals {
 
     /// The first signal that ends the job, if one came.
     pub fn first(&self) -> Option<i32> {
-        cli::signal::received(&self.first)
+        session::signal::received(&self.first)
     }
 
     /// Where signals arrive, and the events of hosts are to.

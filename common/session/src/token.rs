@@ -5,7 +5,7 @@ use record::error::Fault;
 use tls::token;
 
 /// The token of a session.
-pub(crate) fn session_token() -> Result<String, HostFault> {
+pub fn session_token() -> Result<String, HostFault> {
     token().map_err(|error| HostFault::unreachable(format!("/dev/urandom: {error}")))
 }
 

@@ -136,7 +136,7 @@ pub fn lost(why: String) -> Problem {
 /// How to end a job that a host has named. People paste the command, so it holds only what can be
 /// the name of a job.
 fn end_of(job: &str) -> String {
-    match cli::job_name(job) {
+    match record::job_name(job) {
         Ok(job) => format!("ipconf-check ip_config.txt | dgl-reap --job {job}"),
         Err(_) => "its name is none that dgl-spawn gives; look with ipconf-check ip_config.txt | \
             dgl-reap --list"

@@ -9,7 +9,7 @@
 use super::conversation::Conversation;
 use super::diagnosis::{Conflict, Diagnosis};
 use crate::run::outcome::Stopped;
-use remote::SessionEvent;
+use session::SessionEvent;
 use std::time::{Duration, Instant};
 use wire::preflight::Claim;
 use wire::{Event, Request};

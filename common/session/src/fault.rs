@@ -1,8 +1,11 @@
 //! Why a host cannot be used.
 
 use record::Host;
-use record::error::Fault;
-use std::path::PathBuf;
+use record::error::{Fault, Report};
+use record::quote;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wire::files::FileEvent;
 
@@ -16,18 +19,18 @@ pub struct HostFault {
     /// The key of a host that known_hosts does not have.
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Whether the fault concerns the way to all hosts, so that it is reported once.
-    pub(crate) affects_all: bool,
+    pub affects_all: bool,
     /// Whether the host cannot be reached, or no longer, as opposed to a fault that it or this tool
     /// found.
     pub is_unreachable: bool,
     /// Whether another try is worthwhile: the connection was dropped before the login.
-    pub(crate) again: bool,
+    pub again: bool,
     /// Whether the host did not answer in time, which a busy machine explains too.
-    pub(crate) timed_out: bool,
+    pub timed_out: bool,
     /// Whether the host refused the user.
-    pub(crate) is_refused: bool,
+    pub is_refused: bool,
     /// Whether OpenSSH's program may log in where libssh2 could not.
-    pub(crate) ssh_may_do: bool,
+    pub ssh_may_do: bool,
 }
 
 /// A key that known_hosts does not have.
@@ -45,7 +48,7 @@ pub struct UnknownKey {
 
 impl HostFault {
     /// Whether nobody at the address has answered, so that another network may be the reason.
-    pub(crate) fn is_unanswered(&self) -> bool {
+    pub fn is_unanswered(&self) -> bool {
         // the words of the kernel, which `ssh` quotes too
         let errors = ["Network is unreachable", "No route to host", "timed out"];
         self.timed_out || errors.iter().any(|error| self.problem.contains(error))
@@ -75,7 +78,7 @@ impl HostFault {
     }
 
     /// No answer came within this time; the last words of what leads to the host.
-    pub(crate) fn silent(limit: Duration, last_words: &str) -> HostFault {
+    pub fn silent(limit: Duration, last_words: &str) -> HostFault {
         let colon = if last_words.is_empty() { "" } else { ": " };
         let problem = format!(
             "no answer within {} s{colon}{last_words}",
@@ -98,15 +101,15 @@ impl HostFault {
     }
 
     /// A signal ended the tool before the host answered.
-    pub(crate) fn stopped() -> HostFault {
+    pub fn stopped() -> HostFault {
         HostFault::unreachable("it had not answered when a signal came").fix("run this again")
     }
 
-    pub(crate) fn for_all(problem: impl Into<String>) -> HostFault {
+    pub fn for_all(problem: impl Into<String>) -> HostFault {
         HostFault::unreachable(problem).affecting_all()
     }
 
-    pub(crate) fn affecting_all(self) -> HostFault {
+    pub fn affecting_all(self) -> HostFault {
         HostFault {
             affects_all: true,
             ..self
@@ -132,4 +135,71 @@ impl HostFault {
             ..self
         }
     }
+}
+
+/// The faults among the results of hosts as one report. All unknown keys are in one fault, with the
+/// one command that accepts them.
+pub fn report<T>(hosts: &[Host], results: &[Result<T, HostFault>]) -> Report {
+    let mut report = Report::default();
+    let mut unknown = Vec::new();
+    for (host, result) in hosts.iter().zip(results) {
+        let Err(fault) = result else {
+            continue;
+        };
+        if fault.affects_all {
+            let once = Fault {
+                location: "--connect".to_owned(),
+                ..fault.fault(host)
+            };
+            if !report.0.contains(&once) {
+                report.push(once);
+            }
+            continue;
+        }
+        match &fault.unknown_key {
+            Some(key) => unknown.push((host, key.as_ref())),
+            None => report.push(fault.fault(host)),
+        }
+    }
+    if !unknown.is_empty() {
+        report.push(unknown_keys(&unknown));
+    }
+    report
+}
+
+fn unknown_keys(unknown: &[(&Host, &UnknownKey)]) -> Fault {
+    let problem = "these keys are not in known_hosts, so the hosts may be others than you think:";
+    let details = unknown
+        .iter()
+        .map(|(host, key)| {
+            format!(
+                "{}  {}  {}  {}",
+                host.location(),
+                key.name,
+                key.kind,
+                key.fingerprint
+            )
+        })
+        .collect();
+    let mut lines: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
+    for (file, line) in unknown.iter().filter_map(|(_, key)| key.entry.as_ref()) {
+        lines.entry(file).or_default().insert(line);
+    }
+    // an empty line first, because the last line of the file may have no end
+    let adding = lines.iter().map(|(file, lines)| {
+        let lines: Vec<String> = lines.iter().map(quote::shown).collect();
+        format!(
+            "printf '%s\\n' '' {} >> {}\n       or ",
+            lines.join(" \\\n         "),
+            quote::shown(file.as_os_str().as_bytes())
+        )
+    });
+    let fix = format!(
+        "compare the fingerprints, then accept these keys with\n       {}once with \
+         DGL_TOOLS_HOST_KEY=accept-new",
+        adding.collect::<String>()
+    );
+    Fault::unreachable("host keys", problem)
+        .details(details)
+        .fix(fix)
 }

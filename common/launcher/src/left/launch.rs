@@ -11,7 +11,7 @@ use job::Ending;
 use record::error::Report;
 use record::term::millis;
 use record::{Host, Process, Role};
-use remote::SessionEvent;
+use session::SessionEvent;
 use std::collections::BTreeMap;
 use wire::job::JobOnHost;
 use wire::keep::{ExpectPeer, Join, Prepare, Prepared, Record};

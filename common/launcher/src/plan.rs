@@ -1,12 +1,8 @@
-//! Decides what runs on each host: the processes of a job, or the commands for people to paste.
+//! What runs: a job, and its processes.
 
-use crate::args::ProfileTimes;
 use job::Rules;
 use record::error::{Fault, Report};
-use record::quote;
-use record::{Command, Host, Process, Role, host_of, is_variable_name};
-use remote::Options;
-use std::os::unix::ffi::OsStrExt;
+use record::{Host, Process, Role, host_of, is_variable_name};
 use std::time::Duration;
 
 const ANEW: &str = "make the stream anew, from ipconf-check on";
@@ -32,6 +28,20 @@ pub struct Job {
     pub sample: Option<Duration>,
     /// When it is recorded; `None` for never.
     pub profile: Option<ProfileTimes>,
+    /// Whether it gets a /dev/shm of its own on each host.
+    pub private_shm: bool,
+    /// How long it waits for the end of other jobs that are in its way.
+    pub wait: Option<Duration>,
+    /// How often it is started again if it fails.
+    pub restart: u32,
+}
+
+/// When a job is recorded, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileTimes {
+    pub time: Duration,
+    /// From the moment at which all processes are started.
+    pub after: Duration,
 }
 
 impl Job {
@@ -50,6 +60,9 @@ impl Job {
             attempt: 0,
             sample: None,
             profile: None,
+            private_shm: false,
+            wait: None,
+            restart: 0,
         }
     }
 }
@@ -130,7 +143,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         }
         // the name becomes that of a folder on the host
         if let Some(name) = &process.server_name
-            && let Err(why) = cli::job_name(name)
+            && let Err(why) = record::job_name(name)
         {
             report.push(
                 Fault::data(
@@ -158,58 +171,4 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         report.push(fault.fix("plan the program that they serve too, with another dgl-env"));
     }
     report.check()
-}
-
-/// The user's shell text; words behind a setup are quoted for the shell.
-fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
-    let mut text = setup.map_or(Vec::new(), |setup| format!("{setup}\n").into_bytes());
-    match command {
-        Command::Shell(own) => text.extend_from_slice(own.as_bytes()),
-        Command::Words(words) => {
-            text.extend_from_slice(b"exec ");
-            text.extend(quote::sh_words(words.iter().map(|word| word.as_bytes())));
-        }
-    }
-    text
-}
-
-/// A command for people that runs the process on its host, with all of its settings.
-pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
-    let mut line = Vec::new();
-    if let Some(cwd) = &process.cwd {
-        line.extend_from_slice(b"cd ");
-        line.extend(quote::sh(cwd));
-        line.extend_from_slice(b" && ");
-    }
-    if let Some(cpus) = &process.cpus {
-        line.extend_from_slice(b"taskset -c ");
-        line.extend(quote::sh(cpus));
-        line.push(b' ');
-    }
-    line.extend_from_slice(b"env");
-    for (name, value) in process.environment()? {
-        line.push(b' ');
-        line.extend(quote::sh(
-            [name.as_bytes(), b"=", value.as_bytes()].concat(),
-        ));
-    }
-    line.push(b' ');
-    match (process.command()?, &process.setup) {
-        (Command::Words(words), None) => {
-            line.extend(quote::sh_words(words.iter().map(|word| word.as_bytes())));
-        }
-        (command, setup) => {
-            line.extend_from_slice(b"\"${SHELL:-/bin/sh}\" -c ");
-            line.extend(quote::sh(shell_text(&command, setup.as_deref())));
-        }
-    }
-    let mut text = format!("# {} ({})\nssh", process.location(), process.ip).into_bytes();
-    for word in remote::ssh_options(options) {
-        text.push(b' ');
-        text.extend(quote::sh(word.as_bytes()));
-    }
-    text.extend(format!(" {} ", quote::shown(host.target())).as_bytes());
-    text.extend(quote::sh(line));
-    text.push(b'\n');
-    Ok(text)
 }

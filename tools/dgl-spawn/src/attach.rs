@@ -1,15 +1,16 @@
 //! Attaches to a detached job: to its output and its status.
 
-use super::launch::on_host;
 use crate::args::Args;
-use crate::plan;
-use crate::preflight::conversation::SEE_FOLDER;
-use crate::run::event_loop::EventLoop;
-use crate::run::hosts::ConnectedHosts;
-use crate::run::launcher::{open_sink, own_fault};
-use crate::run::outcome::conclude;
-use crate::run::signals::Signals;
+use crate::sink;
 use job::Mode;
+use launcher::left::launch::on_host;
+use launcher::plan;
+use launcher::preflight::conversation::SEE_FOLDER;
+use launcher::run::event_loop::EventLoop;
+use launcher::run::hosts::ConnectedHosts;
+use launcher::run::launcher::own_fault;
+use launcher::run::outcome::conclude;
+use launcher::run::signals::Signals;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::Stream;
@@ -41,7 +42,7 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
         processes.extend(own);
         sessions.push((host, members, session));
     }
-    let mut sink = open_sink(args, stream, hosts, &processes)?;
+    let mut sink = sink::open(args, stream, hosts, &processes)?;
     if !stream.has::<Process>() {
         processes.iter().for_each(|process| sink.record(process));
     }

@@ -1,0 +1,43 @@
+//! Where the output of a job goes on this machine.
+
+use crate::args::Args;
+use launcher::output::sink::OutputSink;
+use record::error::{Fault, Report};
+use record::jsonl::Stream;
+use record::{Host, Process};
+
+/// Opens stdout and the log files, and passes on the input.
+pub fn open(
+    args: &Args,
+    stream: &Stream,
+    hosts: &[Host],
+    processes: &[Process],
+) -> Result<OutputSink, Report> {
+    let name_of = |process: &Process| match record::host_of(hosts, process.host) {
+        Some(host) => host.name_or_ip(),
+        None => process.host.to_string(),
+    };
+    let names: Vec<String> = processes.iter().map(name_of).collect();
+    for shown in &args.show {
+        if !processes.iter().any(|process| shown.has(process)) {
+            let fault = Fault::usage("--show", format!("the job has no {shown}"));
+            return Err(fault
+                .fix("name processes of the job: dgl-spawn --dry-run lists them")
+                .report());
+        }
+    }
+    let sink = OutputSink::new(
+        args.connect.format.human(),
+        args.log_dir.as_deref(),
+        processes,
+        &names,
+        |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
+    );
+    let mut sink = sink.map_err(|error| {
+        let fix = "name a folder of your own; raise the limit of open files (ulimit -n) if it is \
+            too low";
+        Fault::unreachable("--log-dir", error).fix(fix)
+    })?;
+    sink.pass_input(stream);
+    Ok(sink)
+}
