@@ -13,4 +13,5 @@ mod manual;
 mod readme;
 mod recipes;
 mod schema;
+mod shown;
 mod site;

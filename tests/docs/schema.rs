@@ -260,6 +260,21 @@ fn check(folder: &Path, files: &str) -> Option<String> {
     Some(checked.out)
 }
 
+/// The types that the schema knows, sorted.
+fn record_types() -> Vec<String> {
+    let schema = read(SCHEMA);
+    let cases = schema["allOf"].as_array().unwrap().iter();
+    let name = |case: &Value| {
+        case["then"]["$ref"]
+            .as_str()
+            .unwrap()
+            .replace("#/$defs/", "")
+    };
+    let mut types: Vec<String> = cases.map(name).collect();
+    types.sort();
+    types
+}
+
 /// Every tool that writes records, on this machine; $JOB is the job's name.
 const RUN: &str = r#"
     export DGL_TOOLS_CONNECT=local
@@ -293,21 +308,32 @@ fn records_that_tools_write_are_as_the_schema_says() {
     let Some(checked) = check(&folder, &files) else {
         return;
     };
-    let schema = read(SCHEMA);
-    let types = schema["allOf"].as_array().unwrap().iter();
-    let types = types.map(|case| {
-        case["then"]["$ref"]
-            .as_str()
-            .unwrap()
-            .replace("#/$defs/", "")
-    });
     // what only a slow reader and a job that stalled and moves again have
-    let unseen = ["dropped", "resumed"];
-    let seen: BTreeSet<String> = types
-        .filter(|name| !unseen.contains(&name.as_str()))
-        .collect();
-    let seen: Vec<String> = seen.into_iter().collect();
+    let mut seen = record_types();
+    seen.retain(|name| !["dropped", "resumed"].contains(&name.as_str()));
     assert_eq!(checked, format!("{}\n", seen.join(" ")));
+}
+
+/// That they are what the types write, a test of common/record says.
+#[test]
+fn examples_of_the_manual_are_as_the_schema_says() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    let manual = std::fs::read_to_string(root().join("man/dgl-tools-records.5")).unwrap();
+    let examples = manual.split("\n.Bd -literal -offset indent\n{").skip(1);
+    let lines: Vec<String> = examples
+        .map(|example| {
+            let (example, _) = example.split_once("\n.Ed").unwrap();
+            let line = example.replace("\n    ", " ").replace("\n  ", "");
+            format!("{{{}\n", line.replace("\\e", "\\"))
+        })
+        .collect();
+    write(&folder, "examples.jsonl", lines.concat());
+    if let Some(checked) = check(&folder, "examples.jsonl") {
+        assert_eq!(checked, format!("{}\n", record_types().join(" ")));
+    }
 }
 
 /// A validator that finds nothing wrong would show nothing.
