@@ -68,6 +68,18 @@ macro_rules! records {
         ) -> Vec<(String, serde_json::Value)> {
             vec![$(schema::of::<$record>(generator)),*]
         }
+
+        /// A record read as the type that it names, and written again.
+        #[cfg(test)]
+        fn rewritten(
+            kind: &str,
+            record: serde_json::Value,
+        ) -> serde_json::Result<serde_json::Value> {
+            match kind {
+                $($name => serde_json::to_value(serde_json::from_value::<$record>(record)?),)*
+                _ => panic!("{kind}"),
+            }
+        }
     };
 }
 records! {

@@ -129,3 +129,25 @@ fn the_description_of_a_quantity_has_its_unit() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// The manual wraps an example: a line begins with four blanks where the record has a blank, and
+/// with two where it has none.
+#[test]
+fn each_example_of_the_manual_is_what_its_type_writes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/dgl-tools-records.5");
+    let manual = std::fs::read_to_string(path).unwrap();
+    for &kind in crate::TYPES {
+        let (_, section) = manual.split_once(&format!("\n.Ss {kind}\n")).expect(kind);
+        let (section, _) = section.split_once("\n.S").expect(kind);
+        let (_, example) = section
+            .split_once("\n.Bd -literal -offset indent\n")
+            .expect(kind);
+        let (example, _) = example.split_once("\n.Ed").expect(kind);
+        let line = example.replace("\n    ", " ").replace("\n  ", "");
+        let mut record: Map<String, Value> = serde_json::from_str(&line.replace("\\e", "\\"))
+            .unwrap_or_else(|error| panic!("{kind}: {error}: {line}"));
+        assert_eq!(record.shift_remove("type"), Some(json!(kind)));
+        let rewritten = crate::rewritten(kind, Value::Object(record.clone()));
+        assert_eq!(rewritten.expect(kind), Value::Object(record), "{kind}");
+    }
+}
