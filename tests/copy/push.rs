@@ -1090,6 +1090,29 @@ fn two_pushes_into_one_workspace_do_not_mix() {
     assert!(tree(&ws.join("src")) == tree(&first.join("src")) && ours(&ws).is_empty());
 }
 
+/// On a host whose file system has no locks, a push is at work all the same, and says so.
+#[test]
+fn where_there_are_no_locks_a_warning_names_the_cure() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = plan(&[("a", noise(1, 1000))]);
+    let traced = "strace -f -o /dev/null -e trace=flock -e inject=flock:error=ENOSYS env";
+    if sh(&folder, &format!("{traced} true")).status != 0 {
+        return println!("skipped: no strace here");
+    }
+    let ws = folder.join("ws");
+    push(&folder, &format!("--connect '{traced}'"))
+        .ends(0)
+        .err_has(&format!(
+            "other hosts do not see a lock on {}",
+            ws.display()
+        ))
+        .err_has("Function not implemented")
+        .err_has("  fix: mount that file system with locks (Lustre: -o flock;");
+    assert!(tree(&ws.join("src")) == tree(&folder.join("src")) && ours(&ws).is_empty());
+}
+
 /// Leads to hosts 10.77.0.1 and so on, which are all this machine, but have workspaces of their
 /// own, `ws1` and so on; what the first says goes through a filter. `false` where there is no right
 /// to mount.
@@ -1130,7 +1153,7 @@ fn pushes_that_wait_for_the_same_hosts_take_turns() {
         &folder,
         "tac ip.txt | ipconf-check - | part-map --workspace \"$PWD/ws\" --extra src >down
          part-push --limit 2MB/s --connect './own {ip} env' <plan.jsonl >third 2>&1 & third=$!
-         until [ -L ws6/.part-push.lock ]; do sleep 0.05; done
+         until [ -e ws6/.part-push.lock ]; do sleep 0.05; done
          part-push --connect './own {ip} env' <plan.jsonl >one 2>&1 & one=$!
          part-push --connect './own {ip} env' <down >two 2>&1 & two=$!
          for push in $third $one $two; do wait $push; echo $?; done; cat third one two >&2",

@@ -15,14 +15,13 @@ use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::MutexGuard;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
 use transfer::{silence, source};
-use wire::files::{FileEvent, FileRequest, Listen};
+use wire::files::{FileEvent, FileRequest, Listen, Ready};
 use wire::{Event, Request};
 
 /// The most bytes of events that may wait to be handled. Our agent never sends more than this.
@@ -69,21 +68,6 @@ pub struct HostClient {
     pub hears_of_chains: bool,
 }
 
-/// What a host reports at the beginning.
-#[derive(Clone, Debug, Default)]
-pub struct Ready {
-    /// The name of another push that is at work in the folder.
-    pub busy: Option<String>,
-    /// Free space on the file system in bytes, if it is known.
-    pub free_bytes: Option<u64>,
-    /// Whether the destination was empty or missing.
-    pub empty: bool,
-    /// The public key of the host's agent, by which other hosts know it.
-    pub key: Option<String>,
-    /// The destination or a folder above it, if every user of the host may replace what is in it.
-    pub exposed: Option<PathBuf>,
-}
-
 impl HostClient {
     /// Sends the first request and waits until the host is ready. `stop` becomes the number of a
     /// signal that ends everything.
@@ -101,19 +85,7 @@ impl HostClient {
     /// Waits for what the host reports about its folder.
     pub fn ready(&mut self) -> Result<Ready, HostFault> {
         match self.next_event()?.0 {
-            FileEvent::Ready {
-                busy,
-                free_bytes,
-                empty,
-                key,
-                exposed,
-            } => Ok(Ready {
-                busy,
-                free_bytes,
-                empty,
-                key,
-                exposed: exposed.map(|folder| folder.path().to_owned()),
-            }),
+            FileEvent::Ready(ready) => Ok(ready),
             other => Err(HostFault::unexpected(&other)),
         }
     }
@@ -476,8 +448,7 @@ impl HostClient {
                     _,
                 ) if !self.hears_of_chains => {}
                 // what it says of the folder is known from the login, and not waited for
-                SessionEvent::Event(Event::File(FileEvent::Ready { .. }), _)
-                    if self.is_direct() => {}
+                SessionEvent::Event(Event::File(FileEvent::Ready(_)), _) if self.is_direct() => {}
                 SessionEvent::Event(Event::File(event), _) if is_answer(&event, self.forgotten) => {
                 }
                 SessionEvent::Event(Event::File(event), body) => {

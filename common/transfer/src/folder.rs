@@ -8,9 +8,8 @@
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat, renameat};
-use nix::sys::stat::{Mode, UtimensatFlags, fstat, mkdirat, utimensat};
-use nix::sys::time::TimeSpec;
-use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, unlinkat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write as _};
@@ -300,16 +299,6 @@ impl Folder {
         Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
     }
 
-    /// Makes a symbolic link.
-    pub fn link(&self, name: &str, target: &OsStr) -> io::Result<()> {
-        Ok(symlinkat(target, self, name)?)
-    }
-
-    /// Where a symbolic link leads.
-    pub fn link_target(&self, name: &str) -> io::Result<OsString> {
-        Ok(readlinkat(self, name)?)
-    }
-
     /// The attributes of what has this name; a link is not followed.
     pub fn stat(&self, name: impl AsRef<OsStr>) -> io::Result<Metadata> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -345,12 +334,6 @@ impl Folder {
     pub fn as_file(&self) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(File::from(openat(self, ".", flags, Mode::empty())?))
-    }
-
-    /// Makes the folder's time that of now.
-    pub fn touch(&self) {
-        let now = TimeSpec::UTIME_NOW;
-        let _ = utimensat(self, ".", &now, &now, UtimensatFlags::FollowSymlink);
     }
 
     /// Whether this user has made the folder. Where a file system shows other owners than there

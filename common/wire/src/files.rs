@@ -340,18 +340,7 @@ pub struct Named {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FileEvent {
     /// The folder is open, for this push alone unless another one is at work there.
-    Ready {
-        /// The name of that other push. Nothing may be sent before [`FileRequest::Enter`].
-        busy: Option<String>,
-        /// Free space for this user on its file system, in bytes.
-        free_bytes: Option<u64>,
-        /// Whether the folder is empty.
-        empty: bool,
-        /// The agent's public key, by which other hosts know it.
-        key: Option<String>,
-        /// The workspace or a folder above it, if every user of the host may replace what is in it.
-        exposed: Option<Text>,
-    },
+    Ready(Ready),
     /// What exists under the names of the request.
     There {
         /// The next entries, in the order of the request, behind those of the previous answer;
@@ -470,6 +459,25 @@ impl FileEvent {
         }
         FileEvent::Landed { done, failed }
     }
+}
+
+/// What a host reports about a folder.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The name of another push that is at work there. Nothing may be sent before
+    /// [`FileRequest::Enter`].
+    pub busy: Option<String>,
+    /// Why other hosts that see the folder do not see that this push is at work there.
+    pub unlocked: Option<String>,
+    /// Free space for this user on its file system, in bytes.
+    pub free_bytes: Option<u64>,
+    /// Whether the folder is empty or missing.
+    pub empty: bool,
+    /// The agent's public key, by which other hosts know it.
+    pub key: Option<String>,
+    /// The workspace or a folder above it, if every user of the host may replace what is in it.
+    pub exposed: Option<Text>,
 }
 
 /// The attributes of a file on a host.

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::LARGE;
 use transfer::fates::{Fate, Fates};
+use transfer::lock::Attempt;
 use wire::files::Meta;
 
 /// The attributes of what the host could not look at.
@@ -172,7 +173,7 @@ fn claim_all(
     args: &Args,
     tasks: &[Task<'_>],
     stop: &AtomicUsize,
-) -> Result<Option<Vec<local::Claim>>, Fault> {
+) -> Result<Option<Vec<Attempt>>, Report> {
     let lacks = |task: &&Task<'_>| task.fates.count(&Fate::Lacks) > 0;
     let mut folders: Vec<PathBuf> = tasks
         .iter()
@@ -181,19 +182,21 @@ fn claim_all(
         .collect();
     // in the same order for all, so that no two wait for each other
     folders.sort_unstable();
-    folders.iter().map(|folder| claim(folder, stop)).collect()
+    let run = remote::random_token()?;
+    let claims = folders.iter().map(|folder| claim(folder, &run, stop));
+    Ok(claims.collect::<Result<_, _>>()?)
 }
 
 /// Waits until no other part-pull writes to this folder; `None` if a signal ends the waiting.
-fn claim(folder: &Path, stop: &AtomicUsize) -> Result<Option<local::Claim>, Fault> {
+fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<Attempt>, Fault> {
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
-        let claim = local::claim(folder).map_err(|fault| {
+        let attempt = local::claim(folder, run).map_err(|fault| {
             Fault::item(folder.display().to_string(), fault.here())
                 .fix("give a folder that you can write to with --to")
         })?;
-        if claim.is_some() {
-            return Ok(claim);
+        if !matches!(attempt, Attempt::Busy(_)) {
+            return Ok(Some(attempt));
         }
         if !is_announced {
             record::tell!(

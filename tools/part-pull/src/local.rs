@@ -2,7 +2,6 @@
 //! when they are complete.
 
 use crate::plan::Item;
-use nix::fcntl::{Flock, FlockArg, OFlag};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -11,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links};
+use transfer::lock::{Attempt, Lock};
 use transfer::partial::{self, Finish, Names, Partial};
 use transfer::parts::Parts;
 use transfer::source::{self, Version};
@@ -23,41 +23,11 @@ const LOCK: &str = ".part-pull.lock";
 /// The mode of a new folder, before the umask.
 const NEW_FOLDER: u32 = 0o777;
 
-/// A folder into which no other part-pull writes: two that write the same file under the same
-/// temporary name would rename it unfinished.
-pub struct Claim {
-    folder: Folder,
-    /// The lock; `None` on a file system without locks.
-    _lock: Option<Flock<File>>,
-}
-
-/// Claims a folder, which is made; `None` if another part-pull has it.
-pub fn claim(folder: &Path) -> Result<Option<Claim>, FileFault> {
+/// Claims a folder, which is made: two part-pulls that write the same file under the same temporary
+/// name would rename it unfinished.
+pub fn claim(folder: &Path, run: &str) -> Result<Attempt, FileFault> {
     let folder = Folder::open_or_make(folder, NEW_FOLDER)?;
-    let file = folder.open_file(LOCK, OFlag::O_WRONLY | OFlag::O_CREAT)?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => {
-            // its previous owner removes the lock file
-            let mine = lock.metadata()?;
-            let now = folder.stat(LOCK);
-            let same = now.is_ok_and(|now| (now.dev(), now.ino()) == (mine.dev(), mine.ino()));
-            Ok(same.then_some(Claim {
-                folder,
-                _lock: Some(lock),
-            }))
-        }
-        Err((_, nix::errno::Errno::EWOULDBLOCK)) => Ok(None),
-        Err(_) => Ok(Some(Claim {
-            folder,
-            _lock: None,
-        })),
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let _ = self.folder.remove(LOCK);
-    }
+    Ok(Lock::take(&folder, LOCK, run)?)
 }
 
 /// The umask of this process. It is read once, before there are threads, because reading it means

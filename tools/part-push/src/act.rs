@@ -23,7 +23,7 @@ use remote::{self, Remote, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use transfer::fates::{Fate, Fates};
@@ -60,6 +60,7 @@ pub fn run(
         return Ok(interrupted(signal));
     }
     turn::wait(&context, &tasks)?;
+    warn(&context, &tasks);
     if let Some(signal) = context.signal() {
         return Ok(interrupted(signal));
     }
@@ -151,33 +152,53 @@ fn open<'a>(
         }
     };
     let tasks: Vec<_> = begun.into_iter().map(task).collect();
-    warn_of_other_users(&tasks);
     Ok(tasks)
 }
 
-/// Names the folders in which other users of hosts could replace what is copied there.
-fn warn_of_other_users(tasks: &[Task<'_>]) {
-    let mut exposed: BTreeMap<PathBuf, Vec<&Host>> = BTreeMap::new();
+/// Names the folders in which other users of hosts could replace what is copied there, and why
+/// other hosts do not see that this push is at work.
+fn warn(context: &PushContext<'_>, tasks: &[Task<'_>]) {
+    let mut exposed: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
+    let mut unlocked: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
     for task in tasks {
-        if let Some(target) = &mut task.lock().target
-            && let Some(folder) = target.ready.exposed.take()
-        {
+        let Some(target) = &mut task.lock().target else {
+            continue;
+        };
+        if let Some(folder) = target.ready.exposed.take() {
+            let folder = folder.path().to_string_lossy().into_owned();
             exposed.entry(folder).or_default().push(task.host);
+        }
+        if let Some(why) = target.ready.unlocked.take() {
+            unlocked.entry(why).or_default().push(task.host);
         }
     }
     for (folder, hosts) in exposed {
-        let others = match hosts.len() {
-            1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
         record::tell!(
-            "part-push: {}{others}: other users can write to {}, and so replace what is below \
-             it\n  fix: run chmod o-w on this folder there, or chmod +t if others have to write to \
-             it too; or choose another workspace",
-            plain(&hosts[0].location()),
-            plain(&folder.to_string_lossy())
+            "part-push: {}: other users can write to {}, and so replace what is below it\n  fix: \
+             run chmod o-w on this folder there, or chmod +t if others have to write to it too; \
+             or choose another workspace",
+            name_first(&hosts),
+            plain(&folder)
         );
     }
+    for (why, hosts) in unlocked {
+        record::tell!(
+            "part-push: {}: other hosts do not see a lock on {} ({}), so other pushes to it do \
+             not wait for this one\n  fix: mount that file system with locks (Lustre: -o flock; \
+             NFS: without nolock and local_lock), or run one push at a time",
+            name_first(&hosts),
+            plain(&context.base.to_string_lossy()),
+            plain(&why)
+        );
+    }
+}
+
+fn name_first(hosts: &[&Host]) -> String {
+    let others = match hosts.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    format!("{}{others}", plain(&hosts[0].location()))
 }
 
 /// All are lacking but those that go where another one goes.

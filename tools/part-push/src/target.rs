@@ -5,7 +5,7 @@ use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
-use remote::host_client::{HostClient, Ready};
+use remote::host_client::HostClient;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use transfer::parts::Parts;
 use transfer::sums::SummedBlock;
 use transfer::{content, sums};
-use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Receive, Sum};
+use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Ready, Receive, Sum};
 
 /// How many names are asked for at once: each has at most 4096 bytes, in one message.
 const NAMES_AT_ONCE: usize = 200;
@@ -79,7 +79,7 @@ impl Target {
     }
 
     /// Leaves the folder to other pushes until it is asked for again.
-    pub fn let_go(&mut self) -> Result<(), HostFault> {
+    pub fn leave(&mut self) -> Result<(), HostFault> {
         self.client.send(FileRequest::LetGo);
         // it has done so when it answers what follows
         let asked = self.client.sync();

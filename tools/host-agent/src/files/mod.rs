@@ -93,8 +93,4 @@ impl Serve for Login {
             step => self.serving.step(step, body),
         }
     }
-
-    fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
-        self.serving.sign()
-    }
 }

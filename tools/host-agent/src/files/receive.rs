@@ -14,12 +14,15 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tls::PublicKey;
 use transfer::folder::{Folder, writable_by_others};
-use transfer::partial::{self, Finish, Partial};
+use transfer::partial::{self, Finish, Names, Partial};
 use transfer::parts::Parts;
 use transfer::source::Version;
 use transfer::{content, room, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest, HandOn, Receive, Small};
+use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest, HandOn, Ready, Receive, Small};
+
+/// The mode of the folders of a workspace that are missing, before the umask.
+const NEW_FOLDER: u32 = 0o755;
 
 /// A push to this host, over one connection.
 pub struct Receiver {
@@ -56,7 +59,11 @@ impl Receiver {
         let stage = match (receive.dry, receive.direct) {
             (true, _) => None,
             (false, false) => {
-                let stage = Arc::new(Stage::open(base, &receive.run, receive.host)?);
+                let folder = Folder::open_or_make(base, NEW_FOLDER);
+                let failed =
+                    |fault: FileFault| Failure::new(format!("{}: {fault}", base.display()));
+                let folder = folder.map_err(failed)?;
+                let stage = Arc::new(Stage::new(folder, &receive.run, receive.host));
                 let _ = files.stage.set(Arc::downgrade(&stage));
                 Some(stage)
             }
@@ -89,17 +96,16 @@ impl Receiver {
     fn enter(&self) -> Result<(), Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
-        let busy = match &self.stage {
-            Some(stage) => stage.enter().map_err(failed)?,
-            None => None,
-        };
-        self.output.send(FileEvent::Ready {
-            busy,
+        let entered = self.stage.as_ref().map(|stage| stage.enter());
+        let entered = entered.transpose().map_err(failed)?.unwrap_or_default();
+        self.output.send(FileEvent::Ready(Ready {
+            busy: entered.busy,
+            unlocked: entered.unlocked,
             free_bytes: room::free_bytes(&self.base),
             empty: stage::is_empty(&self.base).map_err(|fault| Failure::new(fault.to_string()))?,
             key: Some(self.incoming.identity.public_key().to_string()),
             exposed: writable_by_others(&self.base).map(Into::into),
-        });
+        }));
         Ok(())
     }
 
@@ -170,18 +176,20 @@ impl Receiver {
         let (folder, name) = self.make_folder(file.dst.path())?;
         let stage = self.stage.as_ref().ok_or(FileFault::OutOfOrder)?;
         let finish = self.finish_of(file);
-        let passing = (&stage.folder, OsStr::new("one"));
+        let passing = (&stage.folder()?, OsStr::new(stage::SMALL));
         partial::write_small(passing, (&folder, name), content, finish)?;
         Ok(folder)
     }
 
-    fn stage_for(&self, key: &str) -> Result<&Stage, FileFault> {
+    /// The partial file of this key.
+    fn part(&self, key: &str) -> Result<(&Stage, Names), FileFault> {
         let stage = self.stage.as_deref().filter(|_| is_key(key));
-        stage.ok_or(FileFault::OutOfOrder)
+        let stage = stage.ok_or(FileFault::OutOfOrder)?;
+        Ok((stage, stage::part(&stage.folder()?, key)))
     }
 
     fn start(&mut self, begin: Begin) -> Result<Arc<IncomingFile>, FileFault> {
-        let names = stage::part(&self.stage_for(&begin.key)?.folder, &begin.key);
+        let (_, names) = self.part(&begin.key)?;
         let (bytes, output) = (begin.file.bytes, Arc::clone(&self.output));
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
@@ -288,18 +296,18 @@ impl Receiver {
     }
 
     fn claim(&self, key: String, bytes: u64, dst: Option<&Path>) {
-        let kept = self
-            .stage
-            .as_ref()
-            .filter(|_| is_key(&key))
-            .map_or_else(Parts::default, |stage| stage.claim(&key, bytes));
-        let earlier = dst.filter(|_| kept.list().is_empty());
-        let summed = match (earlier, self.stage_for(&key)) {
-            (None, Ok(Stage { folder, .. })) => {
-                let file = folder.file(stage::part(folder, &key).file);
-                file.ok().map(|file| (kept, file))
+        let claimed = self.part(&key).ok().map(|(stage, part)| {
+            let kept = stage.claim(&part, &key, bytes);
+            (kept, part)
+        });
+        let is_kept = |(kept, _): &(Parts, Names)| !kept.list().is_empty();
+        let earlier = dst.filter(|_| !claimed.as_ref().is_some_and(is_kept));
+        let summed = match (earlier, claimed) {
+            (None, Some((kept, part))) => {
+                let file = part.folder.file(&part.file).ok();
+                file.map(|file| (kept, file))
             }
-            (None, Err(_)) => None,
+            (None, None) => None,
             (Some(dst), _) => self.earlier(dst).and_then(|file| {
                 let version = Version::of(&file).ok()?;
                 self.incoming.compared.lock().insert(key.clone(), version);
@@ -351,7 +359,7 @@ impl Serve for Receiver {
                 inspect::inspect(&body, sums, self.workspace.as_ref(), &self.output);
             }
             FileRequest::Enter => self.enter()?,
-            FileRequest::LetGo => self.stage.iter().for_each(|stage| stage.let_go()),
+            FileRequest::LetGo => self.stage.iter().for_each(|stage| stage.leave()),
             FileRequest::Peers => {
                 let peers = self.stage.as_ref().map(|stage| stage.peers());
                 let hosts = peers.unwrap_or_default();
@@ -399,12 +407,6 @@ impl Serve for Receiver {
             _ => return Err(Failure::new("a request that does not belong to receiving")),
         }
         Ok(())
-    }
-
-    fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
-        let stage = self.stage.as_ref().filter(|_| !self.is_direct)?;
-        let folder = stage.folder.clone();
-        Some(Box::new(move || folder.touch()))
     }
 }
 

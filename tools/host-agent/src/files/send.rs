@@ -17,7 +17,7 @@ use transfer::source::Pieces;
 use transfer::{source, sums};
 use wire::files::{
     BLOCK, Block, FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Found, Give, Named, Read,
-    Unreadable, Zeros,
+    Ready, Unreadable, Zeros,
 };
 use wire::{Failure, Text};
 
@@ -41,13 +41,7 @@ impl Sender {
             FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
             _ => Failure::new(format!("there is no folder {}", give.base.path().display())),
         })?;
-        output.send(FileEvent::Ready {
-            busy: None,
-            free_bytes: None,
-            empty: false,
-            key: None,
-            exposed: None,
-        });
+        output.send(FileEvent::Ready(Ready::default()));
         Ok(Sender {
             output,
             base,

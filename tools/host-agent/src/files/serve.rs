@@ -3,9 +3,8 @@
 use crate::output::SharedOutput;
 use crate::requests::{Next, Requests};
 use std::io;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
 use transfer::{beat_interval, silence};
 use wire::files::{FileEvent, FileRequest};
 use wire::{Event, Failure, Request};
@@ -20,11 +19,6 @@ const OVER_MALFORMED: u8 = 65;
 pub trait Serve: Send {
     /// Carries out a request; an error ends the conversation.
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure>;
-    /// A function that shows other hosts that this one is alive, called from time to time. It may
-    /// take as long as a file system does.
-    fn sign(&self) -> Option<Box<dyn Fn() + Send>> {
-        None
-    }
 }
 
 /// Answers all requests, and sends a sign of life now and then meanwhile; returns the agent's exit
@@ -33,13 +27,6 @@ pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &Share
     let failed = |error: io::Error| {
         output.event(&Event::Failed(Failure::new(format!("host-agent: {error}"))));
         OVER_FAILED
-    };
-    let signing = serving
-        .sign()
-        .map(|sign| keep_signing(sign, beat_interval()));
-    let _signing = match signing.transpose() {
-        Ok(signing) => signing,
-        Err(error) => return failed(error),
     };
     let (over, is_over) = channel::<()>();
     thread::scope(|scope| {
@@ -55,18 +42,6 @@ pub fn converse(serving: &mut dyn Serve, requests: &mut Requests, output: &Share
         drop(over);
         code
     })
-}
-
-/// Calls a function at intervals until the sender is dropped. It does so in a thread for which
-/// nobody waits, because the function writes to a file system that may hang.
-fn keep_signing(sign: Box<dyn Fn() + Send>, pace: Duration) -> io::Result<Sender<()>> {
-    let (over, is_over) = channel::<()>();
-    thread::Builder::new().spawn(move || {
-        while is_over.recv_timeout(pace) == Err(RecvTimeoutError::Timeout) {
-            sign();
-        }
-    })?;
-    Ok(over)
 }
 
 /// Answers one request after another until the last, or until there is a reason to end, which is

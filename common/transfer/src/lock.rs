@@ -1,0 +1,208 @@
+//! A lock on a folder, so that only one copy at a time is at work there: a file in it with an
+//! flock(2), which the kernel takes back when its processes end, however they end.
+//!
+//! The file names its owner. All processes of one owner, on all hosts that see the folder, have the
+//! lock together: each holds it shared, and the name changes only while nobody else holds it.
+
+use crate::folder::Folder;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::unistd::geteuid;
+use std::fs::{File, Metadata, Permissions};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
+
+/// Names of owners are shorter.
+const LONGEST_NAME: u64 = 256;
+/// The mount options with which an NFS client or a Lustre client keeps locks to itself.
+const LOCAL_LOCKS: [&str; 4] = ["nolock", "local_lock=all", "local_lock=flock", "localflock"];
+
+/// How often an attempt is repeated while the owner changes, and how soon.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A lock that is held until it is dropped.
+pub struct Lock {
+    folder: Folder,
+    name: &'static str,
+    file: Flock<File>,
+}
+
+/// What came of an attempt to take a lock.
+pub enum Attempt {
+    /// This owner has the lock.
+    Taken(Lock),
+    /// Another owner, with this name, has it.
+    Busy(String),
+    /// The file system of the folder has no locks.
+    NoLocks(Errno),
+}
+
+impl Lock {
+    /// Takes the lock of this name for an owner, if no other owner has it.
+    pub fn take(folder: &Folder, name: &'static str, owner: &str) -> io::Result<Attempt> {
+        for _ in 0..ATTEMPTS {
+            let file = open(folder, name)?;
+            let exclusive = FlockArg::LockExclusiveNonblock;
+            let file = match Flock::lock(file.try_clone()?, exclusive) {
+                Ok(mut lock) => {
+                    lock.set_len(0)?;
+                    lock.write_all(owner.as_bytes())?;
+                    // somebody may come in between; what is read afterwards says so
+                    lock.relock(FlockArg::LockSharedNonblock).map(|()| lock)
+                }
+                Err((_, Errno::EWOULDBLOCK)) => {
+                    let holder = read(&file)?;
+                    if holder != owner && !holder.is_empty() {
+                        return Ok(Attempt::Busy(holder));
+                    }
+                    let shared = Flock::lock(file, FlockArg::LockSharedNonblock);
+                    shared.map_err(|(_, error)| error)
+                }
+                Err((_, error)) => Err(error),
+            };
+            let file = match file {
+                Ok(lock) => lock,
+                // somebody is about to take it or to leave it
+                Err(Errno::EWOULDBLOCK) => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+                Err(error @ (Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP)) => {
+                    let _ = folder.remove(name);
+                    return Ok(Attempt::NoLocks(error));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            // who had it before may have removed the file
+            if !has_name(&file, folder, name) {
+                continue;
+            }
+            let holder = read(&file)?;
+            return Ok(match holder == owner {
+                true => Attempt::Taken(Lock {
+                    folder: folder.clone(),
+                    name,
+                    file,
+                }),
+                false => Attempt::Busy(holder),
+            });
+        }
+        Ok(Attempt::Busy(String::new()))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let is_last = self.file.relock(FlockArg::LockExclusiveNonblock).is_ok();
+        if is_last && has_name(&self.file, &self.folder, self.name) {
+            let _ = self.folder.remove(self.name);
+        }
+    }
+}
+
+/// Opens the file for everybody who can write in the folder.
+fn open(folder: &Folder, name: &str) -> io::Result<File> {
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT;
+    let file = folder.open_file(name, flags).or_else(|error| {
+        // a link was the lock of older versions
+        let is_ours = |link: Metadata| link.is_symlink() && link.uid() == geteuid().as_raw();
+        if folder.stat(name).is_ok_and(is_ours) {
+            folder.remove(name)?;
+            return folder.open_file(name, flags);
+        }
+        Err(error)
+    })?;
+    let of_folder = folder.metadata()?.mode();
+    let (group, others) = ((of_folder & 0o020) * 3, (of_folder & 0o002) * 3);
+    // of another user's file it cannot be changed
+    let _ = file.set_permissions(Permissions::from_mode(0o600 | group | others));
+    Ok(file)
+}
+
+fn read(mut file: &File) -> io::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.take(LONGEST_NAME).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn has_name(file: &File, folder: &Folder, name: &str) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), folder.stat(name)) else {
+        return false;
+    };
+    (open.dev(), open.ino()) == (named.dev(), named.ino())
+}
+
+/// The mount option of a folder, if it has one, that keeps locks from other hosts.
+pub fn local_option(folder: &Folder) -> Option<&'static str> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let device = folder.metadata().ok()?.dev();
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    option_in(&mounts, &format!("{major}:{minor}"))
+}
+
+/// The same, of the file system with this device number.
+fn option_in(mounts: &str, device: &str) -> Option<&'static str> {
+    let is_of_device = |line: &&str| line.split(' ').nth(2) == Some(device);
+    let options = mounts.lines().filter(is_of_device).flat_map(|line| {
+        let (mount, system) = line.split_once(" - ").unwrap_or_default();
+        let of_mount = mount.split(' ').nth(5).unwrap_or_default();
+        let of_system = system.split(' ').nth(2).unwrap_or_default();
+        of_mount.split(',').chain(of_system.split(','))
+    });
+    let known = |option: &str| LOCAL_LOCKS.into_iter().find(|local| *local == option);
+    options.into_iter().find_map(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_take_turns_and_processes_of_one_owner_share() {
+        let path = std::env::temp_dir().join(format!("dgl-tools-lock-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let folder = Folder::open(&path).unwrap();
+        let take = |owner: &str| match Lock::take(&folder, "lock", owner).unwrap() {
+            Attempt::Taken(lock) => Ok(lock),
+            Attempt::Busy(holder) => Err(holder),
+            Attempt::NoLocks(error) => panic!("{error}"),
+        };
+        let (first, second) = (take("a").unwrap(), take("a").unwrap());
+        assert_eq!(take("b").err(), Some("a".to_owned()));
+        drop(first);
+        assert_eq!(
+            take("b").err(),
+            Some("a".to_owned()),
+            "the other has it still"
+        );
+        drop(second);
+        assert!(folder.stat("lock").is_err(), "the last one removes it");
+        // what a process that was killed has left
+        folder.create("lock", b"dead").unwrap();
+        let third = take("b").unwrap();
+        assert_eq!(take("a").err(), Some("b".to_owned()));
+        drop(third);
+        std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn locks_that_stay_on_a_host_are_known_by_a_mount_option() {
+        let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+             30 22 0:50 / /a rw shared:2 - nfs s:/a rw,vers=3,local_lock=all,addr=1\n\
+             31 22 0:51 / /b rw - nfs4 s:/b rw,vers=4.2,local_lock=none\n\
+             32 22 0:52 / /c rw - lustre m@tcp:/c rw,localflock\n";
+        let table = [
+            ("8:1", None),
+            ("0:50", Some("local_lock=all")),
+            ("0:51", None),
+            ("0:52", Some("localflock")),
+            ("0:5", None),
+        ];
+        for (device, expected) in table {
+            assert_eq!(option_in(mounts, device), expected, "{device}");
+        }
+    }
+}
