@@ -266,6 +266,25 @@ fn the_score_is_kept() {
     }
     let text = score.text();
     println!("{text}");
+    let (who, why, advice, healthy) = (&score.who, &score.why, &score.advice, &score.healthy);
+    let line = format!(
+        "it names the right process in {} of {}, the right cause in {} of {} and the right cure in \
+         {} of {}; it accuses {} of {} healthy jobs",
+        who.right,
+        who.all,
+        why.right,
+        why.all,
+        advice.right,
+        advice.all,
+        healthy.all - healthy.right,
+        healthy.all,
+    );
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let words: Vec<&str> = readme.split_whitespace().collect();
+    assert!(
+        words.join(" ").contains(&line),
+        "README does not say: {line}"
+    );
     assert!(score.who.percent() >= 98.0, "{text}");
     assert!(score.why.percent() >= 98.0, "{text}");
     assert!(score.advice.percent() >= 98.0, "{text}");
