@@ -1,5 +1,6 @@
 //! Hands on large files for several hosts: they leave this machine once, and each host passes them
-//! to the next. The actions of [`Chain`] are carried out here, with one thread for each host.
+//! to the next. One loop serves all hosts of a chain, feeds [`Chain`] with what they report, and
+//! carries out its actions.
 //!
 //! Nothing depends on it: a host that is left out is served separately, from the point that it has
 //! reached. No host is trusted with the content: each piece is signed here, with a key for this
@@ -16,7 +17,7 @@ use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::{Kept, Target};
 use crate::task::Task;
 use cli::progress::Route;
-use parking_lot::{Mutex, MutexGuard};
+use rayon::prelude::*;
 use remote::HostFault;
 use remote::direct::Wire;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,16 +32,45 @@ use transfer::source::{self, Pieces};
 use transfer::sums::SummedBlock;
 use wire::files::{BLOCK, Begin, FileEvent, FileRequest, HandOn, Hex, PIECES_AT_ONCE, SignedPiece};
 
-/// How often a thread checks what others want of its host.
-const TURN: Duration = Duration::from_millis(50);
+/// How long the loop waits for one host before it looks at the others again.
+const TURN: Duration = Duration::from_millis(5);
 
 /// One host of a chain.
 struct Member<'t, 'a> {
     task: &'t Task<'a>,
     delivery: &'a Delivery,
-    kept: u64,
+    /// The connection, which is given back to the task in the end.
+    target: Target,
+    rank: Rank,
     /// The port on which its agent listens, and its public key.
     listens: (u16, String),
+    /// Why nothing more comes over the connection.
+    broken: Option<HostFault>,
+    /// Whether it needs nothing from the loop any longer.
+    is_served: bool,
+    /// The parts that it had at first.
+    kept: Parts,
+    /// The question whose answer shows that it has begun the file; `None` once it has.
+    joins: Option<u64>,
+    /// What this machine sends it.
+    feeding: Option<Feeding>,
+    /// How many bytes were reported to the progress display.
+    counted: u64,
+    /// How many bytes left this machine for the host.
+    sent: u64,
+    /// The last of our questions that the host has answered.
+    answered: u64,
+    /// Whether the host has renamed the file.
+    landed: bool,
+}
+
+/// What this machine sends to one host.
+struct Feeding {
+    /// The parts that are not read yet.
+    missing: VecDeque<(u64, u64)>,
+    compression: Compression,
+    /// The question whose answer shows how quick the link is.
+    measures: Option<u64>,
 }
 
 /// Lets the hosts hand on to one another what is large and goes to several.
@@ -48,403 +78,349 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
     // before it is sent a block waits for its turn, and nothing comes of the one before
     let block_takes = context.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
     let block_takes = block_takes.unwrap_or_default();
-    let mut by_file: BTreeMap<u32, Vec<Member<'_, '_>>> = BTreeMap::new();
+    let mut by_file: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
     for task in tasks {
         for delivery in task.lacking() {
-            if plan::is_handed_on(delivery)
-                && let Some((kept, listens)) = task.for_chain(delivery)
-            {
-                let member = Member {
-                    task,
-                    delivery,
-                    kept,
-                    listens,
-                };
-                by_file.entry(delivery.file).or_default().push(member);
+            if plan::is_handed_on(delivery) {
+                let hosts = by_file.entry(delivery.file).or_default();
+                hosts.push((task, delivery));
             }
         }
     }
-    for mut members in by_file.into_values() {
-        chain::order(&mut members, |member| Rank {
-            was_refused: member.task.was_refused.load(Ordering::Relaxed),
-            kept: member.kept,
-            address: u32::from(member.task.host.ip.0),
-        });
-        for members in members.chunks(usize::from(context.args.jobs)) {
-            if members.len() > 1 {
-                hand_on(members, options, (context.wire.wire, block_takes), board);
-            }
+    for hosts in by_file.into_values() {
+        let begin = |(task, delivery)| Member::begin(task, delivery);
+        let mut members: Vec<Member<'_, '_>> = hosts.into_iter().filter_map(begin).collect();
+        chain::order(&mut members, |member| member.rank);
+        while !members.is_empty() {
+            let at_once = members.len().min(usize::from(context.args.jobs));
+            let rest = members.split_off(at_once);
+            hand_on(members, options, (context.wire.wire, block_takes), board);
+            members = rest;
         }
     }
 }
 
 fn hand_on(
-    members: &[Member<'_, '_>],
+    mut members: Vec<Member<'_, '_>>,
     options: Options,
     (wire, block_takes): (Wire, Duration),
     board: &Reporter,
 ) {
-    let delivery = members[0].delivery;
-    let Source::File(path) = &delivery.source else {
-        return;
-    };
-    // a fault of the source is reported when the file is sent to each host
-    let Ok(file) = feed::open(delivery) else {
-        return;
-    };
-    // each host can still get it from here
-    let Ok(signer) = Identity::new() else {
-        return;
-    };
-    let empty = vec![Parts::default(); members.len()];
-    let relay = Relay {
-        members,
-        file,
-        path,
-        options,
-        wire,
-        board,
-        signer,
-        begun: Instant::now(),
-        state: Mutex::new(State {
-            chain: Chain::new(delivery.bytes, empty, block_takes),
-            orders: members.iter().map(|_| VecDeque::new()).collect(),
+    // a fault of the source is reported when the file is sent to each host, and without a key each
+    // host can still get it from here
+    if let [first, _, ..] = &members[..]
+        && let Source::File(path) = &first.delivery.source
+        && let Ok(file) = feed::open(first.delivery)
+        && let Ok(signer) = Identity::new()
+    {
+        let empty = vec![Parts::default(); members.len()];
+        let mut relay = Relay {
+            chain: Chain::new(first.delivery.bytes, empty, block_takes),
+            members: &mut members,
+            file: &file,
+            path,
+            options,
+            board,
+            signer,
+            begun: Instant::now(),
             asked: BTreeSet::new(),
             wrong: None,
-        }),
-    };
-    std::thread::scope(|scope| {
-        for index in 0..members.len() {
-            let relay = &relay;
-            let serve = move || relay.serve(index);
-            if std::thread::Builder::new()
-                .spawn_scoped(scope, serve)
-                .is_err()
-            {
-                // without a thread, the host is served separately
-                relay.update(|chain| chain.lost(index));
+        };
+        relay.run();
+    }
+    let give_back = |member: Member<'_, '_>| member.give_back(wire, board);
+    members.into_par_iter().for_each(give_back);
+}
+
+impl<'t, 'a> Member<'t, 'a> {
+    /// Takes over the connection of a host to which others may hand on.
+    fn begin(task: &'t Task<'a>, delivery: &'a Delivery) -> Option<Member<'t, 'a>> {
+        let (kept, listens) = task.for_chain(delivery)?;
+        let rank = Rank {
+            was_refused: task.was_refused.load(Ordering::Relaxed),
+            kept,
+            address: u32::from(task.host.ip.0),
+        };
+        let mut target = task.lock().target.take()?;
+        target.client.hears_of_chains = true;
+        Some(Member {
+            task,
+            delivery,
+            rank,
+            listens,
+            target,
+            broken: None,
+            is_served: false,
+            kept: Parts::default(),
+            joins: None,
+            feeding: None,
+            counted: 0,
+            sent: 0,
+            answered: 0,
+            landed: false,
+        })
+    }
+
+    /// Whether the next piece for it can be read.
+    fn takes_more(&self) -> bool {
+        let is_fed = |feeding: &Feeding| feeding.measures.is_none();
+        !self.is_served
+            && self.feeding.as_ref().is_some_and(is_fed)
+            && self.target.client.pending() <= AHEAD
+    }
+
+    /// Gives back the connection. If it was a direct one that broke, and the login is still there,
+    /// the host is served separately over it.
+    fn give_back(mut self, wire: Wire, board: &Reporter) {
+        let client = &mut self.target.client;
+        client.hears_of_chains = false;
+        let used = match self.broken {
+            None => Ok(()),
+            Some(broken) => {
+                let fallen = board.copy.fall_back(self.task.host, client, broken, wire);
+                fallen.and_then(|()| self.target.claim(&[self.delivery]))
             }
+        };
+        let mut state = self.task.lock();
+        match used {
+            Ok(()) => state.target = Some(self.target),
+            Err(broken) => state.broken = Some(broken),
         }
-    });
+    }
 }
 
 /// One file on its way to all hosts of a chain.
 struct Relay<'r, 't, 'a> {
-    members: &'r [Member<'t, 'a>],
-    file: File,
+    members: &'r mut [Member<'t, 'a>],
+    chain: Chain,
+    file: &'r File,
     path: &'r Path,
     options: Options,
-    wire: Wire,
     board: &'r Reporter,
     /// Signs the pieces of this file.
     signer: Identity,
     begun: Instant,
-    state: Mutex<State>,
-}
-
-struct State {
-    chain: Chain,
-    /// The actions that the thread of each host has to carry out.
-    orders: Vec<VecDeque<Action>>,
     /// Which host was asked to hand on to which, unless that one has refused it since.
     asked: BTreeSet<(usize, usize)>,
     /// What is wrong with the source, so that nobody gets it.
     wrong: Option<String>,
 }
 
-/// The next step of a thread.
-enum Turn {
-    /// It waits for its host and for others.
-    Wait,
-    /// It sends the file to its host.
-    Feed,
-    /// Its host is not part of the chain any longer.
-    Leave,
-}
-
-/// A thread's own view of its host.
-#[derive(Default)]
-struct View {
-    /// How many bytes were reported to the progress display.
-    counted: u64,
-    /// How many bytes left this machine for the host.
-    sent: u64,
-    /// The last of our questions that the host has answered.
-    synced: u64,
-    /// Whether the host takes the file.
-    joined: bool,
-    /// Whether the host has renamed the file.
-    landed: bool,
-}
-
 impl Relay<'_, '_, '_> {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
     fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Handles an event, and queues the resulting actions for the threads.
-    fn update(&self, change: impl FnOnce(&mut Chain) -> Vec<Action>) {
-        let mut state = self.lock();
-        for action in change(&mut state.chain) {
-            let (Action::HandOn { from: index, .. }
-            | Action::KeepBack { from: index, .. }
-            | Action::Feed(index)
-            | Action::Finish(index)
-            | Action::LeaveOut(index)) = action;
-            state.orders[index].push_back(action);
+    /// Serves all hosts until none needs anything any longer.
+    fn run(&mut self) {
+        // what they have is compared at the same time
+        let file = self.file;
+        let resume = |member: &mut Member<'_, '_>| member.target.resume(member.delivery, file);
+        let kept: Vec<_> = self.members.par_iter_mut().map(resume).collect();
+        for (index, kept) in kept.into_iter().enumerate() {
+            match kept {
+                Ok(kept) => self.begin(index, kept),
+                Err(broken) => self.lose(index, broken),
+            }
+        }
+        while self.members.iter().any(|member| !member.is_served) {
+            for index in 0..self.members.len() {
+                if let Err(broken) = self.serve(index) {
+                    self.lose(index, broken);
+                }
+            }
+            let delays = self.chain.find_delays(self.now());
+            self.act(delays);
+            self.exchange();
         }
     }
 
-    fn serve(&self, index: usize) {
-        let member = &self.members[index];
-        let mut view = View::default();
+    /// Asks a host to begin the file, with the parts that it has.
+    fn begin(&mut self, index: usize, kept: Kept) {
+        let now = self.now();
+        let member = &mut self.members[index];
+        let (delivery, client) = (member.delivery, &mut member.target.client);
         member.task.begun.get_or_init(|| self.begun);
-        let served = member.task.on_target(|target| {
-            target.client.hears_of_chains = true;
-            let served = self.serve_host(index, target, &mut view);
-            target.client.hears_of_chains = false;
-            let Err(broken) = served else { return Ok(()) };
-            self.update(|chain| chain.lost(index));
-            self.take_back(index, target, broken)
-        });
-        if served.is_none() {
-            self.update(|chain| chain.lost(index));
-        }
-    }
-
-    /// A host's direct connection broke. If its login is still there, the host is served separately
-    /// over it.
-    fn take_back(
-        &self,
-        index: usize,
-        target: &mut Target,
-        broken: HostFault,
-    ) -> Result<(), HostFault> {
-        let Member { task, delivery, .. } = &self.members[index];
-        let client = &mut target.client;
-        self.board
-            .copy
-            .fall_back(task.host, client, broken, self.wire)?;
-        target.claim(&[delivery])
-    }
-
-    fn serve_host(
-        &self,
-        index: usize,
-        target: &mut Target,
-        view: &mut View,
-    ) -> Result<(), HostFault> {
-        self.join(index, target, view)?;
-        loop {
-            match self.turn(index, target, view)? {
-                Turn::Leave => {
-                    self.leave(index, target, view);
-                    return Ok(());
-                }
-                Turn::Feed => self.feed(index, target, view)?,
-                Turn::Wait if self.is_over(index, view) => {
-                    self.end(index, target, view);
-                    return Ok(());
-                }
-                Turn::Wait => target.client.exchange(TURN)?,
-            }
-        }
-    }
-
-    /// Whether nobody needs this host any longer, and it needs nobody.
-    fn is_over(&self, index: usize, view: &View) -> bool {
-        let state = self.lock();
-        let is_wrong = state.wrong.is_some();
-        match state.chain.is_in(index) {
-            // what it has was right, whatever the file here has become since
-            true if state.chain.is_finished(index) => {
-                view.landed && (is_wrong || state.chain.is_over())
-            }
-            true => is_wrong,
-            false => true,
-        }
-    }
-
-    /// Makes the host begin the file, with the parts that it has.
-    fn join(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFault> {
-        let delivery = self.members[index].delivery;
-        let Kept {
-            parts: kept,
-            earlier,
-            blocks,
-        } = target.resume(delivery, &self.file)?;
-        self.lock().chain.begins(index, kept.bytes(), self.now());
-        target.client.send(FileRequest::Begin(Begin {
+        client.send(FileRequest::Begin(Begin {
             file: small(delivery),
             key: key(delivery),
-            keep: kept.list().to_vec(),
-            earlier,
+            keep: kept.parts.list().to_vec(),
+            earlier: kept.earlier,
             chained: Some(self.signer.public_key().to_string()),
-            sparse: feed::is_sparse(&self.file),
+            sparse: feed::is_sparse(self.file),
         }));
-        self.sign(delivery, &blocks, target);
-        let number = target.client.sync();
-        view.counted = kept.bytes();
-        let host = self.members[index].task.host;
-        self.board.copy.show.moved(host, view.counted);
-        loop {
-            match target.client.take_event().map(|(event, _)| event) {
-                Some(FileEvent::Synced { number: event }) if event == number => break,
-                Some(event) => self.handle_event(index, event, view)?,
-                None => target.client.exchange(TURN)?,
-            }
-            self.find_delays();
-            if !self.lock().chain.is_in(index) {
-                target.client.forget_syncs();
-                return Ok(());
-            }
+        for blocks in kept.blocks.chunks(PIECES_AT_ONCE) {
+            client.send(FileRequest::Sign {
+                id: delivery.id,
+                pieces: blocks
+                    .iter()
+                    .map(|block| sign(&self.signer, block))
+                    .collect(),
+            });
         }
-        self.update(|chain| {
-            let mut actions = chain.joined(index, self.now());
-            actions.extend(chain.arrived(index, kept, self.now()));
-            actions
-        });
-        view.joined = true;
-        if self.lock().chain.source(index) != From::Us {
+        member.joins = Some(client.sync());
+        member.counted = kept.parts.bytes();
+        member.kept = kept.parts;
+        self.chain.begins(index, member.counted, now);
+        self.board.copy.show.moved(member.task.host, member.counted);
+    }
+
+    /// The host takes what comes from here on.
+    fn joined(&mut self, index: usize) {
+        let now = self.now();
+        self.members[index].joins = None;
+        let kept = std::mem::take(&mut self.members[index].kept);
+        let mut actions = self.chain.joined(index, now);
+        actions.extend(self.chain.arrived(index, kept, now));
+        self.act(actions);
+        if self.chain.source(index) != From::Us {
+            let host = self.members[index].task.host;
             self.board.copy.show.route(host, Route::Chain);
+        }
+    }
+
+    /// Nothing more comes over the connection to a host.
+    fn lose(&mut self, index: usize, broken: HostFault) {
+        let member = &mut self.members[index];
+        (member.broken, member.is_served) = (Some(broken), true);
+        let actions = self.chain.lost(index);
+        self.act(actions);
+    }
+
+    /// Handles what a host has reported, and sends it what comes next from here.
+    fn serve(&mut self, index: usize) -> Result<(), HostFault> {
+        while !self.members[index].is_served
+            && let Some((event, _)) = self.members[index].target.client.take_event()
+        {
+            self.handle_event(index, event)?;
+        }
+        if self.members[index].is_served {
+            return Ok(());
+        }
+        let is_wrong = self.wrong.is_some();
+        let is_over = match self.chain.is_finished(index) {
+            // what it has was right, whatever the file here has become since
+            true => self.members[index].landed && (is_wrong || self.chain.is_over()),
+            false => is_wrong || !self.chain.is_in(index),
+        };
+        match is_over {
+            true => self.end(index),
+            false => self.feed(index)?,
         }
         Ok(())
     }
 
-    fn find_delays(&self) {
-        self.update(|chain| chain.find_delays(self.now()));
-    }
-
-    /// Handles events of the host, and carries out actions.
-    fn turn(&self, index: usize, target: &mut Target, view: &mut View) -> Result<Turn, HostFault> {
-        while let Some((event, _)) = target.client.take_event() {
-            self.handle_event(index, event, view)?;
-        }
-        self.find_delays();
-        let mut turn = Turn::Wait;
-        loop {
-            let order = self.lock().orders[index].pop_front();
-            let Some(order) = order else {
-                return Ok(turn);
-            };
-            let id = self.members[index].delivery.id;
-            match order {
-                Action::HandOn { to, .. } => self.send_hand_on(index, to, target),
-                Action::KeepBack { to, .. } => {
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::HandOn { from, to } => self.send_hand_on(from, to),
+                Action::KeepBack { from, to } => {
                     let host = self.members[to].task.host.id;
-                    target.client.send(FileRequest::KeepBack { id, host });
+                    self.send(from, |id| FileRequest::KeepBack { id, host });
                 }
-                Action::Finish(_) => target.client.send(FileRequest::End { id }),
-                Action::Feed(_) => turn = Turn::Feed,
-                Action::LeaveOut(_) => return Ok(Turn::Leave),
+                Action::Finish(index) => self.send(index, |id| FileRequest::End { id }),
+                Action::Feed(index) => {
+                    let mut compression = Compression::new(self.options.compress);
+                    compression.begin(self.members[index].sent);
+                    self.members[index].feeding = Some(Feeding {
+                        missing: self.chain.missing(index).into(),
+                        compression,
+                        measures: None,
+                    });
+                }
+                Action::LeaveOut(index) => self.leave(index),
             }
         }
     }
 
-    /// Brings a host the signatures of what it has kept: those behind it may get that from it.
-    fn sign(&self, delivery: &Delivery, blocks: &[SummedBlock], target: &mut Target) {
-        let sign = |((at, end), sum): &SummedBlock| {
-            let (at, length) = (*at, end - at);
-            let signature = self.signer.sign(&content::statement_of(at, length, sum));
-            SignedPiece {
-                at,
-                length,
-                signature: Hex(signature),
-            }
-        };
-        for blocks in blocks.chunks(PIECES_AT_ONCE) {
-            target.client.send(FileRequest::Sign {
-                id: delivery.id,
-                pieces: blocks.iter().map(sign).collect(),
-            });
+    fn send(&mut self, index: usize, request: impl FnOnce(u32) -> FileRequest) {
+        let member = &mut self.members[index];
+        if !member.is_served {
+            member.target.client.send(request(member.delivery.id));
         }
     }
 
-    fn send_hand_on(&self, index: usize, to: usize, target: &mut Target) {
+    fn send_hand_on(&mut self, from: usize, to: usize) {
+        self.asked.insert((from, to));
         let next = &self.members[to];
-        let mut state = self.lock();
-        let parts = state.chain.missing(to);
-        state.asked.insert((index, to));
-        drop(state);
         let (port, peer) = next.listens.clone();
-        target.client.send(FileRequest::HandOn(HandOn {
-            id: self.members[index].delivery.id,
+        let hand_on = HandOn {
+            id: self.members[from].delivery.id,
             key: key(next.delivery),
             host: next.task.host.id,
             there: next.delivery.id,
             address: next.task.host.ip.0,
             port,
             peer,
-            parts,
-        }));
+            parts: self.chain.missing(to),
+        };
+        self.send(from, |_| FileRequest::HandOn(hand_on));
     }
 
-    fn handle_event(
-        &self,
-        index: usize,
-        event: FileEvent,
-        view: &mut View,
-    ) -> Result<(), HostFault> {
+    fn handle_event(&mut self, index: usize, event: FileEvent) -> Result<(), HostFault> {
         let delivery = self.members[index].delivery;
         match event {
             FileEvent::Arrived { id, parts } if id == delivery.id => {
                 let there = Parts::of(&parts).whole_grains(delivery.bytes);
-                let arrived = there.bytes().saturating_sub(view.counted);
-                view.counted += arrived;
-                let (host, show) = (self.members[index].task.host, &self.board.copy.show);
-                show.moved(host, arrived);
-                if self.lock().chain.source(index) != From::Us {
-                    show.handed_on(host, arrived);
-                }
-                self.update(|chain| chain.arrived(index, there, self.now()));
+                self.arrived(index, there);
             }
-            // an event about an earlier file
-            FileEvent::Arrived { .. } => {}
             FileEvent::HandedOn {
                 id,
                 host,
                 problem: Some(_),
                 unreached,
             } if id == delivery.id => {
-                let to = self
-                    .members
-                    .iter()
-                    .position(|member| member.task.host.id == host);
-                if let Some(to) = to {
-                    self.update(|chain| chain.broke(index, to, unreached));
+                let mut members = self.members.iter();
+                if let Some(to) = members.position(|member| member.task.host.id == host) {
+                    let actions = self.chain.broke(index, to, unreached);
+                    self.act(actions);
                 }
             }
-            FileEvent::HandedOn { .. } => {}
-            FileEvent::Refused { id, peer } if id == delivery.id => {
-                self.refused(index, &peer);
-            }
-            FileEvent::Refused { .. } => {}
+            FileEvent::Refused { id, peer } if id == delivery.id => self.refused(index, &peer),
+            // of this file or, too late, of an earlier one
+            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } | FileEvent::Refused { .. } => {}
             FileEvent::Landed { done, failed } => {
                 if done.contains(&delivery.id) {
-                    view.landed = true;
-                    self.done(index, view.sent, None);
+                    self.members[index].landed = true;
+                    self.done(index, None);
                 }
                 for (_, fault) in failed.iter().filter(|(id, _)| *id == delivery.id) {
                     // a host that cannot write the file here cannot write it in any other way
-                    self.done(index, view.sent, Some(push::why(delivery, fault)));
-                    self.update(|chain| chain.lost(index));
+                    self.done(index, Some(push::why(delivery, fault)));
+                    let actions = self.chain.lost(index);
+                    self.act(actions);
                 }
             }
-            FileEvent::Synced { number } => view.synced = number,
+            FileEvent::Synced { number } => {
+                self.members[index].answered = number;
+                if self.members[index].joins == Some(number) {
+                    self.joined(index);
+                }
+            }
             other => return Err(HostFault::unexpected(&other)),
         }
         Ok(())
     }
 
+    /// The parts that a host has now.
+    fn arrived(&mut self, index: usize, there: Parts) {
+        let member = &mut self.members[index];
+        let arrived = there.bytes().saturating_sub(member.counted);
+        member.counted += arrived;
+        let (host, show) = (member.task.host, &self.board.copy.show);
+        show.moved(host, arrived);
+        if self.chain.source(index) != From::Us {
+            show.handed_on(host, arrived);
+        }
+        let actions = self.chain.arrived(index, there, self.now());
+        self.act(actions);
+    }
+
     /// The host has refused what another one handed on.
-    fn refused(&self, index: usize, peer: &str) {
+    fn refused(&mut self, index: usize, peer: &str) {
         let mut members = self.members.iter();
         let from = members.position(|member| member.listens.1 == peer);
-        let Some(from) = from.filter(|from| self.lock().asked.remove(&(*from, index))) else {
+        let Some(from) = from.filter(|from| self.asked.remove(&(*from, index))) else {
             return;
         };
         // what was read before and after the change cannot be the same
@@ -460,10 +436,11 @@ impl Relay<'_, '_, '_> {
         );
         let task = self.members[from].task;
         task.was_refused.store(true, Ordering::Relaxed);
-        self.update(|chain| chain.refused(from, index));
+        let actions = self.chain.refused(from, index);
+        self.act(actions);
     }
 
-    fn done(&self, index: usize, sent_bytes: u64, error: Option<String>) {
+    fn done(&self, index: usize, error: Option<String>) {
         let member = &self.members[index];
         let reporter = HostReporter {
             host: member.task.host,
@@ -472,140 +449,138 @@ impl Relay<'_, '_, '_> {
         };
         let outcome = Outcome {
             error,
-            sent_bytes,
+            sent_bytes: member.sent,
             elapsed: self.begun.elapsed(),
         };
         reporter.done(member.delivery, outcome);
     }
 
-    /// Sends the host its missing parts, until it is left out.
-    fn feed(&self, index: usize, target: &mut Target, view: &mut View) -> Result<(), HostFault> {
-        let missing = self.lock().chain.missing(index);
-        let mut compression = Compression::new(self.options.compress);
-        compression.begin(view.sent);
-        let mut buffer = Vec::new();
-        for (begin, end) in missing {
-            let mut pieces = Pieces::new(&self.file, begin, end - begin);
-            loop {
-                let piece = match pieces.read_next(&mut buffer) {
-                    Ok(Some(piece)) => piece,
-                    Ok(None) => break,
-                    Err(error) => {
-                        self.fail(source::why(&error));
-                        return Ok(());
-                    }
-                };
-                let client = &mut target.client;
-                let gone = view.sent.saturating_sub(client.pending());
-                let packed = !piece.is_zeros && compression.pays(&buffer, gone);
-                let to = (self.members[index].delivery.id, &piece);
+    /// Sends a host the next piece of what it lacks, unless enough waits to be sent.
+    fn feed(&mut self, index: usize) -> Result<(), HostFault> {
+        let member = &mut self.members[index];
+        let Some(feeding) = &mut member.feeding else {
+            return Ok(());
+        };
+        let client = &mut member.target.client;
+        if let Some(number) = feeding.measures {
+            if member.answered < number {
+                return Ok(());
+            }
+            feeding.compression.measure(member.sent);
+            feeding.measures = None;
+        }
+        let Some(&(begin, end)) = feeding.missing.front() else {
+            if client.pending() == 0 {
+                self.fed(index);
+            }
+            return Ok(());
+        };
+        if client.pending() > AHEAD {
+            return Ok(());
+        }
+        feeding.missing.pop_front();
+        let mut buffer = client.buffer();
+        match Pieces::new(self.file, begin, end - begin).read_next(&mut buffer) {
+            Ok(Some(piece)) => {
+                let gone = member.sent.saturating_sub(client.pending());
+                let packed = !piece.is_zeros && feeding.compression.pays(&buffer, gone);
+                let to = (member.delivery.id, &piece);
                 let how = (packed, Some(&self.signer));
-                view.sent += blocks::send(client, &self.file, to, &mut buffer, how)?;
-                if !self.drain(index, target, view, AHEAD)? {
-                    return Ok(());
+                member.sent += blocks::send(client, self.file, to, &mut buffer, how)?;
+                let next = piece.at + piece.length;
+                if next < end {
+                    feeding.missing.push_front((next, end));
                 }
-                if compression.wants_rate(view.sent) {
-                    if !self.wait_until_arrived(index, target, view)? {
-                        return Ok(());
-                    }
-                    compression.measure(view.sent);
+                if feeding.compression.wants_rate(member.sent) {
+                    feeding.measures = Some(client.sync());
                 }
             }
-        }
-        if !self.drain(index, target, view, 0)? {
-            return Ok(());
-        }
-        if let Some(why) = target.client.source_fault() {
-            self.fail(why);
-            return Ok(());
-        }
-        match feed::changed(self.members[index].delivery) {
-            Some(why) => self.fail(why),
-            None => self.update(|chain| chain.confirm(index)),
+            Ok(None) => {}
+            Err(error) => self.fail(source::why(&error)),
         }
         Ok(())
     }
 
-    /// Waits until the host has what was sent; returns whether the host is still fed.
-    fn wait_until_arrived(
-        &self,
-        index: usize,
-        target: &mut Target,
-        view: &mut View,
-    ) -> Result<bool, HostFault> {
-        let number = target.client.sync();
-        while view.synced < number {
-            if !self.drain(index, target, view, 0)? {
-                return Ok(false);
+    /// All that a host lacked was read and sent.
+    fn fed(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        member.feeding = None;
+        let wrong = member.target.client.source_fault();
+        match wrong.or_else(|| feed::changed(member.delivery)) {
+            Some(why) => self.fail(why),
+            None => {
+                let actions = self.chain.confirm(index);
+                self.act(actions);
             }
-            target.client.exchange(TURN)?;
         }
-        Ok(true)
     }
 
-    /// Waits until at most this many bytes wait to be sent; returns whether the host is still fed.
-    fn drain(
-        &self,
-        index: usize,
-        target: &mut Target,
-        view: &mut View,
-        most: u64,
-    ) -> Result<bool, HostFault> {
-        loop {
-            match self.turn(index, target, view)? {
-                Turn::Leave => {
-                    // carried out when the others are told
-                    self.lock().orders[index].push_front(Action::LeaveOut(index));
-                    return Ok(false);
-                }
-                Turn::Feed | Turn::Wait => {}
+    /// Sends and receives on all connections. Waits for the first of them, which usually is the one
+    /// that is fed, unless the next piece can be read.
+    fn exchange(&mut self) {
+        let mut limit = match self.members.iter().any(Member::takes_more) {
+            true => Duration::ZERO,
+            false => TURN,
+        };
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            if member.is_served {
+                continue;
             }
-            let state = self.lock();
-            if state.wrong.is_some() || !state.chain.is_in(index) {
-                return Ok(false);
+            let pending = member.target.client.pending();
+            let exchanged = member.target.client.exchange(limit);
+            limit = Duration::ZERO;
+            if member.target.client.pending() < pending {
+                self.chain.fed(index, self.begun.elapsed());
             }
-            drop(state);
-            let pending = target.client.pending();
-            if pending <= most {
-                return Ok(true);
-            }
-            target.client.exchange(TURN)?;
-            if target.client.pending() < pending {
-                self.lock().chain.fed(index, self.now());
+            if let Err(broken) = exchanged {
+                self.lose(index, broken);
             }
         }
     }
 
     /// The source has changed, so nobody gets the file.
-    fn fail(&self, why: String) {
-        self.lock().wrong.get_or_insert(why);
+    fn fail(&mut self, why: String) {
+        self.wrong.get_or_insert(why);
     }
 
-    /// Leaves the host to be served separately, with the parts that it has.
-    fn leave(&self, index: usize, target: &mut Target, view: &View) {
-        let delivery = self.members[index].delivery;
-        target.client.send(FileRequest::Close { id: delivery.id });
-        target.client.forget_syncs();
+    /// Leaves a host to be served separately, with the parts that it has.
+    fn leave(&mut self, index: usize) {
+        self.send(index, |id| FileRequest::Close { id });
+        let member = &mut self.members[index];
+        member.is_served = true;
+        member.target.client.forget_syncs();
         // what it had before is known already
-        if view.joined {
-            let there = self.lock().chain.there(index).clone();
-            target.go_on_with(delivery, there, view.counted);
+        if member.joins.is_none() {
+            let there = self.chain.there(index).clone();
+            member
+                .target
+                .go_on_with(member.delivery, there, member.counted);
         }
     }
 
-    /// Reports the end: the host has the file, or nobody gets it.
-    fn end(&self, index: usize, target: &mut Target, view: &View) {
-        let id = self.members[index].delivery.id;
-        let state = self.lock();
-        let wrong = state.wrong.clone().filter(|_| state.chain.is_in(index));
-        drop(state);
-        target.client.forget_syncs();
-        match wrong {
-            Some(why) if !view.landed => {
-                target.client.send(FileRequest::Discard { id });
-                self.done(index, view.sent, Some(why));
+    /// The host has the file, or nobody gets it.
+    fn end(&mut self, index: usize) {
+        let is_without = self.chain.is_in(index) && !self.members[index].landed;
+        match self.wrong.clone().filter(|_| is_without) {
+            Some(why) => {
+                self.send(index, |id| FileRequest::Discard { id });
+                self.done(index, Some(why));
             }
-            _ => target.client.send(FileRequest::Close { id }),
+            None => self.send(index, |id| FileRequest::Close { id }),
         }
+        let member = &mut self.members[index];
+        member.is_served = true;
+        member.target.client.forget_syncs();
+    }
+}
+
+/// Signs a block that a host has kept, so that it can hand that on too.
+fn sign(signer: &Identity, ((at, end), sum): &SummedBlock) -> SignedPiece {
+    let (at, length) = (*at, end - at);
+    SignedPiece {
+        at,
+        length,
+        signature: Hex(signer.sign(&content::statement_of(at, length, sum))),
     }
 }
