@@ -6,7 +6,7 @@ SCRIPTS = dgl-copy dgl-launch gs-copy gs-launch host-lab
 COMMANDS = $(TOOLS) $(SCRIPTS)
 # host-agent is not a command of users, but they may read what it does on their hosts.
 PAGES = $(COMMANDS) host-agent
-GUIDES = dgl-tools dgl-tools-admin dgl-tools-clusters dgl-tools-connect dgl-tools-faq dgl-tools-jobs dgl-tools-partition dgl-tools-trouble
+GUIDES = dgl.mk dgl-tools dgl-tools-admin dgl-tools-clusters dgl-tools-connect dgl-tools-faq dgl-tools-jobs dgl-tools-partition dgl-tools-trouble
 FORMATS = dgl-tools-records
 CARGO_TARGET_DIR ?= target
 

@@ -1,4 +1,4 @@
-# To include in the Makefile of a research repo:
+# To include in the Makefile of a research repo; dgl.mk(7) describes all targets and variables:
 #
 #   HOSTS       = ip_config.txt              one host on each line, or a table of hosts (CSV)
 #   WORKSPACE   = /data/job                  the folder of the job on every host
@@ -12,23 +12,7 @@
 #
 #   WORKERS     = gpus                       processes on each host: a number, or as many as it has GPUs
 #
-#   make probe   shows facts about each host
-#   make fit     checks whether each partition fits the memory of its host
-#   make push    copies files that are not there yet; it asks the hosts, because a host may have lost its disk
-#   make train   pushes, then trains; make fails when a process of the job fails. With RETRY=3 SPARES=FILE, a file like
-#                HOSTS, spares take the places of lost hosts, up to three times; the script must continue from a
-#                checkpoint. Correct HOSTS afterwards, because it still names the lost hosts. NEED=4 takes the first four
-#                good hosts of a longer HOSTS, and NEED_FLAGS says what is good: --min shm=64G --port auto; fetch and reap
-#                then use the hosts of the last push
-#   make fetch   copies FETCH to RESULTS, with a folder for each host
-#   make reap    ends what is left of JOB on the hosts
-#   make logs    shows the last TAIL lines of each process of the last run
-#   make why     says what ended the last run, or what it waits for; its records are in .dgl-run/logs/run.jsonl
-#
-# Hosts are reached as ssh is configured, or as DGL_TOOLS_CONNECT and similar variables say; see dgl-tools(7). A word of TRAIN
-# that contains a blank or a $ needs quotes, as in a shell. IPCONF_FLAGS, PROBE_FLAGS, MAP_FLAGS ... are more flags for each
-# tool: with PROBE_FLAGS = --conda gnn, or --venv /opt/gnn, TRAIN runs in that environment. SPAWN_FLAGS = --detach leaves the
-# job; its logs are then on the hosts, and ipconf-check HOSTS | dgl-spawn --attach JOB returns to it.
+# Then make probe, fit, push, train, fetch, reap, logs or why.
 
 HOSTS ?= ip_config.txt
 WORKERS ?=

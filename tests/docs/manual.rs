@@ -415,6 +415,32 @@ fn dgl_tools_7_has_every_variable() {
 }
 
 #[test]
+fn dgl_mk_7_has_every_target_and_variable() {
+    let (makefile, page) = (read("dgl.mk"), read("man/dgl.mk.7"));
+    let targets = between(&makefile, "\n.PHONY:", "\n").split_whitespace();
+    let described = page.lines().filter_map(|line| line.strip_prefix(".It Cm "));
+    assert_eq!(
+        described.collect::<BTreeSet<_>>(),
+        targets.collect::<BTreeSet<_>>()
+    );
+    let begins = makefile
+        .match_indices("$(")
+        .map(|(at, _)| &makefile[at + 2..]);
+    let names = begins.filter_map(|rest| rest.split([')', ':']).next());
+    let is_variable = |name: &&str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_');
+    let outside = ["CARGO_TARGET_DIR", "MAKEFILE_LIST", "PATH"];
+    let read_here = names
+        .filter(is_variable)
+        .filter(|name| !outside.contains(name));
+    let items = page.lines().filter_map(|line| line.strip_prefix(".It Va "));
+    let described = items.flat_map(|line| line.split(" , "));
+    assert_eq!(
+        described.collect::<BTreeSet<_>>(),
+        read_here.collect::<BTreeSet<_>>()
+    );
+}
+
+#[test]
 fn pages_are_clean_mdoc() {
     match Command::new("mandoc")
         .args(["-T", "lint", "-W", "warning"])
