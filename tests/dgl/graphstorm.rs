@@ -34,7 +34,7 @@ fn with_each_version(does: impl Fn(&str)) {
 /// A graph of two partitions, made by GraphStorm, in the folder `out`.
 fn construct(cluster: &Cluster, folder: &Path, python: &str, out: &str) {
     fs::copy(
-        root().join("tests/graphstorm/nc.yaml"),
+        root().join("examples/graphstorm/nc.yaml"),
         folder.join("nc.yaml"),
     )
     .unwrap();

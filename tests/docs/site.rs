@@ -4,7 +4,9 @@ use crate::recipes;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use support::{Cluster, assert_has, made_by, python_with_dgl, root, scratch, sh, takes_seconds};
+use support::{
+    Cluster, assert_has, made_by, python_with_dgl, root, scratch, sh, takes_seconds, write,
+};
 
 /// The texts between a word and a quote, as in `href="…"`.
 fn values<'a>(text: &'a str, attribute: &str) -> Vec<&'a str> {
@@ -55,19 +57,28 @@ fn no_link_of_the_site_leads_nowhere() {
     assert!(pages.len() > 30 && links > 500, "{} {links}", pages.len());
 }
 
-/// The commands of a tutorial, a script for each block, with whether it shall fail. Blocks for
-/// `lab` start hosts, which the tests have.
-fn blocks(tutorial: &str) -> Vec<(String, bool)> {
+enum Block {
+    Runs(String),
+    Fails(String),
+    /// Starts hosts, which the tests have, and writes their ip_config.
+    Lab,
+}
+
+/// The blocks of a tutorial. Examples are those of the repository.
+fn blocks(tutorial: &str) -> Vec<Block> {
     let path = root().join(format!("site/tutorials/{tutorial}.md"));
     let text = fs::read_to_string(path).unwrap();
     let fenced = text.split("```").skip(1).step_by(2);
-    let blocks: Vec<(String, bool)> = fenced
-        .filter_map(|block| {
+    let installed = "~/.local/share/dgl-tools/examples";
+    let examples = root().join("examples").display().to_string();
+    let blocks: Vec<Block> = fenced
+        .map(|block| {
             let (kind, script) = block.split_once('\n').unwrap();
+            let script = script.replace(installed, &examples);
             match kind {
-                "sh" => Some((script.to_owned(), false)),
-                "sh fails" => Some((script.to_owned(), true)),
-                "lab" => None,
+                "sh" => Block::Runs(script),
+                "sh fails" => Block::Fails(script),
+                "lab" => Block::Lab,
                 other => panic!("{tutorial}: a block of unknown kind {other:?}"),
             }
         })
@@ -79,7 +90,15 @@ fn blocks(tutorial: &str) -> Vec<(String, bool)> {
 /// Runs the commands of a tutorial on host 1, with that Python; returns all they print.
 fn follow(cluster: &Cluster, folder: &Path, tutorial: &str, python: &str) -> String {
     let mut shown = String::new();
-    for (script, fails) in blocks(tutorial) {
+    for block in blocks(tutorial) {
+        let (script, fails) = match block {
+            Block::Runs(script) => (script, false),
+            Block::Fails(script) => (script, true),
+            Block::Lab => {
+                write(folder, "ip_config.txt", cluster.call(&["list"]).out);
+                continue;
+            }
+        };
         let script = script.replace("python3 ", &format!("{python} "));
         let ran = cluster.sh(folder, &script);
         let message = format!("{}{}", ran.out, ran.err);
@@ -96,13 +115,6 @@ fn real_hosts_do_what_the_tutorials_for_torch_say() {
     };
     let folder = scratch();
     let cluster = Cluster::up(4);
-    let prepare = format!(
-        "cp -r '{0}/examples/torch/code' . && cp '{0}/tests/dgl/ddp.py' code/faulty.py && \
-         '{0}/tools/host-lab/host-lab' list >ip_config.txt",
-        root().display()
-    );
-    let lab = format!("export LAB='{}'; ", cluster.0.display());
-    sh(&folder, &(lab + &prepare)).ends(0);
     let shown = follow(&cluster, &folder, "torch", &python);
     for part in [
         "epoch 2: loss 0.0",
@@ -120,8 +132,11 @@ fn real_hosts_do_what_the_tutorials_for_torch_say() {
     cluster.assert_clean();
 
     // the job that the other tutorial finds
+    let faulty = root().join("tests/dgl/ddp.py").display().to_string();
     let hang = format!(
-        "rm -r logs; {{ dgl-env --role worker --num-workers 1 --env FAULT=loader \
+        "rm -r logs; cp '{faulty}' code/faulty.py; ipconf-check ip_config.txt | host-probe | \
+         part-map --workspace /srv/job --script-folder code | part-push >pushed.jsonl; \
+         {{ dgl-env --role worker --num-workers 1 --env FAULT=loader \
          --env FAULT_RANK=2 -- {python} code/faulty.py <pushed.jsonl | dgl-spawn --job hang \
          --log-dir logs --stall-timeout 10s; }} >spawn.out 2>&1 & \
          for i in $(seq 600); do ! grep -q stalled logs/run.jsonl 2>/dev/null || exit 0; \
@@ -145,13 +160,6 @@ fn real_dgl_does_what_its_tutorial_says() {
     };
     let folder = scratch();
     let cluster = Cluster::up(4);
-    let prepare = format!(
-        "export LAB='{1}'; cp -rL '{0}/examples/dgl/.' . && \
-         '{0}/tools/host-lab/host-lab' list >ip_config.txt",
-        root().display(),
-        cluster.0.display()
-    );
-    sh(&folder, &prepare).ends(0);
     let shown = follow(&cluster, &folder, "dgl", &python);
     assert_has(&shown, "loss fell from");
     assert!(folder.join("run.html").is_file(), "{shown}");
@@ -165,14 +173,14 @@ fn the_tutorial_on_graphstorm_is_a_job() {
         return;
     }
     let folder = recipes::prepared();
-    for (script, _) in blocks("graphstorm") {
+    for block in blocks("graphstorm") {
+        let Block::Runs(script) = block else {
+            panic!("graphstorm: a block that is not run");
+        };
         let script = support::recipe_commands(&script, &folder);
         let ran = recipes::run(&folder, &script);
         assert_eq!(ran, (0, String::new()), "{script}");
     }
-    let example = format!(
-        "cp '{}/examples/graphstorm/Makefile' . && make WORKSPACE=$PWD/data/job train fetch 2>&1",
-        root().display()
-    );
-    assert_eq!(recipes::run(&folder, &example), (0, String::new()));
+    let example = "make WORKSPACE=$PWD/data/job train fetch 2>&1";
+    assert_eq!(recipes::run(&folder, example), (0, String::new()));
 }

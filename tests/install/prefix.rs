@@ -58,21 +58,28 @@ fn into_an_empty_prefix() {
         "share/bash-completion/completions/{}",
         "share/fish/vendor_completions.d/{}.fish",
     ];
-    let other_pages = [
-        "man1/host-agent.1",
-        "man5/dgl-tools-records.5",
-        "man7/dgl-tools.7",
-        "man7/dgl-tools-trouble.7",
-    ]
-    .map(|page| format!("share/man/{page}"));
+    let of_repository = sh(&root(), "find man examples -type f ! -name .gitignore");
+    let page = |path: &str| {
+        let (_, section) = path.rsplit_once('.').unwrap();
+        path.replace("man/", &format!("share/man/man{section}/"))
+    };
+    let pages_and_examples: Vec<String> = of_repository
+        .out
+        .lines()
+        .map(|path| match path.starts_with("man/") {
+            true => page(path),
+            false => format!("share/dgl-tools/{path}"),
+        })
+        .collect();
+    assert!(pages_and_examples.len() > 40, "{pages_and_examples:?}");
     for path in commands()
         .flat_map(|command| places.map(|location| location.replace("{}", command)))
-        .chain(other_pages)
+        .chain(pages_and_examples)
         .chain(
             [
                 "bin/dgl-tools",
+                "include/dgl.mk",
                 "share/dgl-tools/records.schema.json",
-                "share/dgl-tools/examples/torch/code/ddp.py",
             ]
             .map(str::to_owned),
         )
