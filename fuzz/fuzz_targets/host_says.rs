@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(message.body.len() <= MAX_BODY);
         match message.head {
             Event::File(FileEvent::Block(block)) => {
-                if let Ok(content) = transfer::content::unpack(&block.content, message.body) {
+                if let Ok(Some(content)) = transfer::content::unpack(&block.content, message.body) {
                     assert_eq!(content.len(), block.content.length as usize);
                 }
             }

@@ -51,7 +51,16 @@ pub fn plain(content: &[u8]) -> Content {
     Content {
         length: u32::try_from(content.len()).unwrap_or(u32::MAX),
         packed: false,
-        sum: quick_sum(content),
+        sum: Some(quick_sum(content)),
+    }
+}
+
+/// The description of so many zeros.
+pub fn zeros(length: u64) -> Content {
+    Content {
+        length: u32::try_from(length).unwrap_or(u32::MAX),
+        packed: false,
+        sum: None,
     }
 }
 
@@ -79,9 +88,12 @@ pub fn compress(content: &[u8]) -> Option<Vec<u8>> {
     zstd::bulk::compress(content, LEVEL).ok()
 }
 
-/// The content of a message, if it matches its description. At most the memory of one block is
-/// taken.
-pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, FileFault> {
+/// The content of a message, if it matches its description; `None` of zeros. At most the memory of
+/// one block is taken.
+pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Option<Vec<u8>>, FileFault> {
+    let Some(sum) = described.sum else {
+        return Ok(None);
+    };
     if u64::from(described.length) > BLOCK {
         return Err(FileFault::OutOfOrder);
     }
@@ -93,8 +105,8 @@ pub fn unpack(described: &Content, body: Vec<u8>) -> Result<Vec<u8>, FileFault> 
     if content.len() != described.length as usize {
         return Err(FileFault::NotWhole);
     }
-    if quick_sum(&content) == described.sum {
-        Ok(content)
+    if quick_sum(&content) == sum {
+        Ok(Some(content))
     } else {
         Err(FileFault::OtherSum)
     }
@@ -121,7 +133,7 @@ mod tests {
         for wish in [false, true] {
             let (content, body) = pack(text.clone(), wish);
             assert_eq!((content.packed, body.len() < text.len()), (wish, wish));
-            assert_eq!(unpack(&content, body.clone()), Ok(text.clone()));
+            assert_eq!(unpack(&content, body.clone()), Ok(Some(text.clone())));
             let bad = [
                 (
                     Content {
@@ -146,7 +158,7 @@ mod tests {
                 ),
                 (
                     Content {
-                        sum: Hex([0; 16]),
+                        sum: Some(Hex([0; 16])),
                         ..content
                     },
                     FileFault::OtherSum,
@@ -166,6 +178,7 @@ mod tests {
     fn what_does_not_shrink_goes_as_it_is() {
         let (content, body) = pack(vec![7], true);
         assert!(!content.packed && body == [7], "{content:?}");
-        assert_eq!(unpack(&plain(&[]), Vec::new()), Ok(Vec::new()));
+        assert_eq!(unpack(&plain(&[]), Vec::new()), Ok(Some(Vec::new())));
+        assert_eq!(unpack(&zeros(5), Vec::new()), Ok(None));
     }
 }

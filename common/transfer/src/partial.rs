@@ -5,6 +5,7 @@
 //! write one [`Partial`].
 
 use crate::GRAIN;
+use crate::content;
 use crate::folder::Folder;
 use crate::parts::Parts;
 use crate::room::Room;
@@ -242,8 +243,17 @@ impl Partial {
         }
     }
 
+    /// Writes a part: its content, or zeros.
+    pub fn put(&self, at: u64, length: u64, content: Option<&[u8]>) -> Result<(), FileFault> {
+        // zeros that another host had before come as content
+        match content.filter(|content| !content::is_hole(content)) {
+            Some(content) => self.write(at, content),
+            None => self.write_zeros(at, length),
+        }
+    }
+
     /// Makes a part all zeros; it takes no space if the file system supports holes.
-    pub fn write_zeros(&self, at: u64, length: u64) -> Result<(), FileFault> {
+    fn write_zeros(&self, at: u64, length: u64) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, length)?;
         if at == end {
@@ -279,7 +289,7 @@ impl Partial {
     }
 
     /// Writes a part.
-    pub fn write(&self, at: u64, content: &[u8]) -> Result<(), FileFault> {
+    fn write(&self, at: u64, content: &[u8]) -> Result<(), FileFault> {
         let _writing = self.writing()?;
         let end = self.end_of(at, content.len() as u64)?;
         self.fill(at, end)?;

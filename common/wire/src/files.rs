@@ -1,13 +1,13 @@
 //! Messages about files that go to a host or come from it, for part-push and part-pull.
 //!
 //! To a host: `receive` takes a folder; `inspect`, `peers` and `claim` ask what is there; small
-//! files come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `end`. From a
-//! host: `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the
-//! connection that is made for it `handed`, `block`s and `close`; what comes so counts if the tool
-//! has signed it. Requests are not waited for one by one: each is answered in its order, and `sync`
-//! tells how far the agent has come. Sizes are called `size`, because `bytes` in a line announces
-//! what stands behind it. Content stands behind its line, at most [`crate::codec::MAX_BODY`] bytes,
-//! with its sum in the line.
+//! files come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `commit`.
+//! From a host: `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the
+//! connection that is made for it `handed`, `block`s and `abandon`; what comes so counts if the
+//! tool has signed it. Requests are not waited for one by one: each is answered in its order, and
+//! `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
+//! announces what stands behind it. Content stands behind its line, at most
+//! [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
 
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -56,23 +56,14 @@ pub enum FileRequest {
         /// The file that is in its place now, to be used if there is no partial file.
         dst: Option<Text>,
     },
-    /// Makes an empty folder; answered by [`FileEvent::Landed`].
-    Folder {
-        /// The number of the delivery.
-        id: u32,
-        /// The path of the folder on the host.
-        dst: Text,
-    },
     /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
     /// Begins a file whose content comes in blocks.
     Begin(Begin),
     /// A part of a file.
     Block(Block),
-    /// A part of a file that is all zeros.
-    Zeros(Zeros),
     /// The whole file has come, and gets its name. Answered by [`FileEvent::Landed`].
-    End {
+    Commit {
         /// The number of the delivery.
         id: u32,
     },
@@ -94,23 +85,19 @@ pub enum FileRequest {
         pieces: Vec<SignedPiece>,
     },
     /// The first message of another host over a connection of its own: parts of a file come, as
-    /// [`FileRequest::Block`] and [`FileRequest::Zeros`], and then [`FileRequest::Close`] and
-    /// [`FileRequest::Sync`]. Nothing else is allowed there. What the tool has not signed is
-    /// refused, see [`FileEvent::Refused`].
+    /// [`FileRequest::Block`], and then [`FileRequest::Abandon`] and [`FileRequest::Sync`]. Nothing
+    /// else is allowed there. What the tool has not signed is refused, see [`FileEvent::Refused`].
     Handed {
         /// The name of the partial file.
         key: String,
     },
     /// No more of a file comes over this connection. If the file was begun over it, no more comes
     /// over any.
-    Close {
+    Abandon {
         /// The number of the delivery.
         id: u32,
-    },
-    /// A file is not wanted any longer; its partial file is removed.
-    Discard {
-        /// The number of the delivery.
-        id: u32,
+        /// Whether what has come is kept. If not, the file is not wanted any longer.
+        keep: bool,
     },
     /// Asks for [`FileEvent::Synced`] with the same number when everything before it has been
     /// handled.
@@ -137,8 +124,8 @@ pub enum FileRequest {
         /// The files, at most [`FILES_AT_ONCE`].
         files: Vec<Named>,
     },
-    /// Reads a part of a file; answered by [`FileEvent::Block`] or [`FileEvent::Zeros`] in order,
-    /// and [`FileEvent::Read`].
+    /// Reads a part of a file; answered by [`FileEvent::Block`] in order, and
+    /// [`FileEvent::Read`].
     Read {
         /// The file.
         file: Named,
@@ -222,7 +209,7 @@ pub struct Give {
     pub base: Text,
 }
 
-/// A small file.
+/// A small file, or an empty folder.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Small {
@@ -233,7 +220,7 @@ pub struct Small {
     /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
-    /// Permission bits.
+    /// Permission bits; with the type of a folder, as stat(2) has it, an empty folder is made.
     pub mode: u32,
     /// When the file was changed: seconds and nanoseconds since 1970.
     pub mtime: Option<(i64, u32)>,
@@ -249,7 +236,8 @@ pub struct Batch {
     pub content: Content,
 }
 
-/// The description of the content that follows a line.
+/// The description of the content that follows a line, or of zeros, which are not sent.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The length of the content before compression, in bytes.
@@ -258,7 +246,8 @@ pub struct Content {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
     /// The 128-bit XXH3 sum of the content before compression. It finds errors, but no malice.
-    pub sum: Hex<16>,
+    /// `None` of zeros.
+    pub sum: Option<Hex<16>>,
 }
 
 /// A file whose content comes in blocks.
@@ -296,20 +285,6 @@ pub struct Block {
     /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
-    /// The tool's signature, if hosts hand the file on.
-    pub signature: Option<Signature>,
-}
-
-/// A part of a file that is all zeros and is not sent.
-#[skip_serializing_none]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Zeros {
-    /// The number of the delivery.
-    pub id: u32,
-    /// The offset of the part in the file, in bytes.
-    pub at: u64,
-    /// The length of the part, in bytes.
-    pub length: u64,
     /// The tool's signature, if hosts hand the file on.
     pub signature: Option<Signature>,
 }
@@ -437,8 +412,6 @@ pub enum FileEvent {
     },
     /// A part of a file.
     Block(Block),
-    /// A part of a file that is all zeros.
-    Zeros(Zeros),
     /// The end of what was read of a file.
     Read(Read),
     /// The checksums of parts of a file stand behind the line, 32 bytes each; none if it cannot be
@@ -447,6 +420,13 @@ pub enum FileEvent {
         /// The number that the caller chose.
         id: u32,
     },
+}
+
+impl Small {
+    /// Whether it is an empty folder.
+    pub fn is_folder(&self) -> bool {
+        is_folder(self.mode)
+    }
 }
 
 impl FileEvent {
@@ -517,8 +497,15 @@ impl Meta {
 
     /// Whether it is a folder.
     pub fn is_folder(&self) -> bool {
-        self.mode & 0o170_000 == 0o040_000
+        is_folder(self.mode)
     }
+}
+
+/// The type of a folder in its mode.
+pub const FOLDER: u32 = 0o040_000;
+
+fn is_folder(mode: u32) -> bool {
+    mode & 0o170_000 == FOLDER
 }
 
 /// A file or an empty folder on a host.
@@ -803,7 +790,7 @@ mod tests {
                 content: Content {
                     length: 2,
                     packed: false,
-                    sum: Hex([255; 16]),
+                    sum: Some(Hex([255; 16])),
                 },
                 signature,
             });

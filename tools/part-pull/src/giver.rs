@@ -160,6 +160,7 @@ impl SourceHost {
                 (FileEvent::Batch { files, content }, body) => {
                     let content = content::unpack(&content, body)
                         .map_err(|fault| HostFault::reported(fault.to_string()))?;
+                    let content = content.unwrap_or_default();
                     let mut rest = content.as_slice();
                     for read in files {
                         let next = expected.pop_front().filter(|(id, _)| *id == read.id);
@@ -332,21 +333,11 @@ impl SourceHost {
                 {
                     let content = content::unpack(&block.content, body)
                         .map_err(|fault| HostFault::reported(fault.to_string()))?;
-                    next += content.len() as u64;
-                    moved(content.len() as u64);
+                    let length = u64::from(block.content.length);
+                    next += length;
+                    moved(length);
                     if let Ok(writer) = &partial
-                        && let Err(fault) = writer.write(block.at, &content)
-                    {
-                        partial = Err(fault.here());
-                    }
-                }
-                (FileEvent::Zeros(zeros), _)
-                    if zeros.id == id && zeros.at == next && zeros.length <= end - next =>
-                {
-                    next += zeros.length;
-                    moved(zeros.length);
-                    if let Ok(writer) = &partial
-                        && let Err(fault) = writer.write_zeros(zeros.at, zeros.length)
+                        && let Err(fault) = writer.put(block.at, length, content.as_deref())
                     {
                         partial = Err(fault.here());
                     }

@@ -7,7 +7,7 @@ use std::fs::File;
 use tls::Identity;
 use transfer::content;
 use transfer::source::Piece;
-use wire::files::{BLOCK, Block, Content, FileRequest, Hex, Zeros};
+use wire::files::{BLOCK, Block, Content, FileRequest, Hex};
 
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
@@ -26,15 +26,6 @@ pub fn send(
         let content = (!piece.is_zeros).then_some(&buffer[..]);
         Hex(signer.sign(&content::statement(at, length, content)))
     });
-    if piece.is_zeros {
-        client.send(FileRequest::Zeros(Zeros {
-            id,
-            at,
-            length,
-            signature,
-        }));
-        return Ok(0);
-    }
     let block = |content: Content| {
         FileRequest::Block(Block {
             id,
@@ -43,6 +34,10 @@ pub fn send(
             signature,
         })
     };
+    if piece.is_zeros {
+        client.send(block(content::zeros(length)));
+        return Ok(0);
+    }
     if packed || client.copies_files() {
         let (content, body) = content::pack(std::mem::take(buffer), packed);
         *buffer = body;

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use transfer::source;
-use wire::files::{BLOCK, FILES_AT_ONCE, Small};
+use wire::files::{BLOCK, FILES_AT_ONCE, FOLDER, Small};
 
 /// The description of a file for the host.
 pub fn small(file: &Delivery) -> Small {
@@ -15,7 +15,11 @@ pub fn small(file: &Delivery) -> Small {
         id: file.id,
         dst: file.dst.as_ref().into(),
         bytes: file.bytes,
-        mode: file.mode,
+        mode: file.mode
+            | match file.source {
+                Source::Folder => FOLDER,
+                _ => 0,
+            },
         mtime: file.mtime,
     }
 }

@@ -318,7 +318,7 @@ impl Relay<'_, '_, '_> {
                     let host = self.members[to].task.host.id;
                     self.send(from, |id| FileRequest::KeepBack { id, host });
                 }
-                Action::Finish(index) => self.send(index, |id| FileRequest::End { id }),
+                Action::Finish(index) => self.send(index, |id| FileRequest::Commit { id }),
                 Action::Feed(index) => {
                     let mut compression = Compression::new(self.options.compress);
                     compression.begin(self.members[index].sent);
@@ -546,7 +546,7 @@ impl Relay<'_, '_, '_> {
 
     /// Leaves a host to be served separately, with the parts that it has.
     fn leave(&mut self, index: usize) {
-        self.send(index, |id| FileRequest::Close { id });
+        self.send(index, |id| FileRequest::Abandon { id, keep: true });
         let member = &mut self.members[index];
         member.is_served = true;
         member.target.client.forget_syncs();
@@ -562,12 +562,11 @@ impl Relay<'_, '_, '_> {
     /// The host has the file, or nobody gets it.
     fn end(&mut self, index: usize) {
         let is_without = self.chain.is_in(index) && !self.members[index].landed;
-        match self.wrong.clone().filter(|_| is_without) {
-            Some(why) => {
-                self.send(index, |id| FileRequest::Discard { id });
-                self.done(index, Some(why));
-            }
-            None => self.send(index, |id| FileRequest::Close { id }),
+        let wrong = self.wrong.clone().filter(|_| is_without);
+        let keep = wrong.is_none();
+        self.send(index, |id| FileRequest::Abandon { id, keep });
+        if wrong.is_some() {
+            self.done(index, wrong);
         }
         let member = &mut self.members[index];
         member.is_served = true;

@@ -68,37 +68,21 @@ struct UnderWay<'d> {
 
 impl<'d> Push<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
-        let (files, others): (Vec<&Delivery>, Vec<&Delivery>) =
-            deliveries.iter().partition(|delivery| delivery.has_bytes());
-        self.without_bytes(&others);
+        let is_here = |delivery: &&Delivery| delivery.source != Source::There;
+        let (here, elsewhere): (Vec<_>, Vec<_>) = deliveries.iter().partition(|one| is_here(one));
+        let why = "it must already be on the host, and is not there; this machine has no copy";
+        for delivery in elsewhere {
+            self.begin(delivery, 0);
+            self.done(delivery.id, Some(why.to_owned()));
+        }
         let (small, large): (Vec<&Delivery>, Vec<&Delivery>) =
-            files.into_iter().partition(|file| plan::is_small(file));
+            here.into_iter().partition(|file| plan::is_small(file));
         self.small(&small)?;
         for file in large {
             self.large(file)?;
             self.handle_events()?;
         }
         self.wait(|push| push.under_way.is_empty())
-    }
-
-    /// Sends empty folders, and reports files that should have been there already.
-    fn without_bytes(&mut self, others: &[&'d Delivery]) {
-        for delivery in others {
-            self.begin(delivery, 0);
-            match delivery.source {
-                Source::Folder => self.target.client.send(FileRequest::Folder {
-                    id: delivery.id,
-                    dst: delivery.dst.as_ref().into(),
-                }),
-                _ => self.done(
-                    delivery.id,
-                    Some(
-                        "it must already be on the host, and is not there; this machine has no copy"
-                            .to_owned(),
-                    ),
-                ),
-            }
-        }
     }
 
     fn begin(&mut self, delivery: &'d Delivery, sent: u64) {
@@ -112,7 +96,7 @@ impl<'d> Push<'_, 'd> {
         );
     }
 
-    /// Sends small files, many in a message.
+    /// Sends small files and empty folders, many in a message.
     fn small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFault> {
         self.begin_measuring()?;
         for files in feed::messages(files) {
@@ -174,10 +158,11 @@ impl<'d> Push<'_, 'd> {
         let id = file.id;
         match wrong.or_else(|| feed::changed(file)) {
             Some(why) => {
-                self.target.client.send(FileRequest::Discard { id });
+                let keep = false;
+                self.target.client.send(FileRequest::Abandon { id, keep });
                 self.done(id, Some(why));
             }
-            None => self.target.client.send(FileRequest::End { id }),
+            None => self.target.client.send(FileRequest::Commit { id }),
         }
         Ok(())
     }

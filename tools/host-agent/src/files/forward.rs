@@ -14,7 +14,7 @@ use transfer::content;
 use transfer::parts::Parts;
 use transfer::source;
 use wire::codec::{self, Decoder};
-use wire::files::{Block, FileEvent, FileRequest, HandOn, Zeros};
+use wire::files::{Block, FileEvent, FileRequest, HandOn};
 use wire::{Event, Request};
 
 /// A port that can be reached answers within a millisecond on a cluster.
@@ -177,34 +177,27 @@ impl NextHost {
     }
 
     fn piece(&mut self, file: &IncomingFile, id: u32, piece: Piece) -> Result<(), Broken> {
-        let (at, length, signature) = (piece.at, piece.length, Some(piece.signature));
-        if piece.is_zeros {
-            let zeros = Zeros {
-                id,
-                at,
-                length,
-                signature,
-            };
-            return self.send(FileRequest::Zeros(zeros), &[]);
-        }
-        let mut raw = vec![0; usize::try_from(length).unwrap_or(0)];
-        if source::read_at(file.partial.file(), at, &mut raw)? < raw.len() {
-            return Err(Broken::after("what has come cannot be read back whole"));
-        }
-        let packed = piece.packed || content::is_hole(&raw);
-        let (content, body) = content::pack(raw, packed);
-        let block = Block {
+        let mut block = Block {
             id,
-            at,
-            content,
-            signature,
+            at: piece.at,
+            content: content::zeros(piece.length),
+            signature: Some(piece.signature),
         };
+        let mut body = Vec::new();
+        if !piece.is_zeros {
+            let mut raw = vec![0; usize::try_from(piece.length).unwrap_or(0)];
+            if source::read_at(file.partial.file(), piece.at, &mut raw)? < raw.len() {
+                return Err(Broken::after("what has come cannot be read back whole"));
+            }
+            let packed = piece.packed || content::is_hole(&raw);
+            (block.content, body) = content::pack(raw, packed);
+        }
         self.send(FileRequest::Block(block), &body)
     }
 
     /// Waits until the host has written everything that was sent.
     fn end(&mut self, id: u32) -> Result<(), Broken> {
-        self.send(FileRequest::Close { id }, &[])?;
+        self.send(FileRequest::Abandon { id, keep: true }, &[])?;
         let head = codec::encode_head(&Request::File(FileRequest::Sync { number: 1 }), 0);
         write_over(&self.link, &head)?;
         let until = Instant::now() + LAST;

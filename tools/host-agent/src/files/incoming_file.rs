@@ -15,7 +15,7 @@ use transfer::content;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::source::Version;
-use wire::files::{Begin, Block, FileEvent, FileFault, Signature, SignedPiece, Zeros};
+use wire::files::{Begin, Block, FileEvent, FileFault, Signature, SignedPiece};
 
 /// How often the parts that have come are reported.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
@@ -147,8 +147,8 @@ impl IncomingFile {
         }
         let content = content::unpack(&block.content, body);
         if let Caller::Host(host) = from {
-            let is_right = |content: &Vec<u8>| {
-                let statement = content::statement(at, length, Some(content));
+            let is_right = |content: &Option<Vec<u8>>| {
+                let statement = content::statement(at, length, content.as_deref());
                 self.is_signed(&statement, block.signature)
             };
             if !content.as_ref().is_ok_and(is_right) {
@@ -156,42 +156,13 @@ impl IncomingFile {
                 return Ok(());
             }
         }
-        let content = content?;
-        // zeros that another host had before come as a block
-        match content::is_hole(&content) {
-            true => self.partial.write_zeros(at, length)?,
-            false => self.partial.write(at, &content)?,
-        }
+        self.partial.put(at, length, content?.as_deref())?;
         let piece = block.signature.map(|signature| Piece {
             at,
             length,
             signature,
-            is_zeros: false,
+            is_zeros: block.content.sum.is_none(),
             packed: block.content.packed,
-        });
-        self.arrived(piece);
-        Ok(())
-    }
-
-    /// Writes a part that is all zeros.
-    pub fn zeros(&self, zeros: &Zeros, from: Caller) -> Result<(), FileFault> {
-        let (at, length) = (zeros.at, zeros.length);
-        if self.has_from_other(at, length, from) {
-            return Ok(());
-        }
-        if let Caller::Host(host) = from
-            && !self.is_signed(&content::statement(at, length, None), zeros.signature)
-        {
-            self.refuse(host);
-            return Ok(());
-        }
-        self.partial.write_zeros(at, length)?;
-        let piece = zeros.signature.map(|signature| Piece {
-            at,
-            length,
-            signature,
-            is_zeros: true,
-            packed: false,
         });
         self.arrived(piece);
         Ok(())
@@ -397,10 +368,10 @@ mod tests {
     #[test]
     fn of_what_other_hosts_bring_only_what_the_tool_has_signed_is_written() {
         let [tool, other_tool] = [(), ()].map(|()| Identity::new().unwrap());
-        let zeros = |at: u64, length: u64, signer: &Identity| Zeros {
+        let zeros = |at: u64, length: u64, signer: &Identity| Block {
             id: 1,
             at,
-            length,
+            content: content::zeros(length),
             signature: Some(Hex(signer.sign(&content::statement(at, length, None)))),
         };
         let (right, content) = grain(1, 7, &tool);
@@ -441,7 +412,7 @@ mod tests {
             (zeros(0, SIZE, &tool), true),
             (zeros(0, SIZE, &other_tool), false),
             (
-                Zeros {
+                Block {
                     at: GRAIN,
                     ..zeros(0, SIZE, &tool)
                 },
@@ -450,7 +421,7 @@ mod tests {
         ];
         for (zeros, is_right) in table {
             let file = incoming("zeros", &tool);
-            file.zeros(&zeros, Caller::Host(host)).unwrap();
+            file.block(&zeros, Vec::new(), Caller::Host(host)).unwrap();
             assert_eq!(file.partial.parts().is_whole(SIZE), is_right, "{zeros:?}");
             assert_eq!(file.has_refused(host), !is_right, "{zeros:?}");
         }

@@ -149,6 +149,7 @@ impl Receiver {
         match content::unpack(&batch.content, body) {
             Err(fault) => failed.extend(batch.files.iter().map(|file| (file.id, fault.clone()))),
             Ok(content) => {
+                let content = content.unwrap_or_default();
                 let mut rest = content.as_slice();
                 for file in &batch.files {
                     let bytes = usize::try_from(file.bytes).ok();
@@ -171,8 +172,11 @@ impl Receiver {
         self.output.send(FileEvent::Landed { done, failed });
     }
 
-    /// Writes a small file; returns its folder.
+    /// Writes a small file, and returns its folder, or makes an empty folder.
     fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, FileFault> {
+        if file.is_folder() {
+            return self.make(file.dst.path());
+        }
         let (folder, name) = self.make_folder(file.dst.path())?;
         let stage = self.stage.as_ref().ok_or(FileFault::OutOfOrder)?;
         let finish = self.finish_of(file);
@@ -240,7 +244,7 @@ impl Receiver {
     }
 
     /// Renames a file that has come completely.
-    fn end(&mut self, id: u32) {
+    fn commit(&mut self, id: u32) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
@@ -281,12 +285,6 @@ impl Receiver {
                 unreached: false,
             }),
         }
-    }
-
-    fn folder(&mut self, id: u32, dst: &Path) {
-        self.forget_folders();
-        let made = self.make(dst).map(drop);
-        self.output.send(FileEvent::landed(id, made));
     }
 
     /// The file that has its name already, to be read.
@@ -368,7 +366,6 @@ impl Serve for Receiver {
             FileRequest::Claim { key, bytes, dst } => {
                 self.claim(key, bytes, dst.as_ref().map(wire::Text::path));
             }
-            FileRequest::Folder { id, dst } => self.folder(id, dst.path()),
             FileRequest::Batch(batch) => self.batch(&batch, body),
             FileRequest::Begin(begin) => {
                 let id = begin.file.id;
@@ -379,9 +376,6 @@ impl Serve for Receiver {
             }
             FileRequest::Block(block) => {
                 self.on(block.id, |file| file.block(&block, body, Caller::Tool));
-            }
-            FileRequest::Zeros(zeros) => {
-                self.on(zeros.id, |file| file.zeros(&zeros, Caller::Tool));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
             FileRequest::Sign { id, pieces } => {
@@ -395,9 +389,9 @@ impl Serve for Receiver {
                     file.stop_forward(host);
                 }
             }
-            FileRequest::End { id } => self.end(id),
-            FileRequest::Close { id } => self.close(id),
-            FileRequest::Discard { id } => {
+            FileRequest::Commit { id } => self.commit(id),
+            FileRequest::Abandon { id, keep: true } => self.close(id),
+            FileRequest::Abandon { id, keep: false } => {
                 if let Some(file) = self.files.remove(&id) {
                     file.end(false);
                     file.partial.discard();
@@ -480,11 +474,7 @@ impl Serve for ForwardReceiver {
                 let written = self.file.block(&block, body, from);
                 self.report(written);
             }
-            FileRequest::Zeros(zeros) => {
-                let written = self.file.zeros(&zeros, from);
-                self.report(written);
-            }
-            FileRequest::Close { .. } => {
+            FileRequest::Abandon { .. } => {
                 let flushed = self.file.partial.flush();
                 self.report(flushed.map_err(FileFault::from));
                 self.file.report();

@@ -17,7 +17,7 @@ use transfer::source::Pieces;
 use transfer::{source, sums};
 use wire::files::{
     BLOCK, Block, FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Found, Give, Named, Read,
-    Ready, Unreadable, Zeros,
+    Ready, Unreadable,
 };
 use wire::{Failure, Text};
 
@@ -206,25 +206,20 @@ impl Sender {
                 Err(error) => return Some(fault(&error)),
             };
             let (at, length) = (piece.at, piece.length);
-            if piece.is_zeros {
-                self.output.send(FileEvent::Zeros(Zeros {
+            let (content, body) = match piece.is_zeros {
+                true => (content::zeros(length), &[][..]),
+                false => (content::plain(&self.block), &self.block[..]),
+            };
+            let signature = None;
+            self.output.send_with(
+                FileEvent::Block(Block {
                     id,
                     at,
-                    length,
-                    signature: None,
-                }));
-            } else {
-                let content = content::plain(&self.block);
-                self.output.send_with(
-                    FileEvent::Block(Block {
-                        id,
-                        at,
-                        content,
-                        signature: None,
-                    }),
-                    &self.block,
-                );
-            }
+                    content,
+                    signature,
+                }),
+                body,
+            );
             *sent += length;
         }
         None
