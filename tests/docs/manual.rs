@@ -385,6 +385,38 @@ fn the_manual_has_every_record_and_field() {
     }
 }
 
+/// A term that no page uses needs no explanation, and ARCHITECTURE.md explains none a second time.
+#[test]
+fn every_term_of_the_glossary_is_used() {
+    let manual = read("man/dgl-tools.7");
+    let glossary = between(&manual, "\n.Sh GLOSSARY\n", "\n.Sh ");
+    let terms = glossary
+        .lines()
+        .filter_map(|line| line.strip_prefix(".It "))
+        .flat_map(|line| line.split(" , "));
+    let terms: Vec<&str> = terms.collect();
+    assert!(terms.len() > 30, "{terms:?}");
+    let others = manual.replace(glossary, "");
+    let pages = all_pages().into_iter();
+    let pages = pages.filter(|name| name != "man/dgl-tools.7");
+    let text = pages.map(|name| read(&name)).collect::<String>() + &others;
+    let text = text.replace('\n', " ").to_lowercase();
+    let architecture = read("ARCHITECTURE.md");
+    let (_, words) = architecture.split_once("\n| word | meaning |\n").unwrap();
+    let words: Vec<&str> = words
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|cell| cell.split(", "))
+        .collect();
+    for term in terms {
+        assert!(text.contains(&term.to_lowercase()), "no page has {term}");
+        assert!(
+            !words.contains(&term),
+            "ARCHITECTURE.md explains {term} too"
+        );
+    }
+}
+
 #[test]
 fn dgl_tools_7_has_every_variable() {
     let source = read("tools/ipconf-check/src/args.rs");

@@ -29,15 +29,15 @@ pub struct Profile {
     pub parent: Option<u32>,
     /// The command of the process, cut at 200 characters.
     pub command: String,
-    /// How often a second the process was to be looked at.
+    /// How many samples a second were to be taken.
     pub rate: u32,
-    /// How many looks have read its stacks.
+    /// How many samples of its stacks were taken.
     pub samples: u32,
-    /// How many looks have failed, or would have come too late.
+    /// How many samples failed, or would have come too late.
     pub missed: u32,
-    /// From the first look to the last, in milliseconds.
+    /// From the first sample to the last, in milliseconds.
     pub elapsed_ms: u64,
-    /// When the last look was, in milliseconds since 1970.
+    /// When the last sample was taken, in milliseconds since 1970.
     pub time_ms: u64,
     /// All frames that were seen, as `function (file.py:123)`; stacks name them by their position.
     #[serde(default)]
@@ -66,7 +66,7 @@ pub struct ThreadProfile {
 pub struct CountedStack {
     /// Positions in `frames`, the innermost frame first.
     pub frames: Vec<u32>,
-    /// In how many looks a thread was there.
+    /// In how many samples a thread was there.
     pub samples: u32,
     /// In how many of these the thread computed.
     pub active: u32,
@@ -346,7 +346,7 @@ impl Slow {
     pub fn sentence(&self, name: impl Fn(&[Member]) -> String) -> String {
         let percent = |share: f64| (share * 100.0).round();
         format!(
-            "{} {} in {} in {} % of {} looks; {} {} in {} %",
+            "{} {} in {} in {} % of {} samples; {} {} in {} %",
             name(&self.members),
             if self.members.len() == 1 { "is" } else { "are" },
             self.line,
@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(slow.host, Some(1));
         assert_eq!(
             slow.sentence(stacks::names),
-            "worker 2 is in load (lag.py:6) in 97 % of 100 looks; workers 0, 1 and 3 wait in a \
+            "worker 2 is in load (lag.py:6) in 97 % of 100 samples; workers 0, 1 and 3 wait in a \
              collective operation for all others [step (train.py:75)] in 64 %"
         );
     }

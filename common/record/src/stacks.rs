@@ -67,7 +67,7 @@ impl Stack {
     }
 }
 
-/// A thread of Python, and where it stands.
+/// A thread of Python, and its stack.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -4,16 +4,16 @@ use crate::{Process, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// The job gives no sign of life any longer, or computes and does not get on.
+/// The job shows no activity any longer, or computes without getting on.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stalled {
-    /// When the last sign of life was, in milliseconds since 1970.
+    /// When the last activity was, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Seconds since the last sign of life.
+    /// Seconds since the last activity.
     pub silent_s: f64,
-    /// Whether processes compute, though each stands where it has stood all this time.
+    /// Whether processes compute, though each has stayed at the same lines all this time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub computing: bool,
     /// Why the job is believed to stall, in one sentence.
@@ -29,9 +29,9 @@ pub struct Stalled {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Resumed {
-    /// When the last sign of life before the stall was, in milliseconds since 1970.
+    /// When the last activity before the stall was, in milliseconds since 1970.
     pub since_ms: u64,
-    /// When the next sign of life was noticed, in milliseconds since 1970.
+    /// When the next activity was noticed, in milliseconds since 1970.
     pub time_ms: u64,
     /// The process that gave it, if it is known.
     pub process: Option<Culprit>,
@@ -39,7 +39,7 @@ pub struct Resumed {
     pub sign: Option<Sign>,
 }
 
-/// A sign of life of a process.
+/// Activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

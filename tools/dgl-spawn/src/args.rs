@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
-    /// Report a job without a sign of life for this time, and end it with :end behind; 0: never
+    /// Report a job without activity for this time, and with :end also end it; 0: never
     #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME[:end]", conflicts_with = "dry_run")]
     stall_timeout: StallRule,

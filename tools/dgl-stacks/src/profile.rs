@@ -58,12 +58,12 @@ pub fn text(profiles: &[Profile]) -> String {
 fn head(read: &[&Profile]) -> String {
     let most = |value: fn(&Profile) -> u64| read.iter().map(|one| value(one)).max().unwrap_or(0);
     let missed: u64 = read.iter().map(|one| u64::from(one.missed)).sum();
-    let looks = most(|one| u64::from(one.samples));
+    let samples = most(|one| u64::from(one.samples));
     let mut head = format!(
-        "{} for {}, {} at each",
+        "{} for {}, {} of each",
         term::count(read.len() as u64, "Python"),
         term::seconds(Duration::from_millis(most(|one| one.elapsed_ms))),
-        term::count(looks, "look"),
+        term::count(samples, "sample"),
     );
     if missed > 0 {
         head += &format!("; {missed} missed in sum");

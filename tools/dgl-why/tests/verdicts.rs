@@ -715,7 +715,7 @@ fn a_failure_is_found_though_the_try_before_it_is_known_in_part() {
 fn a_slow_rank_is_named_where_it_stands_out_and_nobody_where_none_does() {
     let named = of(&recording("slow-ddp-100")).others.remove(0);
     assert_eq!(account(&named), WORKER_3);
-    let words = "worker 3 on host 1 (10.77.0.2) is in prepare (ddp.py:92) in 74 % of 200 looks; \
+    let words = "worker 3 on host 1 (10.77.0.2) is in prepare (ddp.py:92) in 74 % of 200 samples; \
                  workers 0, 1, 2, 4 and 5 wait for all others in DDP's backward pass \
                  [train_slowly (ddp.py:102)] in 58 %";
     assert_eq!(named.text, words);
