@@ -1,9 +1,10 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! One end reads ([`source`]), the other has a [`lock`] on a [`folder`], takes [`room`] there and
-//! writes ([`partial`]); between them go blocks, each with the sum of its content ([`content`]).
-//! [`parts`] says which of a file is there, [`sums`] whether that is what the other end has;
-//! [`fates`] is what the tool knows of each file; [`run_folder`] is what hosts share that dial in.
+//! One end reads ([`source`]), the other ([`receiver`]) has a [`lock`] on a [`folder`], takes
+//! [`room`] there and writes ([`partial`]); between them go blocks, each with the sum of its
+//! content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether that is what
+//! the other end has; [`fates`] is what the tool knows of each file; [`run_folder`] is what hosts
+//! share that dial in.
 
 pub mod content;
 pub mod fates;
@@ -11,6 +12,7 @@ pub mod folder;
 pub mod lock;
 pub mod partial;
 pub mod parts;
+pub mod receiver;
 pub mod room;
 pub mod run_folder;
 pub mod source;

@@ -9,7 +9,7 @@ use crate::content;
 use crate::folder::Folder;
 use crate::parts::Parts;
 use crate::room::Room;
-use crate::source;
+use crate::source::{self, Version};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
@@ -142,17 +142,58 @@ impl Names {
     }
 }
 
+/// The parts of a file that are here and may equal those of the other end.
+pub struct Kept {
+    /// The parts.
+    pub parts: Parts,
+    /// The file that has them.
+    pub file: File,
+    /// What the file was like before anything was read of it.
+    pub version: Version,
+    /// Whether it is the file that is to be replaced.
+    pub is_earlier: bool,
+}
+
+impl Kept {
+    /// The parts of a partial file or, if it has none, of the file that is to be replaced.
+    pub fn find(
+        partial: Option<&Names>,
+        bytes: u64,
+        earlier: impl FnOnce() -> Option<File>,
+    ) -> Option<Kept> {
+        let parts = partial.map(|names| names.kept(bytes)).unwrap_or_default();
+        let is_earlier = parts.list().is_empty();
+        let file = match partial.filter(|_| !is_earlier) {
+            Some(names) => names.folder.file(&names.file).ok()?,
+            None => earlier()?,
+        };
+        let version = Version::of(&file).ok()?;
+        let parts = match is_earlier {
+            true => Parts::beginning(file.metadata().ok()?.len().min(bytes)).whole_grains(bytes),
+            false => parts,
+        };
+        let kept = Kept {
+            parts,
+            file,
+            version,
+            is_earlier,
+        };
+        Some(kept).filter(|kept| !kept.parts.list().is_empty())
+    }
+}
+
 impl Partial {
     /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from an
-    /// `earlier` file. Space for the rest is taken at once, and fails if there is none; not so for
-    /// a sparse file, which will not need all of it.
+    /// `earlier` file, which must be what it was when it was compared. Space for the rest is taken
+    /// at once, and fails if there is none; not so for a sparse file, which will not need all of
+    /// it.
     pub fn begin(
         names: Names,
         bytes: u64,
         keep: Parts,
-        earlier: Option<&File>,
+        earlier: Option<(&File, Version)>,
         is_sparse: bool,
-    ) -> io::Result<Partial> {
+    ) -> Result<Partial, FileFault> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
         let file = names.folder.open_file(&names.file, flags)?;
         // a file that an older version left may be open to others
@@ -160,10 +201,15 @@ impl Partial {
         let end = keep.list().last().map_or(0, |(_, end)| *end);
         file.set_len(if earlier.is_some() { 0 } else { end })?;
         names.folder.remove(&names.notes)?;
-        if let Some(earlier) = earlier {
-            for (begin, end) in keep.list() {
-                copy(earlier, &file, *begin, *end)?;
+        if let Some((earlier, version)) = earlier {
+            let mut parts = keep.list().iter();
+            let copied = parts.try_for_each(|(begin, end)| copy(earlier, &file, *begin, *end));
+            // asked when all is copied, so that no write before or during that is missed
+            if Version::of(earlier).ok() != Some(version) {
+                names.remove()?;
+                return Err(FileFault::EarlierChanged);
             }
+            copied?;
             file.set_len(end)?;
         }
         // last: setting a length gives back what was taken behind it
@@ -437,7 +483,7 @@ impl Drop for Partial {
 }
 
 /// Writes a small file under a temporary name and renames it. A failure leaves nothing behind.
-pub fn write_small(
+pub(crate) fn write_small(
     (passing, name): (&Folder, &OsStr),
     (folder, dst): (&Folder, &OsStr),
     content: &[u8],
@@ -493,6 +539,11 @@ mod tests {
         Names::new(Folder::open(folder).unwrap(), "part")
     }
 
+    /// A file that did not change while it was compared.
+    fn as_it_is(file: &File) -> Option<(&File, Version)> {
+        Some((file, Version::of(file).unwrap()))
+    }
+
     const FINISH: Finish = Finish {
         mode: 0o644,
         mtime: None,
@@ -510,16 +561,28 @@ mod tests {
         let opened = Folder::open(&folder).unwrap();
         let dst = (&opened, OsStr::new("dst"));
         let from = File::open(folder.join("dst")).unwrap();
-        let partial = Partial::begin(names(&folder), 3 * GRAIN, keep, Some(&from), false).unwrap();
+        let partial =
+            Partial::begin(names(&folder), 3 * GRAIN, keep, as_it_is(&from), false).unwrap();
         assert_eq!(partial.finish(dst, FINISH), Err(FileFault::NotWhole));
         assert_eq!(fs::read(folder.join("dst")).unwrap(), earlier);
 
         let keep = Parts::of(&[(0, begin), (end, 3 * GRAIN)]);
-        let partial = Partial::begin(names(&folder), 3 * GRAIN, keep, Some(&from), false).unwrap();
+        let partial =
+            Partial::begin(names(&folder), 3 * GRAIN, keep, as_it_is(&from), false).unwrap();
         partial.write(begin, &vec![2; grain]).unwrap();
         partial.finish(dst, FINISH).unwrap();
         let expected = [vec![1; grain], vec![2; grain], vec![1; grain]].concat();
         assert!(fs::read(folder.join("dst")).unwrap() == expected);
+
+        // it is another file by now
+        let compared = as_it_is(&from);
+        fs::write(folder.join("dst"), &earlier).unwrap();
+        let now = File::open(folder.join("dst")).unwrap();
+        let changed = compared.map(|(_, version)| (&now, version));
+        let keep = Parts::beginning(begin);
+        let begun = Partial::begin(names(&folder), 3 * GRAIN, keep, changed, false);
+        assert_eq!(begun.err(), Some(FileFault::EarlierChanged));
+        assert!(!folder.join("part").exists());
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -544,7 +607,7 @@ mod tests {
         let earlier = File::open(earlier).unwrap();
         // a file system that cannot take room, or counts it, leaves it at what is written
         let mut reserves = None;
-        for earlier in [None, Some(&earlier)] {
+        for earlier in [None, as_it_is(&earlier)] {
             let keep = earlier.map_or_else(Parts::default, |_| Parts::beginning(GRAIN));
             let length = keep.bytes();
             let partial = Partial::begin(names(&folder), 16 * GRAIN, keep, earlier, false).unwrap();
@@ -566,7 +629,7 @@ mod tests {
         }
         let error =
             Partial::begin(names(&folder), 1 << 60, Parts::default(), None, false).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC));
+        assert_eq!(error, FileFault::System(nix::libc::ENOSPC));
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -585,6 +585,9 @@ impl FileFault {
     pub fn here(&self) -> String {
         match self {
             FileFault::System(number) => std::io::Error::from_raw_os_error(*number).to_string(),
+            FileFault::EarlierChanged => {
+                "the file that is here changed while it was compared".to_owned()
+            }
             other => other.to_string(),
         }
     }

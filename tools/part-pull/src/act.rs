@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::giver::{self, Listed, Moved, Received, SourceHost};
-use crate::local;
+use crate::local::{self, Local};
 use crate::plan::{Item, WantedFile};
 use cli::copy::{self, Reporter};
 use cli::progress::ProgressDisplay;
@@ -40,6 +40,8 @@ struct Task<'a> {
     host: &'a Host,
     giver: Result<SourceHost, HostFault>,
     items: Vec<Item>,
+    /// Where they come to.
+    local: Local,
     /// What becomes of each.
     fates: Fates,
 }
@@ -293,10 +295,8 @@ impl<'a> Task<'a> {
             |broken| (Err(broken), Vec::new()),
             |(giver, listed)| (Ok(giver), listed),
         );
-        let to: Arc<Path> = folder.into();
         let item = |(src, there): Listed| Item {
             id: 0,
-            folder: Arc::clone(&to),
             dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
             there: *there.as_ref().unwrap_or(&UNKNOWN),
@@ -306,6 +306,7 @@ impl<'a> Task<'a> {
             host,
             giver,
             items: listed.into_iter().map(item).collect(),
+            local: Local::new(folder.to_owned()),
             fates: Fates::new(0, 0),
         }
     }
@@ -322,12 +323,13 @@ impl<'a> Task<'a> {
     }
 
     /// Which of those that are lacking are here.
-    fn find_present(&self) {
-        let here = self
-            .lacking()
-            .into_iter()
-            .filter(|item| local::is_here(item));
-        here.for_each(|item| self.fates.set(item, Fate::There));
+    fn find_present(&mut self) {
+        let all: Vec<&Item> = self.items.iter().collect();
+        for item in self.fates.with(&Fate::Lacks, &all) {
+            if self.local.has(item) {
+                self.fates.set(item, Fate::There);
+            }
+        }
     }
 
     fn pull(&mut self, board: &Reporter, wire: &WireOptions) {
@@ -354,9 +356,9 @@ impl<'a> Task<'a> {
             reporter.done(item, Err(why.to_owned()));
         }
         let lacking = self.fates.with(&Fate::Lacks, &all);
-        local::release_left(&lacking);
+        self.local.release_left(&lacking);
         if let Ok(giver) = &mut self.giver
-            && let Err(broken) = bring_by_wire(giver, &all, wire, &reporter)
+            && let Err(broken) = bring_by_wire(giver, &mut self.local, &all, (wire, &reporter))
         {
             self.giver = Err(broken);
         }
@@ -366,7 +368,7 @@ impl<'a> Task<'a> {
             .err()
             .map(|broken| broken.problem.as_str());
         let why = why.unwrap_or("it was not there any more");
-        local::remove_left(&lacking);
+        self.local.remove_left(&lacking);
         for item in self.fates.with(&Fate::Lacks, &all) {
             reporter.done(item, Err(why.to_owned()));
         }
@@ -380,26 +382,28 @@ impl<'a> Task<'a> {
 /// comes over the login.
 fn bring_by_wire(
     giver: &mut SourceHost,
+    local: &mut Local,
     all: &[&Item],
-    wire: &WireOptions,
-    reporter: &HostReporter<'_>,
+    (wire, reporter): (&WireOptions, &HostReporter<'_>),
 ) -> Result<(), HostFault> {
     let (host, board) = (reporter.host, reporter.board);
     let missing = reporter.fates.with(&Fate::Lacks, all);
     let bytes = missing.iter().map(|item| item.bytes()).sum();
     board.choose_route(host, giver.client(), bytes, (wire, &[]))?;
     board.show_route(host, giver.client());
-    let Err(broken) = bring(giver, &missing, reporter) else {
+    let Err(broken) = bring(giver, local, &missing, reporter) else {
         return Ok(());
     };
     board.fall_back(host, giver.client(), broken, wire.wire)?;
-    bring(giver, &reporter.fates.with(&Fate::Lacks, all), reporter)
+    let missing = reporter.fates.with(&Fate::Lacks, all);
+    bring(giver, local, &missing, reporter)
 }
 
 /// Fetches the files. Each is renamed as soon as it is complete, so that finished files stay when
 /// the host is lost.
 fn bring(
     giver: &mut SourceHost,
+    local: &mut Local,
     items: &[&Item],
     reporter: &HostReporter<'_>,
 ) -> Result<(), HostFault> {
@@ -407,24 +411,25 @@ fn bring(
     let (folders, files): (Vec<&Item>, Vec<&Item>) =
         items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
-        reporter.done(folder, local::make_empty(folder).map(|()| 0));
+        reporter.done(folder, local.make_empty(folder).map(|()| 0));
     }
     let (small, others): (Vec<&Item>, Vec<&Item>) =
         files.into_iter().partition(|item| giver::is_small(item));
     let (large, middle): (Vec<&Item>, Vec<&Item>) = others
         .into_iter()
         .partition(|item| item.there.bytes >= LARGE);
-    giver.small(&small, &mut |item, result| {
+    giver.small(local, &small, &mut |item, result| {
         moved(item.bytes());
         reporter.done(item, result);
     })?;
     giver.middle(
+        local,
         &middle,
         &mut |item, result| reporter.done(item, result),
         moved,
     )?;
     for item in large {
-        let result = giver.large(item, moved)?;
+        let result = giver.large(local, item, moved)?;
         reporter.done(item, result);
     }
     Ok(())

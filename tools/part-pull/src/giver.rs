@@ -1,18 +1,15 @@
 //! One host that gives files: its list, and the transfer to this machine.
 
-use crate::local;
+use crate::local::Local;
 use crate::plan::{Item, WantedFile};
 use remote::HostFault;
 use remote::Session;
 use remote::host_client::HostClient;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use transfer::partial::Partial;
-use transfer::parts::Parts;
-use transfer::source::Version;
+use transfer::partial::{Kept, Partial};
 use transfer::{SMALL, content, sums};
 use wire::files::{FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Give, Meta, Named, Read, Sum};
 
@@ -40,9 +37,6 @@ pub type Moved<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// The result for a file: the bytes received, or why it failed.
 pub type Received = Result<u64, String>;
-
-/// The file that is here already, and what it was like before it was compared.
-type Earlier = (File, Version);
 
 /// A path on the host, with the attributes there, or why the host cannot tell what is there.
 pub type Listed = (PathBuf, Result<Meta, String>);
@@ -137,6 +131,7 @@ impl SourceHost {
     /// Brings files of at most [`SMALL`] bytes, many in one message.
     pub fn small<'i>(
         &mut self,
+        local: &mut Local,
         items: &[&'i Item],
         done: &mut dyn FnMut(&'i Item, Received),
     ) -> Result<(), HostFault> {
@@ -174,19 +169,21 @@ impl SourceHost {
                         done(
                             item,
                             whole(item, &read)
-                                .and_then(|()| local::write_small(item, bytes))
+                                .and_then(|()| local.write_small(item, bytes))
                                 .map(|()| read.bytes),
                         );
                     }
                 }
                 (other, _) => return Err(HostFault::unexpected(&other)),
             }
+            local.forget();
         }
     }
 
     /// Fetches files that are not worth resuming, one after another without waiting for each.
     pub fn middle<'i>(
         &mut self,
+        local: &mut Local,
         items: &[&'i Item],
         done: &mut dyn FnMut(&'i Item, Received),
         moved: Moved<'_>,
@@ -197,38 +194,45 @@ impl SourceHost {
                 self.ask(number(asked), items[asked], (0, items[asked].there.bytes));
                 asked += 1;
             }
-            let opened = local::begin(item, Parts::default(), None);
+            let opened = local.begin(item, None);
             let (read, written) = self.receive(
                 number(at),
                 (0, item.there.bytes),
                 opened.as_ref().map_err(Clone::clone),
                 moved,
             )?;
-            let result = whole(item, &read)
-                .and(written)
-                .and_then(|()| local::finish(item, &opened?));
-            if result.is_err() {
-                local::discard(item);
-            }
+            let result = opened.and_then(|partial| {
+                let brought = whole(item, &read)
+                    .and(written)
+                    .and_then(|()| local.commit(item, &partial));
+                brought.inspect_err(|_| partial.discard())
+            });
             done(item, result.map(|()| item.there.bytes));
         }
         Ok(())
     }
 
     /// Fetches a large file, or its missing parts.
-    pub fn large(&mut self, item: &Item, moved: Moved<'_>) -> Result<Received, HostFault> {
-        let (kept, earlier) = self.resume(item)?;
-        let missing = kept.missing(item.there.bytes);
-        let received = item.there.bytes - kept.bytes();
-        moved(kept.bytes());
-        let partial = match local::begin(item, kept, earlier.as_ref()) {
+    pub fn large(
+        &mut self,
+        local: &mut Local,
+        item: &Item,
+        moved: Moved<'_>,
+    ) -> Result<Received, HostFault> {
+        let kept = self.resume(local, item)?;
+        let parts = kept.as_ref().map(|kept| kept.parts.clone());
+        let parts = parts.unwrap_or_default();
+        let received = item.there.bytes - parts.bytes();
+        moved(parts.bytes());
+        let partial = match local.begin(item, kept.as_ref()) {
             Ok(partial) => partial,
             Err(why) => return Ok(Err(why)),
         };
+        let missing = parts.missing(item.there.bytes);
         match self.spans(item, &partial, &missing, moved) {
-            Ok(Ok(())) => Ok(local::finish(item, &partial).map(|()| received)),
+            Ok(Ok(())) => Ok(local.commit(item, &partial).map(|()| received)),
             Ok(Err(why)) if why == CHANGED || partial.parts().list().is_empty() => {
-                local::discard(item);
+                partial.discard();
                 Ok(Err(why))
             }
             other => {
@@ -260,19 +264,12 @@ impl SourceHost {
         Ok(Ok(()))
     }
 
-    /// The parts of a file that are here and equal those on the host, and the earlier version if it
-    /// has them.
-    fn resume(&mut self, item: &Item) -> Result<(Parts, Option<Earlier>), HostFault> {
-        let Some(local::Kept {
-            parts,
-            file,
-            version,
-            is_earlier,
-        }) = local::kept(item)
-        else {
-            return Ok((Parts::default(), None));
+    /// The parts of a file that are here and equal those on the host.
+    fn resume(&mut self, local: &mut Local, item: &Item) -> Result<Option<Kept>, HostFault> {
+        let Some(kept) = local.kept(item) else {
+            return Ok(None);
         };
-        let bytes = item.there.bytes;
+        let (bytes, parts) = (item.there.bytes, &kept.parts);
         self.client.send(FileRequest::Sum {
             file: name(0, item),
             bytes,
@@ -280,14 +277,18 @@ impl SourceHost {
         });
         let ours = self
             .client
-            .keep_alive_during(|stop| sums::of_blocks(stop, &file, &parts, bytes))?
+            .keep_alive_during(|stop| sums::of_blocks(stop, &kept.file, parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
             (FileEvent::Sums { id: 0 }, body) => {
                 let theirs = Sum::list(&body).unwrap_or_default();
-                let same = sums::same(&parts, bytes, &ours, &theirs);
-                let earlier = is_earlier && !same.list().is_empty();
-                Ok((same, earlier.then_some((file, version))))
+                let parts = sums::same(parts, bytes, &ours, &theirs);
+                let is_earlier = kept.is_earlier && !parts.list().is_empty();
+                Ok(Some(Kept {
+                    parts,
+                    is_earlier,
+                    ..kept
+                }))
             }
             (other, _) => Err(HostFault::unexpected(&other)),
         }

@@ -4,21 +4,20 @@
 use crate::plan::Item;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links};
 use transfer::lock::{Attempt, Lock};
-use transfer::partial::{self, Finish, Names, Partial};
-use transfer::parts::Parts;
-use transfer::source::{self, Version};
+use transfer::partial::{Finish, Kept, Names, Partial};
+use transfer::receiver::{Receiver, split};
+use transfer::source;
 use wire::files::FileFault;
 
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
-const EARLIER_CHANGED: &str = "the file that is here changed while it was compared";
 const LOCK: &str = ".part-pull.lock";
 /// The mode of a new folder, before the umask.
 const NEW_FOLDER: u32 = 0o777;
@@ -41,28 +40,23 @@ pub fn umask() -> u32 {
     })
 }
 
-/// The folder and the name of a file. The folder is made with `make`.
-fn destination(item: &Item, make: bool) -> Result<(Folder, &OsStr), FileFault> {
-    let folder = match make {
-        true => Folder::open_or_make(&item.folder, NEW_FOLDER)?,
-        false => Folder::open(&item.folder)?,
-    };
-    let below = item.dst.strip_prefix(&item.folder).unwrap_or(&item.dst);
-    let name = below.file_name().unwrap_or_default();
-    let parent = below.parent().unwrap_or(Path::new(""));
-    Ok((folder.descend(parent, Links::Inside, make)?, name))
+/// The folder on this machine to which the files of a host come.
+pub struct Local {
+    path: PathBuf,
+    /// The folder, once it was opened.
+    receiver: Option<Receiver>,
 }
 
-/// The partial file in its folder: the same for the same version of the file.
-fn partial_names(folder: &Folder, item: &Item) -> Names {
+/// The name of the partial file in its folder: the same for the same version of the file.
+fn partial_name(item: &Item) -> OsString {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let version = CRC64.checksum(version.as_bytes());
-    Names::new(folder.clone(), format!("{}{version:016x}", beginning(item)))
+    format!("{}{version:016x}", beginning(item)).into()
 }
 
-/// The same; what another user has put there in its place is removed first.
+/// The partial file; what another user has put there in its place is removed first.
 fn own_partial(folder: &Folder, item: &Item) -> Names {
-    let names = partial_names(folder, item);
+    let names = Names::new(folder.clone(), partial_name(item));
     let me = nix::unistd::geteuid().as_raw();
     let is_own = |meta: fs::Metadata| meta.is_file() && meta.uid() == me && meta.nlink() == 1;
     if !folder.stat(&names.file).is_ok_and(is_own) {
@@ -77,120 +71,144 @@ fn beginning(item: &Item) -> String {
     format!(".part-pull.{:016x}.", CRC64.checksum(name.as_bytes()))
 }
 
-/// The folders of these files, and what earlier runs have left there.
-fn left<'a>(items: &[&'a Item]) -> impl Iterator<Item = (&'a Path, Folder, OsString)> {
-    let mut seen = BTreeSet::new();
-    let mut first = items.to_vec();
-    first.retain(|item| seen.insert(item.dst.parent()));
-    first.into_iter().flat_map(|item| {
-        let folder = destination(item, false).map(|(folder, _)| folder).ok();
-        let names = folder.as_ref().and_then(|folder| folder.names().ok());
-        let names = names.unwrap_or_default().into_iter();
-        let ours = names.filter(|name| name.as_bytes().starts_with(b".part-pull."));
-        let parent = item.dst.parent().unwrap_or(Path::new(""));
-        ours.filter_map(move |name| Some((parent, folder.clone()?, name)))
-    })
-}
-
-/// Gives back the space that runs which were killed had reserved for the rest of files. No other
-/// part-pull may be at work there.
-pub fn release_left(items: &[&Item]) {
-    for (_, folder, name) in left(items) {
-        // what cannot be given back stays
-        let _ = Names::new(folder, name).release();
+impl Local {
+    /// A folder that may be missing yet.
+    pub fn new(path: PathBuf) -> Local {
+        let receiver = None;
+        Local { path, receiver }
     }
-}
 
-/// Removes what is left of other versions of those files that are here now. No other part-pull may
-/// be at work there.
-pub fn remove_left(items: &[&Item]) {
-    let here = items.iter().filter(|item| is_here(item));
-    let here: HashSet<(Option<&Path>, String)> = here
-        .map(|item| (item.dst.parent(), beginning(item)))
-        .collect();
-    for (parent, folder, name) in left(items) {
-        let text = name.to_string_lossy();
-        let version = text.trim_end_matches(".good").rfind('.').unwrap_or(0);
-        if here.contains(&(Some(parent), text[..=version].to_owned())) {
-            let _ = folder.remove(&name);
+    /// The folder, which is made with `make`.
+    fn receiver(&mut self, make: bool) -> Result<&mut Receiver, FileFault> {
+        if self.receiver.is_none() {
+            let folder = match make {
+                true => Folder::open_or_make(&self.path, NEW_FOLDER)?,
+                false => Folder::open(&self.path)?,
+            };
+            self.receiver = Some(Receiver::new(folder, &self.path, false));
+        }
+        self.receiver.as_mut().ok_or(FileFault::OutOfOrder)
+    }
+
+    /// The folder and the name of a file, if the folder is there.
+    fn find<'p>(&mut self, item: &'p Item) -> Result<(Folder, &'p OsStr), FileFault> {
+        let (folder, name) = split(&item.dst).ok_or(FileFault::OutOfOrder)?;
+        let folder = self.receiver(false)?.find(folder, Links::Inside)?;
+        Ok((folder, name))
+    }
+
+    /// The folders of these files, and what earlier runs have left there.
+    fn left<'a>(&mut self, items: &[&'a Item]) -> Vec<(&'a Path, Folder, OsString)> {
+        let mut seen = BTreeSet::new();
+        let mut left = Vec::new();
+        for item in items {
+            let parent = item.dst.parent().unwrap_or(Path::new(""));
+            if seen.insert(parent)
+                && let Ok((folder, _)) = self.find(item)
+            {
+                let names = folder.names().unwrap_or_default().into_iter();
+                let ours = names.filter(|name| name.as_bytes().starts_with(b".part-pull."));
+                left.extend(ours.map(|name| (parent, folder.clone(), name)));
+            }
+        }
+        left
+    }
+
+    /// Gives back the space that runs which were killed had reserved for the rest of files. No
+    /// other part-pull may be at work there.
+    pub fn release_left(&mut self, items: &[&Item]) {
+        for (_, folder, name) in self.left(items) {
+            // what cannot be given back stays
+            let _ = Names::new(folder, name).release();
         }
     }
-}
 
-/// Whether the host's file is already here.
-pub fn is_here(item: &Item) -> bool {
-    let Some(here) = destination(item, false)
-        .ok()
-        .and_then(|(folder, name)| folder.stat(name).ok())
-    else {
-        return false;
-    };
-    if item.there.is_folder() {
-        return here.is_dir();
+    /// Removes what is left of other versions of those files that are here now. No other part-pull
+    /// may be at work there.
+    pub fn remove_left(&mut self, items: &[&Item]) {
+        let mut here = HashSet::new();
+        for item in items {
+            if self.has(item) {
+                here.insert((item.dst.parent(), beginning(item)));
+            }
+        }
+        for (parent, folder, name) in self.left(items) {
+            let text = name.to_string_lossy();
+            let version = text.trim_end_matches(".good").rfind('.').unwrap_or(0);
+            if here.contains(&(Some(parent), text[..=version].to_owned())) {
+                let _ = folder.remove(&name);
+            }
+        }
     }
-    let time = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
-    here.is_file() && here.len() == item.there.bytes && source::same_time(item.there.mtime, time)
-}
 
-/// The parts of a file that are here and may equal those on the host.
-pub struct Kept {
-    /// The parts.
-    pub parts: Parts,
-    /// The file that has them.
-    pub file: File,
-    /// What the file was like before anything was read of it.
-    pub version: Version,
-    /// Whether it is the file that has the final name.
-    pub is_earlier: bool,
-}
+    /// Whether the host's file is already here.
+    pub fn has(&mut self, item: &Item) -> bool {
+        let found = self.find(item).ok();
+        let Some(here) = found.and_then(|(folder, name)| folder.stat(name).ok()) else {
+            return false;
+        };
+        if item.there.is_folder() {
+            return here.is_dir();
+        }
+        let time = (here.mtime(), u32::try_from(here.mtime_nsec()).unwrap_or(0));
+        here.is_file()
+            && here.len() == item.there.bytes
+            && source::same_time(item.there.mtime, time)
+    }
 
-/// The kept parts of a file: of the partial file, or else of the one with the final name.
-pub fn kept(item: &Item) -> Option<Kept> {
-    let (folder, name) = destination(item, false).ok()?;
-    let names = own_partial(&folder, item);
-    let bytes = item.there.bytes;
-    let parts = names.kept(bytes);
-    let is_earlier = parts.list().is_empty();
-    let file = folder.file(if is_earlier { name } else { &names.file });
-    let file = file.ok()?;
-    let version = Version::of(&file).ok()?;
-    let parts = if is_earlier {
-        let length = file.metadata().ok()?.len();
-        Parts::beginning(length.min(bytes)).whole_grains(bytes)
-    } else {
-        parts
-    };
-    let kept = Kept {
-        parts,
-        file,
-        version,
-        is_earlier,
-    };
-    Some(kept).filter(|kept| !kept.parts.list().is_empty())
-}
-
-/// Begins a partial file, resumes it with the parts that are kept, or copies those from an earlier
-/// version, which must be what it was when it was compared.
-pub fn begin(
-    item: &Item,
-    keep: Parts,
-    earlier: Option<&(File, Version)>,
-) -> Result<Partial, String> {
-    let begin = |earlier| {
-        let (folder, _) = destination(item, true)?;
-        let there = &item.there;
+    /// The kept parts of a file: of the partial file, or else of the one with the final name.
+    pub fn kept(&mut self, item: &Item) -> Option<Kept> {
+        let (folder, name) = self.find(item).ok()?;
         let names = own_partial(&folder, item);
-        let partial = Partial::begin(names, there.bytes, keep, earlier, there.sparse)?;
-        Ok::<_, FileFault>(partial)
-    };
-    let begun = begin(earlier.map(|(file, _)| file));
-    // asked when all is copied, so that no write before or during that is missed
-    match earlier {
-        Some((file, version)) if Version::of(file).ok().as_ref() != Some(version) => {
-            discard(item);
-            Err(EARLIER_CHANGED.to_owned())
-        }
-        _ => begun.map_err(|fault| fault.here()),
+        Kept::find(Some(&names), item.there.bytes, || folder.file(name).ok())
+    }
+
+    /// Begins a partial file, or resumes it with the parts that are kept.
+    pub fn begin(&mut self, item: &Item, kept: Option<&Kept>) -> Result<Partial, String> {
+        let mut begin = || {
+            let receiver = self.receiver(true)?;
+            receiver.forget();
+            let (folder, _) = receiver.make_parent(&item.dst)?;
+            let keep = kept.map(|kept| kept.parts.clone()).unwrap_or_default();
+            let earlier = kept.filter(|kept| kept.is_earlier);
+            let earlier = earlier.map(|kept| (&kept.file, kept.version));
+            let there = &item.there;
+            let names = own_partial(&folder, item);
+            Partial::begin(names, there.bytes, keep, earlier, there.sparse)
+        };
+        begin().map_err(|fault| fault.here())
+    }
+
+    /// Writes a small file completely.
+    pub fn write_small(&mut self, item: &Item, content: &[u8]) -> Result<(), String> {
+        let passing = partial_name(item);
+        let receiver = self.receiver(true);
+        let written = receiver.and_then(|receiver| {
+            receiver.write_small(&item.dst, (None, &passing), content, finish_of(item))
+        });
+        written.map(drop).map_err(|fault| fault.here())
+    }
+
+    /// Makes an empty folder.
+    pub fn make_empty(&mut self, item: &Item) -> Result<(), String> {
+        let made = self
+            .receiver(true)
+            .and_then(|receiver| receiver.make(&item.dst));
+        made.map(drop).map_err(|fault| fault.here())
+    }
+
+    /// Gives a file its mode, its time and its name.
+    pub fn commit(&mut self, item: &Item, partial: &Partial) -> Result<(), String> {
+        let receiver = self.receiver(true);
+        let finish = finish_of(item);
+        receiver
+            .and_then(|receiver| receiver.commit(partial, &item.dst, finish))
+            .map_err(|fault| fault.here())
+    }
+
+    /// Whoever can write there may have moved folders since the last message.
+    pub fn forget(&mut self) {
+        self.receiver.iter_mut().for_each(Receiver::forget);
     }
 }
 
@@ -199,39 +217,5 @@ fn finish_of(item: &Item) -> Finish {
         mode: item.there.mode & 0o777 & !umask(),
         mtime: Some(item.there.mtime),
         fsync: false,
-    }
-}
-
-/// Writes a small file completely.
-pub fn write_small(item: &Item, content: &[u8]) -> Result<(), String> {
-    let write = || {
-        let (folder, name) = destination(item, true)?;
-        let passing = partial_names(&folder, item).file;
-        let (passing, dst) = ((&folder, passing.as_os_str()), (&folder, name));
-        partial::write_small(passing, dst, content, finish_of(item))
-    };
-    write().map_err(|fault| fault.here())
-}
-
-/// Makes an empty folder.
-pub fn make_empty(item: &Item) -> Result<(), String> {
-    let made = destination(item, true).and_then(|(folder, name)| {
-        let empty = folder.descend(Path::new(name), Links::Inside, true);
-        empty.map(drop)
-    });
-    made.map_err(|fault| fault.here())
-}
-
-/// Gives a file its mode, its time and its name.
-pub fn finish(item: &Item, partial: &Partial) -> Result<(), String> {
-    destination(item, true)
-        .and_then(|dst| partial.finish((&dst.0, dst.1), finish_of(item)))
-        .map_err(|fault| fault.here())
-}
-
-/// Removes a partial file.
-pub fn discard(item: &Item) {
-    if let Ok((folder, _)) = destination(item, false) {
-        let _ = partial_names(&folder, item).remove();
     }
 }

@@ -4,7 +4,6 @@ use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use record::error::{Fault, Report};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use transfer::fates::Numbered;
 use wire::files::Meta;
 
@@ -43,8 +42,6 @@ pub struct Item {
     pub src: PathBuf,
     /// The path on this machine.
     pub dst: PathBuf,
-    /// The folder on this machine to which all files of the host come.
-    pub folder: Arc<Path>,
     /// The attributes on the host.
     pub there: Meta,
     /// Why the host cannot look at it, or into it, so that it does not come.

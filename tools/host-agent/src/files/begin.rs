@@ -1,7 +1,7 @@
 //! The beginning of a conversation about files: its first request decides what serves it.
 
 use super::incoming_file::{Caller, IncomingFiles};
-use super::receive::{ForwardReceiver, Receiver};
+use super::receive::{ForwardReceiver, Push};
 use super::send::Sender;
 use super::serve::Serve;
 use crate::output::SharedOutput;
@@ -18,7 +18,7 @@ pub fn begin(
 ) -> Result<Box<dyn Serve>, Failure> {
     Ok(match (first, caller) {
         (FileRequest::Receive(receive), Caller::Tool) => {
-            Box::new(Receiver::begin(receive, output, files)?)
+            Box::new(Push::begin(receive, output, files)?)
         }
         (FileRequest::Give(give), Caller::Tool) => Box::new(Sender::begin(&give, output)?),
         (FileRequest::Handed { key }, Caller::Host(host)) => {

@@ -1,12 +1,12 @@
 //! Reports what exists under names that the tool gives.
 
-use super::workspace::{Workspace, split};
 use crate::output::SharedOutput;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use transfer::folder::Folder;
+use transfer::folder::{Folder, Links};
+use transfer::receiver::{Receiver, split};
 use transfer::{source, sums};
 use wire::files::{FileEvent, Meta};
 
@@ -15,12 +15,7 @@ const AT_ONCE: usize = 500;
 
 /// Reports on each name, in their order. Of what is not below the workspace, a file must only be
 /// there, and its path is the user's choice.
-pub fn inspect(
-    names: &[u8],
-    with_sums: bool,
-    workspace: Option<&Workspace>,
-    output: &SharedOutput,
-) {
+pub fn inspect(names: &[u8], with_sums: bool, workspace: Option<&Receiver>, output: &SharedOutput) {
     let names: Vec<&[u8]> = names
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
@@ -29,7 +24,7 @@ pub fn inspect(
     let mut meta_of = |name| {
         let (folder, name) = split(Path::new(OsStr::from_bytes(name)))?;
         let open = || match workspace.filter(|workspace| workspace.has(folder)) {
-            Some(workspace) => workspace.find(folder).ok(),
+            Some(workspace) => workspace.find(folder, Links::Anywhere).ok(),
             None => Folder::open(folder).ok(),
         };
         let folder = folders.entry(folder).or_insert_with(open).as_ref()?;

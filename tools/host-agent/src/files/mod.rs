@@ -18,7 +18,6 @@ mod receive;
 mod send;
 mod serve;
 mod stage;
-mod workspace;
 
 use crate::output::{Output, SharedOutput};
 use crate::requests::Requests;

@@ -3,7 +3,6 @@
 use super::incoming_file::{Caller, IncomingFile, IncomingFiles};
 use super::serve::Serve;
 use super::stage::{self, Stage};
-use super::workspace::{Workspace, split};
 use super::{forward, inspect};
 use crate::output::SharedOutput;
 use std::collections::BTreeMap;
@@ -13,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tls::PublicKey;
-use transfer::folder::{Folder, writable_by_others};
-use transfer::partial::{self, Finish, Names, Partial};
+use transfer::folder::{Folder, Links, writable_by_others};
+use transfer::partial::{Finish, Kept, Names, Partial};
 use transfer::parts::Parts;
-use transfer::source::Version;
+use transfer::receiver::{Receiver, split};
 use transfer::{content, room, sums};
 use wire::Failure;
 use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest, HandOn, Ready, Receive, Small};
@@ -25,12 +24,11 @@ use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest, HandOn, Ready
 const NEW_FOLDER: u32 = 0o755;
 
 /// A push to this host, over one connection.
-pub struct Receiver {
+pub struct Push {
     output: Arc<SharedOutput>,
-    fsync: bool,
     base: PathBuf,
     /// The folder below which all files go; `None` if it does not exist.
-    workspace: Option<Workspace>,
+    workspace: Option<Receiver>,
     /// The stage; `None` if nothing is written.
     stage: Option<Arc<Stage>>,
     /// Whether this is a direct connection beside the login's, which owns the stage.
@@ -42,13 +40,13 @@ pub struct Receiver {
     incoming: Arc<IncomingFiles>,
 }
 
-impl Receiver {
+impl Push {
     /// Opens the folder for a push.
     pub fn begin(
         receive: Receive,
         output: Arc<SharedOutput>,
         files: &Arc<IncomingFiles>,
-    ) -> Result<Receiver, Failure> {
+    ) -> Result<Push, Failure> {
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
         let base = receive.base.path();
         if !base.is_absolute() || !stage::is_word(&receive.run) {
@@ -77,9 +75,8 @@ impl Receiver {
             Some(stage) => Some(stage.base().clone()),
             None => Folder::open(base).ok(),
         };
-        let workspace = opened.map(|folder| Workspace::new(folder, base.to_owned()));
-        let receiver = Receiver {
-            fsync: receive.fsync,
+        let workspace = opened.map(|folder| Receiver::new(folder, base, receive.fsync));
+        let push = Push {
             base: base.to_owned(),
             workspace,
             stage,
@@ -88,8 +85,8 @@ impl Receiver {
             incoming: Arc::clone(files),
             output,
         };
-        receiver.enter()?;
-        Ok(receiver)
+        push.enter()?;
+        Ok(push)
     }
 
     /// Reports the folder, as other pushes have left it, or that one is still at work there.
@@ -109,37 +106,11 @@ impl Receiver {
         Ok(())
     }
 
-    fn finish_of(&self, file: &Small) -> Finish {
-        Finish {
-            mode: file.mode,
-            mtime: file.mtime,
-            fsync: self.fsync,
-        }
-    }
-
-    /// Opens the folder of a file, and makes it if it is missing. Returns it with the file's name.
-    fn make_folder<'a>(&mut self, dst: &'a Path) -> Result<(Folder, &'a OsStr), FileFault> {
-        let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
-        Ok((self.make(folder)?, name))
-    }
-
-    fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
+    /// What receives files, while this push is at work.
+    fn receiver(&mut self) -> Result<&mut Receiver, FileFault> {
         let writes = self.stage.is_some();
         let workspace = self.workspace.as_mut().filter(|_| writes);
-        workspace.ok_or(FileFault::OutOfOrder)?.make(folder)
-    }
-
-    fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
-        if !self.fsync {
-            return Ok(());
-        }
-        let sync = |folder: &Folder| Ok(folder.as_file()?.sync_all()?);
-        folders.into_iter().try_for_each(sync)
-    }
-
-    /// Whoever can write in the workspace may have moved folders or laid links since.
-    fn forget_folders(&mut self) {
-        self.workspace.iter_mut().for_each(Workspace::forget);
+        workspace.ok_or(FileFault::OutOfOrder)
     }
 
     /// Receives small files; each succeeds or fails by itself.
@@ -165,24 +136,25 @@ impl Receiver {
                 }
             }
         }
-        if let Err(fault) = self.sync(folders.values()) {
-            failed.extend(done.drain(..).map(|id| (id, fault.clone())));
+        if let Some(workspace) = &mut self.workspace {
+            workspace.forget();
+            if let Err(fault) = workspace.sync(folders.values()) {
+                failed.extend(done.drain(..).map(|id| (id, fault.clone())));
+            }
         }
-        self.forget_folders();
         self.output.send(FileEvent::Landed { done, failed });
     }
 
     /// Writes a small file, and returns its folder, or makes an empty folder.
     fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, FileFault> {
+        let dst = file.dst.path();
         if file.is_folder() {
-            return self.make(file.dst.path());
+            return self.receiver()?.make(dst);
         }
-        let (folder, name) = self.make_folder(file.dst.path())?;
-        let stage = self.stage.as_ref().ok_or(FileFault::OutOfOrder)?;
-        let finish = self.finish_of(file);
-        let passing = (&stage.folder()?, OsStr::new(stage::SMALL));
-        partial::write_small(passing, (&folder, name), content, finish)?;
-        Ok(folder)
+        let stage = self.stage.as_ref().ok_or(FileFault::OutOfOrder)?.folder()?;
+        let passing = (Some(&stage), OsStr::new(stage::SMALL));
+        self.receiver()?
+            .write_small(dst, passing, content, finish_of(file))
     }
 
     /// The partial file of this key.
@@ -198,20 +170,16 @@ impl Receiver {
         let keep = Parts::of(&begin.keep).whole_grains(bytes);
         let earlier = match begin.earlier {
             true => {
-                let (folder, name) = self.make_folder(begin.file.dst.path())?;
+                let (folder, name) = self.receiver()?.make_parent(begin.file.dst.path())?;
+                let version = self.incoming.compared.lock().get(&begin.key).copied();
                 // whatever is there now instead cannot be opened
-                Some(folder.file(name).map_err(|_| FileFault::EarlierChanged)?)
+                let file = folder.file(name).ok().zip(version);
+                Some(file.ok_or(FileFault::EarlierChanged)?)
             }
             false => None,
         };
-        let begun = Partial::begin(names, bytes, keep, earlier.as_ref(), begin.sparse);
-        // asked when all is copied, so that no write before or during that is missed
-        if let Some(earlier) = &earlier
-            && Version::of(earlier).ok().as_ref() != self.incoming.compared.lock().get(&begin.key)
-        {
-            return Err(FileFault::EarlierChanged);
-        }
-        let partial = begun?;
+        let earlier = earlier.as_ref().map(|(file, version)| (file, *version));
+        let partial = Partial::begin(names, bytes, keep, earlier, begin.sparse)?;
         if begin.chained.is_some() {
             partial.scatter()?;
         }
@@ -249,14 +217,10 @@ impl Receiver {
             return;
         };
         let attributes = &file.begin.file;
-        self.forget_folders();
-        let landed = self
-            .make_folder(attributes.dst.path())
-            .and_then(|(folder, name)| {
-                let finish = self.finish_of(attributes);
-                file.partial.finish((&folder, name), finish)?;
-                self.sync([&folder])
-            });
+        let dst = attributes.dst.path();
+        let receiver = self.receiver();
+        let landed = receiver
+            .and_then(|receiver| receiver.commit(&file.partial, dst, finish_of(attributes)));
         file.end(landed.is_ok());
         match &landed {
             Ok(()) => {
@@ -290,43 +254,44 @@ impl Receiver {
     /// The file that has its name already, to be read.
     fn earlier(&self, dst: &Path) -> Option<File> {
         let (folder, name) = split(dst)?;
-        self.workspace.as_ref()?.find(folder).ok()?.file(name).ok()
+        let folder = self.workspace.as_ref()?.find(folder, Links::Anywhere);
+        folder.ok()?.file(name).ok()
     }
 
     fn claim(&self, key: String, bytes: u64, dst: Option<&Path>) {
-        let claimed = self.part(&key).ok().map(|(stage, part)| {
-            let kept = stage.claim(&part, &key, bytes);
-            (kept, part)
+        let part = self.part(&key).ok().map(|(stage, part)| {
+            stage.claim(&part, &key);
+            part
         });
-        let is_kept = |(kept, _): &(Parts, Names)| !kept.list().is_empty();
-        let earlier = dst.filter(|_| !claimed.as_ref().is_some_and(is_kept));
-        let summed = match (earlier, claimed) {
-            (None, Some((kept, part))) => {
-                let file = part.folder.file(&part.file).ok();
-                file.map(|file| (kept, file))
+        let earlier = || self.earlier(dst?);
+        let kept = Kept::find(part.as_ref(), bytes, earlier).and_then(|kept| {
+            let sums = sums::of(&kept.file, &kept.parts, bytes).ok()?;
+            Some((kept, sums))
+        });
+        let (mut parts, mut body, mut earlier) = (Vec::new(), Vec::new(), false);
+        if let Some((kept, sums)) = kept {
+            earlier = kept.is_earlier;
+            parts = kept.parts.list().to_vec();
+            body = sums.iter().flat_map(|sum| sum.0).collect();
+            if earlier {
+                let mut compared = self.incoming.compared.lock();
+                compared.insert(key.clone(), kept.version);
             }
-            (None, None) => None,
-            (Some(dst), _) => self.earlier(dst).and_then(|file| {
-                let version = Version::of(&file).ok()?;
-                self.incoming.compared.lock().insert(key.clone(), version);
-                let length = file.metadata().ok()?.len().min(bytes);
-                Some((Parts::beginning(length).whole_grains(bytes), file))
-            }),
+        }
+        let partial = FileEvent::Partial {
+            key,
+            parts,
+            earlier,
         };
-        let summed = summed.and_then(|(parts, file)| {
-            let sums = sums::of(&file, &parts, bytes).ok()?;
-            Some((parts, sums))
-        });
-        let (parts, sums) = summed.unwrap_or_default();
-        let body: Vec<u8> = sums.iter().flat_map(|sum| sum.0).collect();
-        self.output.send_with(
-            FileEvent::Partial {
-                key,
-                parts: parts.list().to_vec(),
-                earlier: earlier.is_some(),
-            },
-            &body,
-        );
+        self.output.send_with(partial, &body);
+    }
+}
+
+fn finish_of(file: &Small) -> Finish {
+    Finish {
+        mode: file.mode,
+        mtime: file.mtime,
+        fsync: false,
     }
 }
 
@@ -343,7 +308,7 @@ fn leave(file: &IncomingFile) {
     let _ = file.partial.close();
 }
 
-impl Serve for Receiver {
+impl Serve for Push {
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
         if let (
             Some(stage),
@@ -404,7 +369,7 @@ impl Serve for Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for Push {
     fn drop(&mut self) {
         self.files.values().for_each(|file| leave(file));
         if let Some(stage) = self.stage.as_ref().filter(|_| !self.is_direct) {

@@ -21,7 +21,6 @@ use std::time::{Duration, SystemTime};
 use transfer::folder::Folder;
 use transfer::lock::{self, Attempt, Lock};
 use transfer::partial::Names;
-use transfer::parts::Parts;
 use wire::files::FileFault;
 
 /// Fewer bytes of a file than this are not worth keeping; they are sent again.
@@ -184,7 +183,7 @@ impl Stage {
 
     /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes
     /// it over too.
-    pub fn claim(&self, part: &Names, key: &str, bytes: u64) -> Parts {
+    pub fn claim(&self, part: &Names, key: &str) {
         if part.folder.stat(&part.file).is_err()
             && let Some(kept) = kept(&self.base)
             && Names::new(kept, key).rename(part).is_ok()
@@ -192,7 +191,6 @@ impl Stage {
             // an older version has kept what it had reserved, too
             let _ = part.release();
         }
-        part.kept(bytes)
     }
 
     /// Removes what is kept for a file that is in its place now.

@@ -1,0 +1,121 @@
+//! Receives files below one folder, whatever symbolic links there are: each file arrives whole or
+//! not at all.
+
+use crate::folder::{Folder, Links};
+use crate::partial::{Finish, Partial, write_small};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use wire::files::FileFault;
+
+/// The folder, by its descriptor and by the path that the tool uses.
+pub struct Receiver {
+    folder: Folder,
+    path: PathBuf,
+    /// Whether files and their folders are written to the disk (fsync).
+    fsync: bool,
+    /// Folders below it that were just opened to be written to.
+    known: HashMap<PathBuf, Folder>,
+}
+
+impl Receiver {
+    /// Receives files below the folder of this path.
+    pub fn new(folder: Folder, path: &Path, fsync: bool) -> Receiver {
+        Receiver {
+            folder,
+            path: path.to_owned(),
+            fsync,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Whether a folder lies below it by its path.
+    pub fn has(&self, folder: &Path) -> bool {
+        folder.starts_with(&self.path)
+    }
+
+    /// Opens a folder to write to it, and makes what is missing of it.
+    pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
+        if let Some(known) = self.known.get(folder) {
+            return Ok(known.clone());
+        }
+        let opened = self.descend(folder, Links::Inside, true)?;
+        self.known.insert(folder.to_owned(), opened.clone());
+        Ok(opened)
+    }
+
+    /// Opens a folder to read what is there.
+    pub fn find(&self, folder: &Path, links: Links) -> Result<Folder, FileFault> {
+        self.descend(folder, links, false)
+    }
+
+    fn descend(&self, folder: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
+        let below = folder.strip_prefix(&self.path);
+        let below = below.map_err(|_| FileFault::LeadsOut(folder.into()))?;
+        let opened = self.folder.descend(below, links, make);
+        opened.map_err(|fault| match fault {
+            FileFault::LeadsOut(_) => FileFault::LeadsOut(folder.into()),
+            FileFault::LinkOfOther(_) => FileFault::LinkOfOther(folder.into()),
+            other => other,
+        })
+    }
+
+    /// Opens the folder of a file, and makes it if it is missing. Returns it with the file's name.
+    pub fn make_parent<'p>(&mut self, dst: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
+        let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
+        Ok((self.make(folder)?, name))
+    }
+
+    /// Writes a small file under a temporary name, in its own folder if none is given, and renames
+    /// it. Returns its folder, which is not written to the disk yet.
+    pub fn write_small(
+        &mut self,
+        dst: &Path,
+        (passing, name): (Option<&Folder>, &OsStr),
+        content: &[u8],
+        finish: Finish,
+    ) -> Result<Folder, FileFault> {
+        let (folder, dst) = self.make_parent(dst)?;
+        let passing = (passing.unwrap_or(&folder), name);
+        write_small(passing, (&folder, dst), content, self.with_fsync(finish))?;
+        Ok(folder)
+    }
+
+    /// Gives a file that has come completely its mode, its time and its name.
+    pub fn commit(
+        &mut self,
+        partial: &Partial,
+        dst: &Path,
+        finish: Finish,
+    ) -> Result<(), FileFault> {
+        self.forget();
+        let (folder, name) = self.make_parent(dst)?;
+        partial.finish((&folder, name), self.with_fsync(finish))?;
+        self.sync([&folder])
+    }
+
+    fn with_fsync(&self, finish: Finish) -> Finish {
+        let fsync = self.fsync;
+        Finish { fsync, ..finish }
+    }
+
+    /// Writes folders to the disk, if that is wanted.
+    pub fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
+        if !self.fsync {
+            return Ok(());
+        }
+        let sync = |folder: &Folder| Ok(folder.as_file()?.sync_all()?);
+        folders.into_iter().try_for_each(sync)
+    }
+
+    /// Closes the folders that were opened: whoever can write there may have moved folders or laid
+    /// links since.
+    pub fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// The folder and the name of a file.
+pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    path.parent().zip(path.file_name())
+}
