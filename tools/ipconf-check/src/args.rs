@@ -3,7 +3,7 @@
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Checks an ip_config file as DGL reads it and prints a host record a line.
+/// Checks an ip_config file as DGL reads it and prints a record for each host.
 ///
 /// A line of the file is a host and, if it is not the default, a port. A host is an IPv4 address or
 /// a name that ssh knows, with a user before it where that is needed: ann@gpu1. Names are looked up
@@ -32,7 +32,7 @@ pub struct Args {
         value_name = "PORT")]
     pub default_port: u16,
 
-    /// Graph servers per host; each needs a port of its own, from the host's port on
+    /// Graph servers on each host; they use the host's port and the following ones
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "N")]
     pub num_servers: u16,

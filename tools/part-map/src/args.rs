@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "part_config")]
     pub partitions: Option<PathBuf>,
 
-    /// How many parts each host gets: part K goes to host K div P
+    /// How many partitions each host gets: partition K goes to host K div P
     #[arg(long, hide_short_help = true, default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
     pub parts_per_host: u32,
@@ -42,17 +42,17 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
-    /// The folder of the job on every host: absolute, or '~/…' behind host-probe
+    /// The folder of the job on every host: absolute, or '~/…' after host-probe
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
-    /// Where the parts are: here; on their hosts already, part K on host K; or in a workspace that
+    /// Where the partitions are: here; partition K on host K already; or in a workspace that
     /// all hosts share (NFS)
     #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared",
         hide_possible_values = true)]
     pub parts: Parts,
 
-    /// Which form of a part's graph to copy; auto is what is there
+    /// Which form of a partition's graph to copy; auto is what is there
     #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
         value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
     pub graph: GraphForm,
