@@ -208,8 +208,8 @@ fn the_host_of_a_dead_server_is_named_and_no_host_is_lost() {
         write(&folder, name, text);
     }
     let spawn = "dgl-spawn --no-preflight --connect local --grace 1s";
-    let kill = "kill -9 $(sed -n 's/.*\"pid\":\\([0-9]*\\).*/\\1/p' \
-        .local/state/dgl-tools/dead/127.0.0.3/journal)";
+    let kill = "kill -9 $(sed -n 's/.*\"host\":2,.*\"pid\":\\([0-9]*\\).*/\\1/p' \
+        .local/state/dgl-tools/dead/127.0.0.1/run.jsonl)";
     let wait = "until [ $(grep -c '\"started\"' out.jsonl) = 3 ] || ! kill -0 $p; do sleep 0.1; \
         done";
     let start = format!("cat hosts servers | {spawn} --detach >/dev/null");

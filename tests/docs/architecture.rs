@@ -215,8 +215,10 @@ fn crates_know_only_those_below_them() {
             "host-agent",
             &[
                 "job",
+                "launcher",
                 "partition",
                 "record",
+                "session",
                 "tls",
                 "transfer",
                 "verdict",

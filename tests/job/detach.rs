@@ -109,6 +109,28 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
     assert_has(&list, "3 hosts");
     assert_has(&list, "job kept: ");
 
+    // where its processes are is seen on one host alone, too
+    cluster
+        .sh(
+            &folder,
+            "ipconf-check ip.txt | dgl-stacks --host 1 --partial --job kept",
+        )
+        .out_has(r#""role":"server","rank":1"#)
+        .out_lacks(r#""rank":0"#);
+
+    // it is gone back to from another machine, too
+    let elsewhere = format!(
+        "cd '{}'; PATH='{}'; ipconf-check ip.txt | timeout --foreground -s INT 5 \
+         dgl-spawn --attach kept --format human; echo status $?",
+        folder.display(),
+        support::path()
+    );
+    cluster
+        .on(2, &elsewhere)
+        .out_has("trainer 1] trainer 1 begins")
+        .out_has("status 124")
+        .err_has("job kept goes on");
+
     // who goes back to it may leave it again
     cluster
         .sh(
@@ -258,22 +280,25 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
             .ends(74)
             .err_has("lost: nothing was heard of it for 4 s");
     }
-    // the guards themselves
-    for host in [2, 1] {
-        detach(&cluster, &folder, "--job killed").ends(0);
-        let kill = format!(
-            "ssh h{host} 'kill -9 $(cat ~/.local/state/dgl-tools/killed/10.77.0.{host}/guard)'"
+    // the launcher itself: each host ends its part
+    detach(&cluster, &folder, "--job killed --host-timeout 4s").ends(0);
+    let kill = "ssh h1 'kill -9 $(cat ~/.local/state/dgl-tools/killed/10.77.0.1/launcher)'";
+    cluster.sh(&folder, kill).ends(0);
+    cluster.assert_clean();
+    attach(&cluster, &folder, "--attach killed")
+        .ends(74)
+        .err_has(
+            "host 0 (10.77.0.1): the launcher of the job has ended there, and how the job ended is \
+         unknown",
         );
-        cluster.sh(&folder, &kill).ends(0);
-        cluster.assert_clean();
-        attach(&cluster, &folder, "--attach killed")
-            .ends(74)
-            .err_has("its keeper has ended")
-            .err_has(&format!(
-                "host {} (10.77.0.{host}): the keeper of the job has ended there",
-                host - 1
-            ));
-    }
+    // the agent of a host
+    detach(&cluster, &folder, "--job orphan --host-timeout 4s").ends(0);
+    let kill = "ssh h2 'kill -9 $(pgrep -f \"host-agent dial-bac[k]\")'";
+    cluster.sh(&folder, kill).ends(0);
+    cluster.assert_clean();
+    attach(&cluster, &folder, "--attach orphan")
+        .ends(74)
+        .err_has("host 1 (10.77.0.2) lost: its agent had dialed in");
     // what cannot be left is not left: a server that never listens, a launcher that is told to end
     // before all is up
     job_with(&folder, "sleep 1000", Some(2));
@@ -285,15 +310,191 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
     cluster.sh(
         &folder,
         "timeout --foreground -s INT 4 dgl-spawn --detach --job stopped <job.jsonl; echo status $?",
-    ).err_has("job stopped was ended by SIGTERM");
+    ).err_has("job stopped was ended by SIGINT");
     assert!(begun.elapsed() < Duration::from_secs(60));
     cluster.assert_clean();
-    soon("no guard is left", || {
-        !cluster
-            .sh(&folder, "cat /proc/[0-9]*/environ")
-            .out
-            .contains("=guard-")
+    soon("no launcher and no agent is left", || {
+        let left = cluster.sh(
+            &folder,
+            "ps -eo args; for k in 2 3; do ssh h$k ps -eo args; done",
+        );
+        !left.out.contains("host-agent launch") && !left.out.contains("host-agent dial-back")
     });
+}
+
+#[test]
+fn a_detached_job_of_real_hosts_needs_a_first_host_that_all_can_reach_and_its_disk() {
+    let (cluster, folder) = up();
+    job(&folder, "sleep 1000");
+    let closed = "ssh h1 'PATH=$PATH:/usr/sbin:/sbin; nft add table ip closed && \
+        nft \"add chain ip closed in { type filter hook input priority 0; }\" && \
+        nft add rule ip closed in ip saddr 10.77.0.3 tcp dport 40404 reject with tcp reset'";
+    cluster.sh(&folder, closed).ends(0);
+    let port = "DGL_TOOLS_DIAL_PORT=40404 dgl-spawn --detach --no-push-check <job.jsonl --job";
+    let refused = cluster.sh(&folder, &format!("{port} far"));
+    refused
+        .ends(74)
+        .err_has("host 2 (10.77.0.3): it cannot connect to the launcher on the first host: ")
+        .err_has("10.77.0.1:40404: ")
+        .err_has("nothing was started");
+    assert_eq!(refused.out.matches("\"started\"").count(), 0);
+    cluster.assert_clean();
+    attach(&cluster, &folder, "--attach far")
+        .ends(1)
+        .err_has("no host has a detached job");
+    cluster
+        .sh(
+            &folder,
+            "ssh h1 'PATH=$PATH:/usr/sbin:/sbin; nft delete table ip closed'",
+        )
+        .ends(0);
+
+    // a disk without room for the folder, and one that is full when the job runs
+    let mount = |size: &str| {
+        let mount = format!("mkdir -p ~/.local/state && mount -t tmpfs -o size={size} none");
+        cluster
+            .sh(&folder, &format!("ssh h1 '{mount} ~/.local/state'"))
+            .ends(0);
+    };
+    mount("8k");
+    cluster
+        .sh(&folder, &format!("{port} none"))
+        .ends(74)
+        .err_has("host 0 (10.77.0.1): the job's folder cannot be made or written: ")
+        .err_has("No space left on device")
+        .err_has("nothing was started");
+    cluster.assert_clean();
+    mount("100k");
+    let writes = "until [ -e /srv/go ]; do sleep 0.1; done; head -c 300000 /dev/zero | tr '\\0' \
+        '\\n'; sleep 3; echo done >/srv/done-{k}";
+    job(&folder, writes);
+    detach(&cluster, &folder, "--job full").ends(0);
+    (1..=HOSTS).for_each(|host| write(&cluster.0, format!("h{host}/srv/go"), ""));
+    cluster.assert_clean();
+    attach(&cluster, &folder, "--attach full")
+        .ends(74)
+        .err_has("host 0 (10.77.0.1): the records of the job are not complete there")
+        .out_has(r#""type":"summary","ok":false,"code":74"#);
+    for host in 0..HOSTS {
+        let done = cluster.0.join(format!("h{}/srv/done-{host}", host + 1));
+        assert!(
+            done.exists(),
+            "the job was to run to its end on host {host}"
+        );
+    }
+}
+
+#[test]
+fn a_detached_job_starts_again_and_has_logs_where_they_are_wanted() {
+    let folder = scratch();
+    make_folder(&folder, "home");
+    let run = "export HOME=$PWD/home; echo 127.0.0.1 | ipconf-check >hosts.jsonl
+        dgl-env --role worker --workspace $PWD -- sh -c 'echo try {attempt}; sleep 1; \
+            [ {attempt} = 1 ]' <hosts.jsonl >plan.jsonl || exit 9
+        dgl-spawn --connect local --detach --job again --restart 1 --log-dir logs/again \
+            <plan.jsonl >left.jsonl || exit 8
+        dgl-spawn --connect local --attach again <hosts.jsonl --log-dir here";
+    let ran = sh(&folder, run);
+    ran.ends(0)
+        .err_has("job again starts again in 1.0 s (1 of 1)");
+    ran.out_has_times("\"type\":\"started\"", 2);
+    let log = "try 0\ntry 1\n";
+    assert_eq!(read(&folder, "logs/again/worker-0.log"), log);
+    assert_eq!(read(&folder, "here/worker-0.log"), log);
+    let there = read(
+        &folder,
+        "home/.local/state/dgl-tools/again/127.0.0.1/run.jsonl",
+    );
+    assert_eq!(read(&folder, "logs/again/run.jsonl"), there);
+    assert!(there.contains("\"type\":\"verdict\""), "{there}");
+}
+
+#[test]
+fn dgl_reap_ends_a_detached_job_between_two_tries_too() {
+    let folder = scratch();
+    make_folder(&folder, "home");
+    let run = "export HOME=$PWD/home; echo 127.0.0.1 | ipconf-check >hosts.jsonl
+        dgl-env --role worker --workspace $PWD -- sh -c 'sleep 2; exit 3' <hosts.jsonl \
+            >plan.jsonl || exit 9
+        dgl-spawn --connect local --detach --job tries --restart 1000 <plan.jsonl >left.jsonl \
+            || exit 8
+        until grep -q 'starts again' home/.local/state/dgl-tools/tries/127.0.0.1/messages; do
+            sleep 0.02; done
+        dgl-reap --connect local --job tries <hosts.jsonl || exit 7
+        dgl-spawn --connect local --attach tries <hosts.jsonl";
+    sh(&folder, run)
+        .ends(143)
+        .err_has_times("starts again in", 1);
+}
+
+/// A disk that does not answer while there is a file `hangs` in the home, for 20 s at most.
+const SLOW_DISK: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void wait_for_disk(int fd) {
+    char link[64], path[4096], hangs[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = 0;
+    snprintf(hangs, sizeof hangs, "%s/hangs", getenv("HOME"));
+    if (strstr(path, "/dgl-tools/"))
+        for (int i = 0; i < 2000 && access(hangs, F_OK) == 0; i++)
+            usleep(10000);
+}
+ssize_t read(int fd, void *to, size_t count) {
+    ssize_t (*next)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    wait_for_disk(fd);
+    return next(fd, to, count);
+}
+ssize_t write(int fd, const void *from, size_t count) {
+    ssize_t (*next)(int, const void *, size_t) = dlsym(RTLD_NEXT, "write");
+    wait_for_disk(fd);
+    return next(fd, from, count);
+}
+"#;
+
+#[test]
+fn a_disk_that_hangs_for_longer_than_a_host_may_be_silent_ends_no_job() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    make_folder(&folder, "home");
+    write(&folder, "slow.c", SLOW_DISK);
+    let (mut hosts, mut job) = (String::new(), String::new());
+    for id in 0..2 {
+        let ip = format!("127.0.0.{}", id + 1);
+        // more than may wait, so that the processes wait too
+        let command = "echo up; until [ -e home/hangs ]; do sleep 0.1; done
+             head -c 4000000 /dev/zero | tr '\\0' x | fold -w 999";
+        let process = serde_json::json!({"type": "process", "id": id, "of": 2, "host": id,
+            "ip": ip, "role": "worker", "rank": id, "cwd": folder, "argv": ["sh", "-c", command]});
+        hosts += &format!("{}\n", host_record(id, 2, &ip));
+        job += &format!("{process}\n");
+    }
+    write(&folder, "job.jsonl", format!("{hosts}{job}"));
+    write(&folder, "hosts.jsonl", hosts);
+    let run = "cc -shared -fPIC -o slow.so slow.c -ldl || exit 9; export HOME=$PWD/home
+        export LD_PRELOAD=$PWD/slow.so
+        dgl-spawn --connect local --detach --no-preflight --job slow --host-timeout 4s \
+            <job.jsonl >left.jsonl || exit 8
+        : >home/hangs
+        dgl-spawn --connect local --attach slow --host-timeout 4s --log-dir logs <hosts.jsonl \
+            >out.jsonl & p=$!
+        sleep 12; rm home/hangs; wait $p";
+    let ran = sh(&folder, run);
+    ran.ends(0);
+    for rank in 0..2 {
+        let log = read(&folder, format!("logs/worker-{rank}.log"));
+        assert_eq!(
+            log.len(),
+            "up\n".len() + 4_000_000 + 4_000_000_usize.div_ceil(999)
+        );
+    }
 }
 
 /// A job on this machine that is to be left: one server that says that it began and never listens.

@@ -1,25 +1,22 @@
-//! What hosts report about a job goes in, and what is to be done comes out. A launcher that stays
-//! attached runs this for its job, and so does the keeper of the first host for a job that its
-//! launcher has left.
+//! What hosts report about a job goes in, and what is to be done comes out.
 
 use crate::machine::Job;
-use crate::model::Action;
+use crate::model::{Action, Stalled};
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
 use wire::ending::{Exit, Loss};
-use wire::keep::{Resumed, Stalled};
 use wire::supervise::{Computing, End, Exited, Moves, Raised, Stand};
 use wire::{Event, Request};
-
-const SIGTERM: i32 = 15;
 
 /// What the owner of the job does next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// It sends this to the agents of all hosts.
     Send(Request),
-    /// It notes that the job stalls ([`Event::Stalled`]) or moves again ([`Event::Resumed`]).
-    Note(Event),
+    /// It reports that the job stalls.
+    Stalled(Stalled),
+    /// It reports that the job moves again, as this host says.
+    Resumed(u32, Moves),
 }
 
 impl Job {
@@ -37,10 +34,6 @@ impl Job {
             return self.host_lost(host, "it told of a process that it does not have");
         }
         let action = match event {
-            Event::Started(_) => {
-                self.started(id);
-                None
-            }
             Event::Listening(_) => {
                 self.listening(id);
                 None
@@ -76,15 +69,6 @@ impl Job {
         steps
     }
 
-    /// Somebody on a host that does not decide wants the job to end, or to end at once.
-    pub fn order(&mut self, order: &Request, now: Instant) -> Vec<Step> {
-        // the second of two hosts that are told to end the job is not impatient
-        let action = self.ending().is_none().then(|| self.signal(SIGTERM, now));
-        let mut steps = self.steps(action.flatten());
-        steps.extend((*order == Request::Kill).then_some(Step::Send(Request::Kill)));
-        steps
-    }
-
     /// The steps by which an action is taken.
     pub fn steps(&self, action: Option<Action>) -> Vec<Step> {
         let request = |action| match action {
@@ -108,7 +92,7 @@ impl Job {
         if step.is_none() || self.ending().is_some() {
             return Vec::new();
         }
-        vec![Step::Note(Event::Resumed(Resumed { host, moves }))]
+        vec![Step::Resumed(host, moves)]
     }
 
     fn watch(&mut self, report: impl FnOnce(&mut StallWatch) -> Option<StallStep>) -> Vec<Step> {
@@ -129,12 +113,12 @@ impl Job {
                 // seen from outside, one long call is like a wait that spins
                 let ends = rule.ends && computing != Some(Computing::MayWork);
                 let action = ends.then(|| self.stalled(rule.limit)).flatten();
-                let found = Step::Note(Event::Stalled(Stalled {
+                let found = Step::Stalled(Stalled {
                     number,
-                    silent_ms: record::term::millis(silent),
+                    silent,
                     computing,
                     ends,
-                }));
+                });
                 [found].into_iter().chain(self.steps(action)).collect()
             }
             _ => Vec::new(),
@@ -153,12 +137,11 @@ fn exit_of(exited: &Exited) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Mode;
+    use crate::model::Member;
     use record::Role;
     use wire::Failure;
     use wire::ending::ExitStatus::{self, Code, Signal};
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::keep::Member;
     use wire::supervise::{Idle, Listening, Over, Stands};
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -187,7 +170,7 @@ mod tests {
         };
         let hosts = [4, 1].map(|host| (host, vec![server, trainer]));
         let now = Instant::now();
-        (Job::new(Mode::Deciding, hosts, rules, now), now)
+        (Job::new(hosts, rules, now), now)
     }
 
     fn end(cause: Option<Cause>, failure: Option<JobFailure>) -> Step {
@@ -244,7 +227,7 @@ mod tests {
             assert_eq!(job.event(4, &event, now), expected, "{event:?}");
             if !expected.is_empty() {
                 assert_eq!(job.event(1, &exited(1, Code(1)), now), []);
-                assert_eq!(job.host_lost(1, Loss::KeeperGone), []);
+                assert_eq!(job.host_lost(1, "gone"), []);
             }
         }
     }
@@ -280,12 +263,12 @@ mod tests {
             let ask = Step::Send(Request::Stand(Stand { number: 1 }));
             assert_eq!(job.event(4, &idle, now), [ask]);
             assert_eq!(job.event(4, &stands(None), now), []);
-            let mut steps = vec![Step::Note(Event::Stalled(Stalled {
+            let mut steps = vec![Step::Stalled(Stalled {
                 number: 1,
-                silent_ms: 60_000,
+                silent: MINUTE,
                 computing,
                 ends,
-            }))];
+            })];
             let is_ended = ends.then(|| end(Some(Cause::Stalled(MINUTE)), None));
             steps.extend(is_ended);
             assert_eq!(job.event(1, &stands(computing), now), steps);
@@ -309,22 +292,5 @@ mod tests {
             let failure = job.failure().unwrap();
             assert_eq!((failure.host, failure.index), (host, None), "{event:?}");
         }
-    }
-
-    #[test]
-    fn one_order_to_all_hosts_is_one_and_kill_comes_behind_the_end() {
-        let order = Request::End(End {
-            grace_ms: 0,
-            stacks: false,
-            ending: Ending::default(),
-        });
-        let ended = end(Some(Cause::Signal(15)), None);
-        let kill = Step::Send(Request::Kill);
-        let (mut job, now) = begun();
-        assert_eq!(job.order(&order, now), std::slice::from_ref(&ended));
-        assert_eq!(job.order(&order, now + MINUTE), []);
-        assert_eq!(job.order(&Request::Kill, now), std::slice::from_ref(&kill));
-        let (mut job, now) = begun();
-        assert_eq!(job.order(&Request::Kill, now), [ended, kill]);
     }
 }

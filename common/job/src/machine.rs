@@ -1,13 +1,12 @@
 //! The state machine that decides when a job ends, and why.
 
-use crate::model::{Action, Mode, Progress};
+use crate::model::{Action, Member, Progress};
 use crate::pause::heartbeat;
 use crate::stall::StallWatch;
 use record::Role;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::ending::{Cause, Ending, Exit, JobFailure, Limit, Loss, Reason, Rules};
-use wire::keep::Member;
 
 /// Servers end by themselves after their clients have said goodbye. Those that do not get TERM
 /// after this time. A service that ends by itself may do so as much earlier than its clients.
@@ -24,7 +23,6 @@ pub type ProcessId = (u32, u32);
 #[derive(Debug)]
 struct ProcessState {
     member: Member,
-    started: bool,
     running: bool,
     /// Whether it is a server that does not listen yet.
     awaited: bool,
@@ -33,7 +31,6 @@ struct ProcessState {
 /// The state of a job.
 #[derive(Debug)]
 pub struct Job {
-    mode: Mode,
     processes: BTreeMap<ProcessId, ProcessState>,
     pub(crate) rules: Rules,
     /// Decides whether the job stalls, if that is decided here.
@@ -62,13 +59,11 @@ impl Job {
     /// Creates the state of a job whose processes are all about to be started. Each host comes with
     /// its processes, in the order of their numbers.
     pub fn new(
-        mode: Mode,
         hosts: impl IntoIterator<Item = (u32, Vec<Member>)>,
         rules: Rules,
         now: Instant,
     ) -> Job {
         let mut job = Job {
-            mode,
             processes: BTreeMap::new(),
             rules,
             stall: None,
@@ -80,34 +75,21 @@ impl Job {
             pause: None,
         };
         for (host, members) in hosts {
-            job.add_host(host, members);
+            let states = (0..).zip(members).map(|(index, member)| {
+                let state = ProcessState {
+                    member,
+                    running: true,
+                    awaited: member.awaited,
+                };
+                ((host, index), state)
+            });
+            job.processes.extend(states);
         }
-        job.begin(now);
-        job
-    }
-
-    /// Adds the processes of a host to a job that has not begun.
-    pub fn add_host(&mut self, host: u32, members: Vec<Member>) {
-        let states = (0..).zip(members).map(|(index, member)| {
-            let state = ProcessState {
-                member,
-                started: false,
-                running: true,
-                awaited: member.awaited,
-            };
-            ((host, index), state)
-        });
-        self.processes.extend(states);
-    }
-
-    /// The processes start now, from which limits count.
-    pub fn begin(&mut self, now: Instant) {
-        self.begun = now;
         // graph servers alone wait for trainers, whenever these come
-        let is_watched = self.mode == Mode::Deciding && self.has_clients();
-        let hosts = self.processes.keys().map(|(host, _)| *host);
-        let rule = self.rules.stall.filter(|_| is_watched);
-        self.stall = rule.map(|rule| StallWatch::new(rule.limit, hosts));
+        let rule = job.rules.stall.filter(|_| job.has_clients());
+        let hosts = job.processes.keys().map(|(host, _)| *host);
+        job.stall = rule.map(|rule| StallWatch::new(rule.limit, hosts));
+        job
     }
 
     fn has_clients(&self) -> bool {
@@ -122,26 +104,6 @@ impl Job {
 
     fn process(&mut self, id: ProcessId) -> Option<&mut ProcessState> {
         self.processes.get_mut(&id)
-    }
-
-    /// The agent of the first host has decided that the job ends.
-    pub fn apply_remote_ending(&mut self, ending: Ending) {
-        if self.mode != Mode::Deciding {
-            self.ending.get_or_insert(ending);
-        }
-    }
-
-    /// Whether all processes were started and all servers listen.
-    pub fn is_up(&self) -> bool {
-        let mut states = self.processes.values();
-        self.ending.is_none() && states.all(|state| state.started && !state.awaited)
-    }
-
-    /// A process runs.
-    pub fn started(&mut self, id: ProcessId) {
-        if let Some(state) = self.process(id) {
-            state.started = true;
-        }
     }
 
     /// A server listens.
@@ -228,27 +190,17 @@ impl Job {
     /// signal that comes together with the first one, or that comes first while the job is already
     /// ending, is therefore not taken for impatience; Ctrl-C is.
     pub fn signal(&mut self, number: i32, now: Instant) -> Option<Action> {
-        let first = self.signalled.is_none();
         let (_, since) = *self.signalled.get_or_insert((number, now));
-        match self.mode {
-            Mode::Deciding if self.ending.is_none() => self.end(Cause::Signal(number), None),
-            Mode::Detaching if first => Some(Action::End),
-            Mode::Deciding | Mode::Detaching if number != SIGINT && now < since + ONE_SIGNAL => {
-                None
-            }
-            Mode::Deciding | Mode::Detaching => Some(Action::Kill),
-            Mode::Following => None,
+        match () {
+            () if self.ending.is_none() => self.end(Cause::Signal(number), None),
+            () if number != SIGINT && now < since + ONE_SIGNAL => None,
+            () => Some(Action::Kill),
         }
     }
 
     /// The first signal that arrived, also one that came when the job was ending already.
     pub fn signalled(&self) -> Option<i32> {
         self.signalled.map(|(number, _)| number)
-    }
-
-    /// The signal after which nobody wants to follow the job any longer.
-    pub fn detach_signal(&self) -> Option<i32> {
-        self.signalled().filter(|_| self.mode == Mode::Following)
     }
 
     /// Time has passed; checks all limits.
@@ -316,9 +268,9 @@ impl Job {
         progress
     }
 
-    /// Whether it is decided here that the job ends, and not decided yet.
+    /// Whether it is not decided yet that the job ends.
     fn may_end(&self) -> bool {
-        self.ending.is_none() && self.mode == Mode::Deciding
+        self.ending.is_none()
     }
 
     fn is_running(&self, wanted: impl Fn(Member) -> bool) -> bool {
@@ -390,10 +342,7 @@ mod tests {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
-        (
-            Job::new(Mode::Deciding, on_hosts(members), rules(&limits), now),
-            now,
-        )
+        (Job::new(on_hosts(members), rules(&limits), now), now)
     }
 
     /// Of the first process of a host, or of the host.
@@ -644,49 +593,10 @@ mod tests {
     fn a_limit_without_end_never_runs_out() {
         let now = Instant::now();
         let mut job = Job::new(
-            Mode::Deciding,
             on_hosts(&members(&[Role::Trainer])),
             rules(&[Limit::Job(Duration::MAX)]),
             now,
         );
         assert_eq!(job.tick(now + Duration::from_secs(1 << 40)), None);
-    }
-
-    #[test]
-    fn the_first_hosts_agent_decides_for_a_job_that_was_left() {
-        let all = awaited(&[Role::Server, Role::Trainer]);
-        let now = Instant::now();
-        let mut job = Job::new(Mode::Detaching, on_hosts(&all), rules(&[]), now);
-        (0..2).for_each(|host| job.started((host, 0)));
-        assert!(!job.is_up());
-        job.listening((0, 0));
-        assert!(job.is_up());
-        let signals = (job.signal(2, now), job.signal(2, now));
-        assert_eq!(signals, (END, Some(Action::Kill)));
-        let actions = (
-            exited(&mut job, 1, Code(9), now),
-            job.lost(0, "gone"),
-            job.ending(),
-        );
-        assert_eq!(actions, (None, None, None));
-        let failure = failed(1, Some(0), ended(Code(9)));
-        job.apply_remote_ending(Ending {
-            cause: Some(Cause::Process),
-            failure: Some(failure.clone()),
-        });
-        job.apply_remote_ending(Ending::default());
-        assert_eq!(why(&job), (Some(&Cause::Process), Some(&failure)));
-
-        let mut job = Job::new(Mode::Following, on_hosts(&all), rules(&[]), now);
-        assert_eq!((job.signal(15, now), job.detach_signal()), (None, Some(15)));
-        assert_eq!(job.ending(), None);
-    }
-
-    #[test]
-    fn nobody_else_decides_for_a_job_of_ones_own() {
-        let (mut job, now) = job(&members(&[Role::Trainer]));
-        job.apply_remote_ending(Ending::default());
-        assert_eq!(job.ending(), None);
-        assert_eq!(exited(&mut job, 0, Code(1), now), END);
     }
 }

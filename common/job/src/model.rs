@@ -1,4 +1,8 @@
-//! What is decided about a job, by whom, and how far it has come.
+//! What is decided about a job, what it consists of, and how far it has come.
+
+use record::Role;
+use std::time::Duration;
+use wire::supervise::Computing;
 
 /// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +15,34 @@ pub enum Action {
     Kill,
 }
 
-/// Who decides about the job.
+/// A process, as far as the life of its job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// This program does.
-    Deciding,
-    /// The agent of the first host does. The job is followed until it is up, and a signal ends it
-    /// until then.
-    Detaching,
-    /// The agent of the first host does. The job is followed to its end, and a signal ends only the
-    /// following.
-    Following,
+pub struct Member {
+    pub role: Role,
+    /// Whether it is of a program that serves the others.
+    pub service: bool,
+    /// Whether the job is not up before this process listens.
+    pub awaited: bool,
+}
+
+impl Member {
+    /// Whether the process is there for the others: a graph server, or one of a service.
+    pub fn serves(&self) -> bool {
+        self.service || self.role == Role::Server
+    }
+}
+
+/// The job stalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stalled {
+    /// The number of the question that found the stall and that all hosts have answered.
+    pub number: u32,
+    /// For how long there was no sign of life on any host.
+    pub silent: Duration,
+    /// What processes do that compute, though they stand still.
+    pub computing: Option<Computing>,
+    /// Whether the job is ended because of that.
+    pub ends: bool,
 }
 
 /// How far a job has come. Processes other than servers are counted as others.

@@ -2,12 +2,14 @@
 //! them, and ends them all.
 //!
 //! [`plan`] and [`spec`] decide what runs, [`preflight`] examines the hosts before the start,
-//! [`run`] carries the job out, and [`output`] shows it to people and programs. How hosts are
-//! reached is the caller's business: it hands in sessions with their agents.
+//! [`run`] carries the job out, [`output`] shows it to people and programs, [`servers`] handles
+//! persistent graph servers, and [`detached`] jobs that outlive the tool that started them. How
+//! hosts are reached is the caller's business: it hands in sessions with their agents.
 
-pub mod left;
+pub mod detached;
 pub mod output;
 pub mod plan;
 pub mod preflight;
 pub mod run;
+pub mod servers;
 pub mod spec;

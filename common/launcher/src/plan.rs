@@ -3,11 +3,13 @@
 use job::Rules;
 use record::error::{Fault, Report};
 use record::{Host, Process, Role, host_of, is_variable_name};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 const ANEW: &str = "make the stream anew, from ipconf-check on";
 
 /// The facts that distinguish a job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The job's name.
     pub name: String,
@@ -20,7 +22,7 @@ pub struct Job {
     pub preflight: bool,
     /// When the job ends although no process or host has failed.
     pub rules: Rules,
-    /// Whether the job outlives this launcher.
+    /// Whether the launcher runs on the first host, after the tool that started it has gone.
     pub detach: bool,
     /// How often it was started before, and failed.
     pub attempt: u32,
@@ -37,34 +39,11 @@ pub struct Job {
 }
 
 /// When a job is recorded, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileTimes {
     pub time: Duration,
     /// From the moment at which all processes are started.
     pub after: Duration,
-}
-
-impl Job {
-    /// A job that another launcher started.
-    pub fn followed(name: &str, grace: Duration, host_timeout: Duration) -> Job {
-        Job {
-            name: name.to_owned(),
-            token: String::new(),
-            host_timeout,
-            preflight: false,
-            rules: Rules {
-                grace,
-                ..Rules::default()
-            },
-            detach: true,
-            attempt: 0,
-            sample: None,
-            profile: None,
-            private_shm: false,
-            wait: None,
-            restart: 0,
-        }
-    }
 }
 
 /// The processes of a stream: persistent graph servers, which are a job of their own, and all

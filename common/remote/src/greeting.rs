@@ -475,7 +475,7 @@ mod tests {
         let sleeps = crate::program::run("sleep".as_ref(), &["30"]).unwrap();
         let mut session = Session::over(sleeps);
         let record = "x".repeat(codec::MAX_LINE / 2);
-        let request = Request::Record(wire::keep::Record { record });
+        let request = Request::Plan(wire::detached::PlanPiece { text: record });
         // more than any pipe holds
         (0..8).for_each(|_| session.send(&request));
         let fault = session.ask(&request, Duration::from_millis(500));

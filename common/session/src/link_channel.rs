@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, Stream};
 use nix::poll::PollFlags;
-use std::io;
+use std::io::{self, ErrorKind::ConnectionReset};
 use std::os::fd::{AsFd, BorrowedFd};
 use tls::Link;
 
@@ -14,9 +14,19 @@ pub struct LinkChannel {
     given: usize,
     /// Whether more may come.
     open: bool,
+    /// Whether the agent at the other end has connected to this side.
+    is_dialed: bool,
 }
 
 impl LinkChannel {
+    /// The connection of an agent that has connected to this side.
+    pub fn dialed(link: Link) -> LinkChannel {
+        LinkChannel {
+            is_dialed: true,
+            ..LinkChannel::over(link, Vec::new())
+        }
+    }
+
     /// Takes over a connection from which something was read already.
     pub fn over(mut link: Link, plain: Vec<u8>) -> LinkChannel {
         link.widen();
@@ -25,12 +35,8 @@ impl LinkChannel {
             plain,
             given: 0,
             open: true,
+            is_dialed: false,
         }
-    }
-
-    /// Nothing more comes, because the other side is gone.
-    pub fn end(&mut self) {
-        self.open = false;
     }
 
     /// Whether more may come.
@@ -49,7 +55,11 @@ impl Channel for LinkChannel {
         if self.given == self.plain.len() && self.open {
             self.plain.clear();
             self.given = 0;
-            self.open = self.link.receive(&mut self.plain)?;
+            self.open = match self.link.receive(&mut self.plain) {
+                // an agent that is killed closes its end, or resets it if it had not read all
+                Err(error) if self.is_dialed && error.kind() == ConnectionReset => false,
+                received => received?,
+            };
         }
         let there = &self.plain[self.given..];
         let count = there.len().min(buffer.len());
@@ -76,6 +86,11 @@ impl Channel for LinkChannel {
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         // the connection itself knows what waits to be sent
         vec![(self.link.as_fd(), self.link.wait_for())]
+    }
+
+    fn end_means(&self) -> Option<&'static str> {
+        self.is_dialed
+            .then_some("its agent had dialed in, and the connection to it is lost")
     }
 
     fn is_direct(&self) -> bool {

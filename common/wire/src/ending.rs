@@ -17,14 +17,6 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Whoever keeps the job did not run for this long.
-    pub fn paused(time: Duration) -> Ending {
-        Ending {
-            cause: Some(Cause::Paused(time)),
-            failure: None,
-        }
-    }
-
     /// A host was lost.
     pub fn lost(host: u32, loss: Loss) -> Ending {
         Ending {
@@ -72,15 +64,8 @@ pub enum Reason {
 pub enum Loss {
     /// Nothing was heard of it for this time.
     Silent(Duration),
-    /// The agent that kept a job there, which its launcher had left, is gone.
-    KeeperGone,
-    /// Not all hosts joined the job in time.
-    NotJoined {
-        /// How many hosts joined.
-        joined: u32,
-        /// How many hosts the job has.
-        hosts: u32,
-    },
+    /// The agent that supervised graph servers there, which a job uses, is gone.
+    SupervisorGone,
     /// Another reason, in words for people.
     Other(String),
 }

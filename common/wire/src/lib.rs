@@ -9,11 +9,11 @@
 //! anything.
 
 pub mod codec;
+pub mod detached;
 pub mod dial;
 pub mod ending;
 pub mod files;
 pub mod job;
-pub mod keep;
 pub mod preflight;
 pub mod probe;
 pub mod reap;
@@ -47,16 +47,17 @@ pub enum Request {
     Kill,
     /// Asks where all processes stand.
     Stand(supervise::Stand),
-    /// Starts an agent that outlives this connection; the following requests are for it.
-    Keep,
-    /// Gives the record of a process, which is kept for those who follow.
-    Record(keep::Record),
-    /// Prepares the keeper.
-    Prepare(Box<keep::Prepare>),
-    /// Names a host whose keeper will join this one.
-    ExpectPeer(keep::ExpectPeer),
-    /// Makes the keeper join that of the first host.
-    Join(keep::Join),
+    /// Starts the launcher of a detached job; the following requests are for it.
+    Detach,
+    /// Gives a piece of the job's plan.
+    Plan(detached::PlanPiece),
+    /// Makes the launcher listen for the agents of all hosts.
+    Launch(Box<detached::Launch>),
+    /// Starts an agent that outlives this connection, and connects to the launcher of a detached
+    /// job. Answered when it has connected.
+    Dial(Box<dial::Ticket>),
+    /// Sends a signal to the launcher of a detached job, which is being followed.
+    SignalLauncher(reap::Signal),
     /// Asks for the records of a detached job: one [`Event::Record`] each.
     ListRecords(job::JobOnHost),
     /// Asks what a detached job has done and does. From here on the agent serves only that.
@@ -131,26 +132,16 @@ pub enum Event {
     Over(supervise::Over),
     /// The agent is alive. Sent at a fixed interval while processes run.
     Alive,
-    /// The keeper is ready.
-    Prepared(keep::Prepared),
-    /// The job is kept; it no longer needs this connection.
-    Kept(keep::Kept),
+    /// What the agent of a host needs to connect to the launcher of a detached job.
+    Ticket(Box<detached::HostTicket>),
+    /// The launcher of a detached job no longer needs this connection.
+    Detached(detached::Detached),
     /// A record of a detached job.
-    Record(keep::Record),
-    /// To the keeper of the first host: the processes of this one can be started.
-    Ready,
+    Record(detached::Record),
     /// There is no such job.
     NoJob,
-    /// What happened to a detached job.
-    Past(keep::Past),
-    /// The job's end has begun.
-    Ending(ending::Ending),
-    /// The job stalls.
-    Stalled(keep::Stalled),
-    /// A job that stalled moves again.
-    Resumed(keep::Resumed),
-    /// Nobody keeps the job any longer, and nobody knows how it ended.
-    KeeperGone,
+    /// The launcher of the job that is followed has ended.
+    LauncherEnded(detached::LauncherEnded),
     /// The answer to [`Request::FindServers`].
     Servers(Box<servers::State>),
     /// The answer to [`Request::ClaimServers`].

@@ -1,8 +1,9 @@
 //! Messages about persistent graph servers: a job of its own that groups of trainers use one after
 //! another.
 
-use crate::ending::{Ending, JobFailure};
+use crate::ending::JobFailure;
 use crate::job::JobOnHost;
+use record::FirstFailure;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -54,15 +55,15 @@ pub enum Liveness {
     Starting,
     /// They listen.
     Alive,
-    /// They have ended; with the cause, if it is known.
-    Dead(Option<Ending>),
+    /// They have ended; with what failed first among them, if that is known.
+    Dead(Option<Box<FirstFailure>>),
 }
 
 /// The graph servers that a job uses have ended.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersEnded {
-    /// What failed first among the servers, as their keeper has written; absent if nothing did.
+    /// What failed first among the servers, as their launcher has told; absent if nothing did.
     pub failure: Option<JobFailure>,
 }
 

@@ -22,9 +22,9 @@ pub struct Start {
     pub private_shm: bool,
     /// Environment variables of every process; its own take precedence.
     pub env: Vec<(String, crate::Text)>,
-    /// Whether they are persistent graph servers: their trainers map their shared memory, and may
-    /// end a moment after them.
-    pub stays: bool,
+    /// Of persistent graph servers, what their trainers must have in common with them, and their
+    /// name. The trainers map their shared memory, and may end a moment after them.
+    pub serves: Option<Box<crate::servers::Find>>,
     /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
     pub uses: Option<crate::job::JobOnHost>,

@@ -87,7 +87,7 @@ pub struct Args {
     pub wait: Option<Duration>,
 
     /// Leave the job on its hosts when all of it runs
-    #[arg(long, conflicts_with_all = ["dry_run", "log_dir", "restart"])]
+    #[arg(long, conflicts_with = "dry_run")]
     pub detach: bool,
 
     /// Follow a detached job, with its output and exit status

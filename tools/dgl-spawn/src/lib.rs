@@ -12,9 +12,13 @@ mod sink;
 pub use args::Args;
 
 use job::{Limit, Rules};
+use launcher::detached::DetachedJob;
+use launcher::detached::follow;
+use launcher::detached::start::Listening;
 use launcher::output::log_dir::LogDir;
 use launcher::plan;
 use launcher::run::launcher::{Connect, Launcher, own_fault};
+use launcher::run::outcome;
 use launcher::run::signals::Signals;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -22,6 +26,7 @@ use record::jsonl::{self, Stream};
 use record::{Host, Process, Summary};
 use remote::{HostFault, Remote, Session};
 use std::time::Instant;
+use wire::Text;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -69,19 +74,54 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         wait: args.wait,
         restart: args.restart,
     };
+    launch(&args, &stream, &hosts, job, parts)
+}
+
+/// Runs the job here, or detaches it.
+fn launch(
+    args: &Args,
+    stream: &Stream,
+    hosts: &[Host],
+    job: plan::Job,
+    parts: plan::Parts,
+) -> Result<Exit, Report> {
     let begun = Instant::now();
-    let sink = sink::open(&args, &stream, &hosts, &parts.all)?;
+    let log_dir = args.log_dir.as_deref().filter(|_| !args.detach);
+    let mut sink = sink::open(args, log_dir, stream, hosts, &parts.all)?;
     // from here on a signal ends the job in order; nothing has been started yet
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
     let options = args.connect.options_until(&signals.stop());
+    let listening = Listening {
+        port: options.dial_port,
+        patience: options.connect_timeout,
+    };
     let logins = Logins(Remote::new(options)?);
     let launcher = Launcher {
-        hosts: &hosts,
+        hosts,
         graph: stream.one()?,
         connect: &logins,
+        listening,
         signals,
     };
-    launcher.run(job, &parts, sink, begun)
+    if !args.detach {
+        let (exit, _) = launcher.run(job, &parts, sink, begun)?;
+        return Ok(exit);
+    }
+    let job = DetachedJob {
+        plan: job,
+        hosts: hosts.to_vec(),
+        graph: launcher.graph.clone(),
+        processes: parts.all,
+        log_dir: args.log_dir.as_deref().map(Text::from),
+    };
+    let signals = &launcher.signals;
+    Ok(match launcher.detach(&job, &mut sink) {
+        Ok(followed) => follow::conclude(followed, &job.plan.name, begun, sink, signals),
+        Err(stopped) => {
+            let outcome = stopped.outcome();
+            outcome::conclude(hosts, &job.plan, &outcome, begun, sink, signals).0
+        }
+    })
 }
 
 /// Reaches the hosts as the command line says.

@@ -5,10 +5,12 @@ use launcher::output::sink::OutputSink;
 use record::error::{Fault, Report};
 use record::jsonl::Stream;
 use record::{Host, Process};
+use std::path::Path;
 
 /// Opens stdout and the log files, and passes on the input.
 pub fn open(
     args: &Args,
+    log_dir: Option<&Path>,
     stream: &Stream,
     hosts: &[Host],
     processes: &[Process],
@@ -28,7 +30,7 @@ pub fn open(
     }
     let sink = OutputSink::new(
         args.connect.format.human(),
-        args.log_dir.as_deref(),
+        log_dir,
         processes,
         &names,
         |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),

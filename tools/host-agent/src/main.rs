@@ -8,6 +8,7 @@ mod abstract_socket;
 mod claim;
 mod command;
 mod describe;
+mod detached;
 mod dial;
 mod environment;
 mod files;
@@ -15,7 +16,6 @@ mod hangup;
 mod install;
 mod job;
 mod job_processes;
-mod keep;
 mod netlink;
 mod nvidia;
 mod open_files;
@@ -29,6 +29,7 @@ mod python;
 mod ranks;
 mod reap;
 mod requests;
+mod servers;
 mod shell;
 mod shm;
 mod side_thread;
@@ -57,7 +58,7 @@ const USAGE: &str =
 Usage: host-agent                 serves requests until its stdin ends
        host-agent serve TOKEN     the same; says `TOKEN runs` first, for the tool that started it
        host-agent dial [FILE]     dials in to a tool that waits, with the ticket in FILE or on stdin
-       host-agent follow FOLDER   reports what a detached job has done and does
+       host-agent follow FOLDER   sends what the launcher of a detached job has written and writes
        host-agent private-shm     ends with 0 if a job can have a /dev/shm of its own here
        host-agent stack PID TICKS tells where the threads of a Python stand; TICKS is when it began
        host-agent record WANTED   tells where the threads of a job's Pythons were over some time;
@@ -75,13 +76,14 @@ fn main() -> ExitCode {
         ["run", _, _, ..] => supervise::start::run(&own[1], &own[2], &own[3..]),
         ["fits", ..] => ExitCode::SUCCESS,
         ["engine", _, _, _] => dial::engine::watch(&own[1], &own[2], &own[3]),
-        ["follow", _] => keep::follow::run(Path::new(&own[1])),
+        ["follow", _] => detached::follow::run(Path::new(&own[1])),
         [] => serve(None),
         ["serve", token] => serve(Some(token)),
         ["dial"] => dial::dial(None),
         ["dial", source] => dial::dial(Some(source)),
-        ["keep"] => keep::relay::begin_session(),
-        ["keep", "on"] => keep::keep(),
+        ["apart", word @ ("launch" | "dial-back")] => detached::begin_session(word),
+        ["launch"] => detached::launch::launch(),
+        ["dial-back"] => dial::back::run(),
         ["supervise", description, notes] => supervise::supervise(description, notes),
         ["private-shm"] => private_shm(),
         ["stack", pid, start_ticks] => stacks::print(pid, start_ticks),
@@ -176,9 +178,8 @@ fn serve(token: Option<&str>) -> ExitCode {
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
-            Request::Keep => {
-                state.preflight.leave_stdin();
-                return handed_over(keep::relay::relay(&requests.into_rest()), output);
+            Request::Detach => {
+                return handed_over(detached::relay::relay(&requests.into_rest()), output);
             }
             // not an answer to a request; it may come at any time
             Request::Alive => {
@@ -211,17 +212,14 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
             state.job.begin(job);
         }
         Request::Process(process) => state.job.add(process)?,
-        Request::ListRecords(wanted) => keep::follow::send_records(&wanted, output),
-        Request::Follow(wanted) => output.event(&keep::follow::follow(&wanted)?),
-        Request::FindServers(wanted) => output.event(&keep::servers::find(&wanted)?),
-        Request::ClaimServers(servers) => output.event(&keep::servers::claim_start(&servers)?),
-        Request::TakeGroup(servers) => output.event(&keep::servers::take_group(&servers)?),
-        Request::Keep
-        | Request::Record(_)
-        | Request::Prepare(_)
-        | Request::ExpectPeer(_)
-        | Request::Join(_) => {
-            return Err(Failure::new("no job is kept here"));
+        Request::ListRecords(wanted) => detached::follow::send_records(&wanted, output),
+        Request::Follow(wanted) => output.event(&detached::follow::follow(&wanted)?),
+        Request::FindServers(wanted) => output.event(&servers::find(&wanted)?),
+        Request::ClaimServers(servers) => output.event(&servers::claim_start(&servers)?),
+        Request::TakeGroup(servers) => output.event(&servers::take_group(&servers)?),
+        Request::Dial(ticket) => dial::back::start(&ticket)?,
+        Request::Detach | Request::Plan(_) | Request::Launch(_) | Request::SignalLauncher(_) => {
+            return Err(Failure::new("no job is being detached here"));
         }
         Request::Claim(claim) => {
             let taken = state.preflight.claim(state.job.identity()?, &claim)?;

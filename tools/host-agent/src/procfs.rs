@@ -65,21 +65,11 @@ fn parse_ephemeral_ports(range: &str, reserved: &str) -> Option<EphemeralPorts> 
     })
 }
 
-/// How long the machine has run, in the clock ticks that /proc/PID/stat counts in.
+/// How long the machine has run, in the clock ticks that /proc/PID/stat counts in, by a clock that
+/// nobody sets. A container may have a /proc/uptime of its own, which does not fit the start times
+/// of processes.
 pub fn uptime_ticks() -> u64 {
-    uptime_ms().unwrap_or(0).saturating_mul(ticks_per_second()) / 1000
-}
-
-/// How long the machine has run, in milliseconds, by a clock that nobody sets. A container may have
-/// a /proc/uptime of its own, which does not fit the start times of processes.
-pub fn uptime_ms() -> Option<u64> {
-    Some(millis(term::uptime()))
-}
-
-/// This run of the kernel, which has another name after each start of the machine.
-pub fn boot_id() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim_end().to_owned()
+    millis(term::uptime()).saturating_mul(ticks_per_second()) / 1000
 }
 
 /// Main memory in bytes.

@@ -1,8 +1,8 @@
 //! Shows, signals and ends the jobs on this host, and removes what they leave. dgl-reap is run when
 //! whoever started a job is gone or does not answer, so nothing here needs more than /proc.
 
+use crate::detached::folder::{self, Folder};
 use crate::job_processes::{JobProcess, job_processes, selected};
-use crate::keep::folder::{self, Folder};
 use crate::output::Output;
 use crate::processes::{self, Finder, Member, ProcessHandle};
 use crate::procfs;
@@ -13,13 +13,13 @@ use nix::sys::signal::Signal;
 use record::{Found, Reaped};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use wire::reap::{End, Forget, Pick};
-use wire::{Event, Failure};
+use wire::{Event, Failure, Request, codec};
 
 /// Reports each process.
 pub fn list(output: &mut Output) {
@@ -146,6 +146,15 @@ impl Picked {
             found.iter().map(|member| member.process).collect()
         };
         let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), find);
+        for job in end_launchers(wanted.job.as_deref()) {
+            if !jobs.values().any(|(reaped, _)| reaped.job == job) {
+                output.event(&Event::Reaped(Reaped {
+                    job,
+                    ok: true,
+                    ..Reaped::default()
+                }));
+            }
+        }
         for (token, (mut reaped, files)) in jobs {
             let survivors = found
                 .iter()
@@ -158,6 +167,30 @@ impl Picked {
             output.event(&Event::Reaped(reaped));
         }
     }
+}
+
+/// Ends the launchers of detached jobs on this host, which may be between two tries. One whose
+/// processes were ended ends in any case, and reports that. Returns the names of the jobs.
+fn end_launchers(job: Option<&str>) -> Vec<String> {
+    let folders = fs::read_dir(folder::of_all_jobs().unwrap_or_default());
+    let mut ended = Vec::new();
+    for entry in folders.into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if job.is_some_and(|job| job != name) || !is_own_folder(&entry.path()) {
+            continue;
+        }
+        let addresses = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+        let end = |address: fs::DirEntry| {
+            let mut launcher = Folder::at(&address.path()).connect().ok()?;
+            let signal = Signal::SIGTERM as i32;
+            let order = Request::SignalLauncher(wire::reap::Signal { signal });
+            launcher.write_all(&codec::encode(&order, &[])).ok()
+        };
+        if addresses.filter_map(end).count() > 0 {
+            ended.push(name);
+        }
+    }
+    ended
 }
 
 /// Tells supervisors what dgl-reap does. The kernel keeps the signal until it is read, so it comes
@@ -217,9 +250,8 @@ fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
     if !is_own_folder(folder.path()) {
         return None;
     }
-    let token = fs::read_to_string(folder.file("token")).unwrap_or_default();
-    let token = token.trim();
-    if !token.is_empty() && !processes::find_by_token(token).is_empty() {
+    let token = folder.token();
+    if !token.is_empty() && !processes::find_by_token(&token).is_empty() {
         return None;
     }
     folder.remove()

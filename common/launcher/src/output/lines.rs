@@ -2,6 +2,7 @@
 //! unfinished line is passed on a moment later, so that a progress bar is visible, and what a
 //! program writes in two calls stays one line.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long an unfinished line waits. Python writes a line and its end in two calls, but a progress
@@ -77,6 +78,28 @@ impl LineBuffer {
             return Split::default();
         }
         self.push(b"\n", Instant::now())
+    }
+}
+
+/// Joins lines of which pieces were passed on.
+#[derive(Debug, Default)]
+pub struct WholeLines {
+    /// The beginning of a line, by the position of its process and whether it is stderr.
+    begun: BTreeMap<(usize, bool), Vec<u8>>,
+}
+
+impl WholeLines {
+    /// Whether a piece of a line has come and not its end.
+    pub fn has_begun(&self, process: usize, stderr: bool) -> bool {
+        self.begun.contains_key(&(process, stderr))
+    }
+
+    /// Takes a piece; returns the line if that ends it.
+    pub fn push(&mut self, process: usize, stderr: bool, piece: &[u8]) -> Option<Vec<u8>> {
+        let line = self.begun.entry((process, stderr)).or_default();
+        line.extend_from_slice(piece);
+        let is_whole = line.ends_with(b"\n") || line.len() >= MAX_LINE;
+        is_whole.then(|| self.begun.remove(&(process, stderr)))?
     }
 }
 

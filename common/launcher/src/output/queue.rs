@@ -29,6 +29,8 @@ pub struct OutputLines {
     pub continues: bool,
     /// Whether the end of the job had begun before.
     pub while_ending: bool,
+    /// Whether the text is not what was written, but as much of it as is UTF-8.
+    pub lossy: bool,
 }
 
 pub enum Item {
@@ -152,6 +154,7 @@ impl State {
             (Some(Item::Output(last)), Item::Output(new))
                 if (last.at, last.stderr, last.time_ms, last.while_ending)
                     == (new.at, new.stderr, new.time_ms, new.while_ending)
+                    && last.lossy == new.lossy
                     && last.text.ends_with(b"\n")
                     && last.text.len() < 1 << 14 =>
             {

@@ -98,6 +98,12 @@ impl OutputSink {
         self.pass(stream.bytes_but("", &[]));
     }
 
+    /// Passes on a record of a detached job, of which the verdict may use more than is written.
+    pub fn pass_public<T: Record>(&mut self, all: &T, public: &T) {
+        self.examine(jsonl::line(all).trim_ascii_end());
+        self.pass(jsonl::line(public));
+    }
+
     fn examine(&mut self, line: &[u8]) {
         if let Ok(head) = Head::of(line) {
             self.run.record(&head, line);
@@ -370,7 +376,7 @@ fn output_records(id: u32, lines: &OutputLines) -> Vec<u8> {
     let mut records = Vec::new();
     for (text, partial) in pieces(lines) {
         let line = String::from_utf8_lossy(text);
-        let lossy = matches!(line, std::borrow::Cow::Owned(_));
+        let lossy = lines.lossy || matches!(line, std::borrow::Cow::Owned(_));
         let record = Output {
             id,
             stream: if lines.stderr { "stderr" } else { "stdout" }.to_owned(),

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
-/// Where people find what a host keeps of a detached job.
-pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: it has a folder a job, \
-    with what happened and the logs";
+/// Where people find what the launcher of a detached job has written.
+pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: the first host of a \
+    detached job has a folder of it, with what happened and the logs";
 
 /// Counts the requests that the hosts have not answered yet.
 pub struct Conversation<'a, 'h> {
@@ -29,6 +29,12 @@ impl<'a, 'h> Conversation<'a, 'h> {
         let unanswered = sessions
             .map(|session| Some(1 + session.members.len()))
             .collect();
+        Conversation { hosts, unanswered }
+    }
+
+    /// With hosts that were asked nothing yet.
+    pub fn begin(hosts: &'a ConnectedHosts<'h>) -> Conversation<'a, 'h> {
+        let unanswered = vec![Some(0); hosts.sessions.len()];
         Conversation { hosts, unanswered }
     }
 

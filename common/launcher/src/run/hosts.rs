@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::{Event, Request};
 
@@ -86,7 +85,6 @@ pub struct ConnectedHosts<'a> {
     pub sessions: Vec<HostSession<'a>>,
     inbox: Arc<Inbox>,
     round: u32,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl<'a> ConnectedHosts<'a> {
@@ -98,7 +96,7 @@ impl<'a> ConnectedHosts<'a> {
         inbox: Arc<Inbox>,
     ) -> io::Result<ConnectedHosts<'a>> {
         let round = inbox.begin_round(hosts.len());
-        let (mut sessions, mut threads) = (Vec::new(), Vec::new());
+        let mut sessions = Vec::new();
         for (at, (host, members, session)) in hosts.into_iter().enumerate() {
             let (commands, receiver) = channel();
             let waker = Arc::new(Waker::new()?);
@@ -115,10 +113,9 @@ impl<'a> ConnectedHosts<'a> {
                 pauses: PauseWatch::default(),
             };
             // a thread that mostly waits needs little stack, and there may be thousands of them
-            let thread = std::thread::Builder::new()
+            std::thread::Builder::new()
                 .stack_size(256 << 10)
                 .spawn(move || talk.run(&receiver))?;
-            threads.push(thread);
             sessions.push(HostSession {
                 host,
                 members,
@@ -130,28 +127,7 @@ impl<'a> ConnectedHosts<'a> {
             sessions,
             inbox,
             round,
-            threads,
         })
-    }
-
-    /// With the events that came since these hosts were to start a job. If they could not, this
-    /// stops listening to them, after they were sent what waits to be sent: that nothing is left.
-    pub fn with_events<E>(
-        mut self,
-        started: Result<Vec<RunEvent>, E>,
-    ) -> Result<(ConnectedHosts<'a>, Vec<RunEvent>), E> {
-        let stopped = match started {
-            Ok(events) => return Ok((self, events)),
-            Err(stopped) => stopped,
-        };
-        self.sessions.clear();
-        self.inbox.end_round(self.round);
-        let until = Instant::now() + LAST_REQUESTS + LAST_REQUESTS_PACE;
-        let runs = |thread: &JoinHandle<()>| !thread.is_finished();
-        while self.threads.iter().any(runs) && Instant::now() < until {
-            std::thread::sleep(LAST_REQUESTS_PACE);
-        }
-        Err(stopped)
     }
 
     /// Sends the same request to all agents.

@@ -2,26 +2,28 @@
 //! a job that failed may be started again.
 
 use super::event_loop::EventLoop;
-use super::hosts::{ConnectedHosts, RunEvent};
+use super::hosts::ConnectedHosts;
 use super::outcome::{Outcome, Stopped, conclude, explain};
 use super::signals::Signals;
-use crate::left::launch::{launch, on_host};
-use crate::left::servers::{self, Found};
+use crate::detached::DetachedJob;
+use crate::detached::follow::{Followed, Follower, Until};
+use crate::detached::start::{self, Listening, on_host};
 use crate::output::sink::OutputSink;
 use crate::plan::{self, Parts};
 use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, JobUnderCheck};
+use crate::servers::{self, Found};
 use crate::spec;
-use job::{Cause, Limit, Mode, Rules};
+use job::{Cause, Limit, Rules};
 use record::error::{Fault, Report};
 use record::exit::{Exit, signal_name};
 use record::term;
-use record::{Graph, Host, Process};
+use record::{Graph, Host, Process, Summary};
 use session::{HostFault, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::Request;
-use wire::servers::Group;
+use wire::servers::{Find, Group};
 use wire::supervise::Start;
 
 /// How long to wait before a failed job starts again, because what made it fail may pass.
@@ -71,21 +73,21 @@ pub struct Launcher<'a> {
     pub hosts: &'a [Host],
     pub graph: Option<Graph>,
     pub connect: &'a dyn Connect,
+    /// Where the launcher of a detached job listens.
+    pub listening: Listening,
     pub signals: Signals,
 }
 
-/// Hosts that were told to start a job, and their events since.
-type Started<'a> = (ConnectedHosts<'a>, Vec<RunEvent>);
-
 impl<'a> Launcher<'a> {
-    /// Starts, watches and ends a job; returns the exit status of the first failure.
+    /// Starts, watches and ends a job; returns the exit status of the first failure, and the
+    /// summary.
     pub fn run(
         &self,
         mut plan: plan::Job,
         parts: &Parts,
         mut sink: OutputSink,
         begun: Instant,
-    ) -> Result<Exit, Report> {
+    ) -> Result<(Exit, Summary), Report> {
         let outcome = self.all_tries(&mut plan, parts, &mut sink, begun)?;
         if parts.servers.is_some() && matches!(outcome.cause, Some(Cause::Process | Cause::Time(_)))
         {
@@ -165,52 +167,36 @@ impl<'a> Launcher<'a> {
     }
 
     fn one_try(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
-        match parts.others() {
-            [] => self.leave_servers(plan, parts, sink),
-            others => match self.start(plan, parts, sink) {
-                Ok(started) => run_to_end(plan, (others, parts.staying().len()), started, sink),
-                Err(stopped) => stopped.outcome(),
-            },
-        }
-    }
-
-    /// Starts persistent graph servers, and leaves them to their hosts.
-    fn leave_servers(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
-        let processes = parts.staying();
-        let start = |_: &Host| Start {
-            stays: true,
-            ..Start::default()
+        let (processes, first) = match parts.others() {
+            [] => (parts.staying(), 0),
+            others => (others, parts.staying().len()),
         };
-        let launched = self.connect(plan, processes).and_then(|hosts| {
-            let mut talk = Conversation::with(&hosts);
-            self.examine(&mut talk, plan, processes, sink)?;
-            let launched = launch(&mut talk, plan, processes, start);
-            hosts.with_events(launched)
-        });
-        match launched {
-            Ok(started) => run_to_end(plan, (processes, 0), started, sink),
+        match self.start(plan, parts, sink) {
+            Ok(mut hosts) => {
+                sink.notice(&begun_notice(plan, processes, &hosts));
+                EventLoop::begin(plan, (processes, first), &mut hosts, sink).run()
+            }
             Err(stopped) => stopped.outcome(),
         }
     }
 
-    /// Connects to the hosts, examines them, and starts all processes except graph servers that
-    /// stay, which come first.
+    /// Connects to the hosts, examines them, and starts all processes. Graph servers that stay are
+    /// started here only if there is nothing else.
     fn start(
         &self,
         plan: &plan::Job,
         parts: &Parts,
         sink: &mut OutputSink,
-    ) -> Result<Started<'a>, Stopped> {
-        match parts.servers.as_deref() {
-            Some(name) => self.start_with_servers(plan, parts, name, sink),
-            None => {
-                let hosts = self.connect(plan, parts.others())?;
-                let mut talk = Conversation::with(&hosts);
-                self.examine(&mut talk, plan, parts.others(), sink)?;
-                let started = self.start_on(&mut talk, plan, parts.others(), None);
-                hosts.with_events(started)
-            }
-        }
+    ) -> Result<ConnectedHosts<'a>, Stopped> {
+        let processes = match (parts.others(), parts.servers.as_deref()) {
+            ([], _) => parts.staying(),
+            (others, None) => others,
+            (_, Some(name)) => return self.start_with_servers(plan, parts, name, sink),
+        };
+        let hosts = self.connect(plan, processes)?;
+        self.examine(&mut Conversation::with(&hosts), plan, processes, sink)?;
+        self.start_on(&hosts, plan, processes, None);
+        Ok(hosts)
     }
 
     /// Starts a job that uses persistent graph servers; these may have to be started, or waited
@@ -221,7 +207,7 @@ impl<'a> Launcher<'a> {
         parts: &Parts,
         name: &str,
         sink: &mut OutputSink,
-    ) -> Result<Started<'a>, Stopped> {
+    ) -> Result<ConnectedHosts<'a>, Stopped> {
         let processes = parts.others();
         let mut waits = false;
         loop {
@@ -232,13 +218,12 @@ impl<'a> Launcher<'a> {
                 Found::Ready => {
                     self.examine(&mut talk, plan, processes, sink)?;
                     let group = servers::take_group(&mut talk, name)?;
-                    let started = self.start_on(&mut talk, plan, processes, Some((name, group)));
-                    let started = hosts.with_events(started)?;
+                    self.start_on(&hosts, plan, processes, Some((name, group)));
                     sink.notice(&format!(
                         "dgl-spawn: group {} of graph servers {name}",
                         group.number
                     ));
-                    return Ok(started);
+                    return Ok(hosts);
                 }
                 Found::Missing(why) if parts.staying().is_empty() => {
                     return Err(no_servers(name, why));
@@ -281,13 +266,41 @@ impl<'a> Launcher<'a> {
                 ..Rules::default()
             },
             detach: true,
-            ..*plan
+            restart: 0,
+            ..plan.clone()
         };
-        let outcome = self.leave_servers(&plan, parts, sink);
-        match outcome.exit {
-            Exit::Done => Ok(()),
-            _ => Err(Stopped::Servers(Box::new(outcome))),
+        let job = DetachedJob {
+            plan,
+            hosts: self.hosts.to_vec(),
+            graph: self.graph.clone(),
+            processes: parts.staying().to_vec(),
+            log_dir: None,
+        };
+        let followed = self.detach(&job, sink)?;
+        let Some(summary) = followed.summary else {
+            return match (followed.signal, followed.faults.0.is_empty()) {
+                (Some(number), _) => Err(Stopped::Signal(number)),
+                (None, true) => Ok(()),
+                (None, false) => Err(Stopped::Hosts(followed.faults)),
+            };
+        };
+        Err(Stopped::Servers(Box::new(summary)))
+    }
+
+    /// Starts a launcher on the first host that runs a job, and follows it until the job is up or
+    /// has ended.
+    pub fn detach(&self, job: &DetachedJob, sink: &mut OutputSink) -> Result<Followed, Stopped> {
+        let members = members(&job.processes);
+        let sessions = self.open(&members)?;
+        if let Some(why) = self.connect.why_nothing_stays() {
+            return Err(Stopped::Preflight(nothing_stays(&why)));
         }
+        let sessions = sessions.into_iter();
+        let sessions = sessions.map(|(host, session)| (host, members[&host.id].clone(), session));
+        let mut hosts = self.hold(&job.plan, sessions.collect())?;
+        start::start(&mut hosts, job, self.listening)?;
+        let processes = (&job.processes[..], 0);
+        Ok(Follower::begin(Until::Up, &job.plan.name, processes, &mut hosts, sink).run())
     }
 
     /// Claims what the job needs, and examines whether it can start.
@@ -310,38 +323,43 @@ impl<'a> Launcher<'a> {
         preflight::prepare(talk, &subject, &mut |line| sink.notice(line))
     }
 
-    /// Starts all processes on hosts that know them already. Returns the events that came since.
+    /// Starts all processes on hosts that know them already.
     fn start_on(
         &self,
-        talk: &mut Conversation<'_, '_>,
+        hosts: &ConnectedHosts<'_>,
         plan: &plan::Job,
         processes: &[Process],
         group: Option<(&str, Group)>,
-    ) -> Result<Vec<RunEvent>, Stopped> {
-        let start = |host: &Host| Start {
-            private_shm: plan.private_shm,
-            stays: false,
-            uses: group.map(|(name, _)| on_host(name, host)),
-            env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
-            // nobody listens to a job that is left
-            usage_ms: match plan.detach {
-                true => 0,
-                false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
-            },
-            gpus: plan.sample.is_some(),
-            stall_ms: plan
-                .rules
-                .stall
-                .map_or(0, |stall| term::millis(stall.limit)),
-            fail_on_exception: plan.rules.fail_on_exception,
-        };
-        if plan.detach {
-            return launch(talk, plan, processes, start);
+    ) {
+        for session in &hosts.sessions {
+            let mut own = session.members.iter().map(|member| &processes[*member]);
+            let serves = own.find_map(|process| {
+                let name = process.server_name.as_deref()?;
+                let find = || Find {
+                    servers: on_host(name, session.host),
+                    data: servers::data(process),
+                };
+                servers::is_staying(process).then(|| Box::new(find()))
+            });
+            let start = Start {
+                private_shm: plan.private_shm,
+                serves,
+                uses: group.map(|(name, _)| on_host(name, session.host)),
+                env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
+                // nobody looks at a job that is detached
+                usage_ms: match plan.detach {
+                    true => 0,
+                    false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
+                },
+                gpus: plan.sample.is_some(),
+                stall_ms: plan
+                    .rules
+                    .stall
+                    .map_or(0, |stall| term::millis(stall.limit)),
+                fail_on_exception: plan.rules.fail_on_exception,
+            };
+            session.send(Request::Start(start));
         }
-        for session in &talk.hosts.sessions {
-            session.send(Request::Start(start(session.host)));
-        }
-        Ok(Vec::new())
     }
 
     /// Connects to the hosts that have processes, and tells each what the job is.
@@ -350,39 +368,11 @@ impl<'a> Launcher<'a> {
         plan: &plan::Job,
         processes: &[Process],
     ) -> Result<ConnectedHosts<'a>, Stopped> {
-        let mut members: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (at, process) in processes.iter().enumerate() {
-            members.entry(process.host).or_default().push(at);
-        }
-        let busy: Vec<Host> = self
-            .hosts
-            .iter()
-            .filter(|host| members.contains_key(&host.id))
-            .cloned()
-            .collect();
-        let opened = self.connect.open_agents(&busy);
-        if let Some(number) = self.signals.first() {
-            return Err(Stopped::Signal(number));
-        }
-        let report = session::report(&busy, &opened);
-        if !report.0.is_empty() {
-            return Err(Stopped::Hosts(report));
-        }
-        if let Some(why) = self.connect.why_nothing_stays().filter(|_| plan.detach) {
-            return Err(Stopped::Preflight(nothing_stays(&why)));
-        }
+        let members = members(processes);
         let mut sessions = Vec::new();
-        for (host, mut session) in self
-            .hosts
-            .iter()
-            .filter(|host| members.contains_key(&host.id))
-            .zip(opened.into_iter().flatten())
-        {
+        for (host, mut session) in self.open(&members)? {
             let own = members[&host.id].clone();
-            if plan.detach {
-                session.send(&Request::Keep);
-            }
-            session.send(&Request::Job(spec::job(plan, host, busy.len())));
+            session.send(&Request::Job(spec::job(plan, host, members.len())));
             for (index, at) in (0..).zip(&own) {
                 let process = (processes[*at].clone().in_attempt(plan.attempt))
                     .and_then(|process| spec::process(index, &process))
@@ -391,31 +381,51 @@ impl<'a> Launcher<'a> {
             }
             sessions.push((host, own, session));
         }
+        self.hold(plan, sessions)
+    }
+
+    /// Opens sessions with the agents of the hosts that have processes.
+    fn open(&self, members: &Members) -> Result<Vec<(&'a Host, Session)>, Stopped> {
+        let is_busy = |host: &&Host| members.contains_key(&host.id);
+        let busy: Vec<Host> = self.hosts.iter().filter(is_busy).cloned().collect();
+        let opened = self.connect.open_agents(&busy);
+        if let Some(number) = self.signals.first() {
+            return Err(Stopped::Signal(number));
+        }
+        let report = session::report(&busy, &opened);
+        report.check().map_err(Stopped::Hosts)?;
+        let busy = self.hosts.iter().filter(is_busy);
+        Ok(busy.zip(opened.into_iter().flatten()).collect())
+    }
+
+    fn hold(
+        &self,
+        plan: &plan::Job,
+        sessions: Vec<(&'a Host, Vec<usize>, Session)>,
+    ) -> Result<ConnectedHosts<'a>, Stopped> {
         ConnectedHosts::new(sessions, plan.host_timeout, self.signals.inbox())
             .map_err(|error| Stopped::Hosts(own_fault(&error)))
     }
 }
 
-/// Runs a job that was started to its end, or follows one that is left until it is up.
-fn run_to_end(
-    plan: &plan::Job,
-    (processes, first): (&[Process], usize),
-    (mut hosts, early): Started<'_>,
-    sink: &mut OutputSink,
-) -> Outcome {
-    let (count, busy) = (processes.len() as u64, hosts.sessions.len() as u64);
-    sink.notice(&format!(
+/// The positions of the processes of each host, by the number of the host.
+type Members = HashMap<u32, Vec<usize>>;
+
+fn members(processes: &[Process]) -> Members {
+    let mut members = Members::new();
+    for (at, process) in processes.iter().enumerate() {
+        members.entry(process.host).or_default().push(at);
+    }
+    members
+}
+
+fn begun_notice(plan: &plan::Job, processes: &[Process], hosts: &ConnectedHosts<'_>) -> String {
+    format!(
         "dgl-spawn: job {}: {} on {}",
         plan.name,
-        term::count(count, "process"),
-        term::count(busy, "host")
-    ));
-    let mode = if plan.detach {
-        Mode::Detaching
-    } else {
-        Mode::Deciding
-    };
-    EventLoop::begin(mode, plan, (processes, first), &mut hosts, early, sink).run()
+        term::count(processes.len() as u64, "process"),
+        term::count(hosts.sessions.len() as u64, "host")
+    )
 }
 
 fn no_servers(name: &str, why: String) -> Stopped {

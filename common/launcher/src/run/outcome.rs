@@ -22,8 +22,6 @@ pub struct Outcome {
     /// Further faults.
     pub report: Report,
     pub started: bool,
-    /// Whether the job was left to its hosts and goes on.
-    pub goes_on: bool,
     /// The time since the job began.
     pub age: Duration,
     /// Whether the graph servers that it used have ended.
@@ -46,7 +44,7 @@ pub enum Stopped {
     /// A signal came.
     Signal(i32),
     /// The graph servers that the job uses did not start.
-    Servers(Box<Outcome>),
+    Servers(Box<Summary>),
 }
 
 /// The cause in the summary record.
@@ -66,7 +64,18 @@ impl Stopped {
     /// The outcome of a try that started nothing.
     pub fn outcome(self) -> Outcome {
         let (exit, cause, cause_label, report) = match self {
-            Stopped::Servers(outcome) => return *outcome,
+            Stopped::Servers(summary) => {
+                let exit = Exit::Process(summary.code.max(1));
+                let outcome = Stopped::Hosts(Report::default()).outcome();
+                return Outcome {
+                    exit,
+                    cause: Some(Cause::Process),
+                    cause_label: Some("servers"),
+                    failure: summary.first_failure,
+                    started: true,
+                    ..outcome
+                };
+            }
             Stopped::Signal(number) => (
                 Exit::Signal(number),
                 Some(Cause::Signal(number)),
@@ -83,7 +92,6 @@ impl Stopped {
             failure: None,
             report,
             started: false,
-            goes_on: false,
             age: Duration::ZERO,
             graph_servers_lost: false,
             raised: Vec::new(),
@@ -93,7 +101,7 @@ impl Stopped {
     }
 }
 
-/// Reports how the job ended to programs and people; returns the exit status.
+/// Reports how the job ended to programs and people; returns the exit status and the summary.
 pub fn conclude(
     hosts: &[Host],
     plan: &plan::Job,
@@ -101,7 +109,7 @@ pub fn conclude(
     begun: Instant,
     mut sink: OutputSink,
     signals: &Signals,
-) -> Exit {
+) -> (Exit, Summary) {
     let mut exit = outcome.exit;
     if sink.has_lost_something() {
         exit = exit.worst(Exit::Unreachable);
@@ -111,15 +119,13 @@ pub fn conclude(
         code: exit.code(),
         ..summary(plan, outcome, begun)
     };
-    if !outcome.goes_on {
-        let verdict = sink.judge(&summary);
-        sink.record(&verdict.record());
-    }
+    let verdict = sink.judge(&summary);
+    sink.record(&verdict.record());
     sink.record(&summary);
     explain(hosts, plan, outcome, begun, &sink);
     match sink.finish(signals.since_now()) {
-        true => exit,
-        false => exit.worst(Exit::Unreachable),
+        true => (exit, summary),
+        false => (exit.worst(Exit::Unreachable), summary),
     }
 }
 
@@ -128,7 +134,7 @@ fn summary(plan: &plan::Job, outcome: &Outcome, begun: Instant) -> Summary {
         ok: outcome.exit == Exit::Done,
         code: outcome.exit.code(),
         cause: outcome.cause_label.map(str::to_owned),
-        reason: reason(plan, outcome.cause.as_ref()),
+        reason: reason(outcome.cause.as_ref()),
         first_failure: outcome.failure.clone(),
         elapsed_ms: millis(begun.elapsed().max(outcome.age)),
         job: Some(plan.name.clone()),
@@ -152,13 +158,6 @@ pub fn explain(
         .for_each(|line| sink.notice(line));
     if !outcome.started {
         return notice("nothing was started".to_owned());
-    }
-    if outcome.goes_on {
-        let name = &plan.name;
-        return notice(format!(
-            "job {name} goes on; back to it: … | dgl-spawn --attach {name}; to end it: … | \
-             dgl-reap --job {name}"
-        ));
     }
     if outcome.graph_servers_lost {
         notice(
@@ -203,7 +202,7 @@ pub fn explain(
 
 /// Tells people why the job ended, if neither a process nor a host of it has failed.
 fn explain_reason(plan: &plan::Job, cause: Option<&Cause>, sink: &OutputSink) {
-    if let Some(reason) = reason(plan, cause) {
+    if let Some(reason) = reason(cause) {
         let name = &plan.name;
         sink.notice(&format!("dgl-spawn: job {name} was ended: {reason}"));
     }
@@ -260,16 +259,14 @@ fn how_it_failed(failure: &FirstFailure, cause: Option<&Cause>) -> String {
 }
 
 /// Why the job ended, if neither a process nor a host of it has failed.
-fn reason(plan: &plan::Job, cause: Option<&Cause>) -> Option<String> {
+fn reason(cause: Option<&Cause>) -> Option<String> {
     match cause? {
         Cause::Servers => Some("the graph servers that it used have ended".to_owned()),
         Cause::Paused(time) => {
-            let who = match plan.detach {
-                true => "the agent that keeps it on its first host",
-                false => "the launcher",
-            };
             let time = term::seconds(*time);
-            Some(format!("{who} was stopped for {time}; no host was lost"))
+            Some(format!(
+                "the launcher was stopped for {time}; no host was lost"
+            ))
         }
         _ => None,
     }

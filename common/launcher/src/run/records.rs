@@ -60,9 +60,8 @@ pub fn first_failure(
 fn loss_label(loss: &Loss) -> String {
     match loss {
         Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
-        Loss::KeeperGone => "its keeper has ended".to_owned(),
-        Loss::NotJoined { joined, hosts } => {
-            format!("of {hosts} hosts only {joined} have joined the job")
+        Loss::SupervisorGone => {
+            "the agent that supervised graph servers there has ended".to_owned()
         }
         Loss::Other(why) => why.clone(),
     }

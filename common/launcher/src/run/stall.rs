@@ -1,14 +1,13 @@
 //! Whether a job stalls, and the report of a stall: where all processes stand, the odd one first,
 //! and which of them the others wait for.
 //!
-//! Whoever decides (this launcher, or the leader of a detached job) has asked all hosts a
-//! numbered question; each has sent its stacks, followed by that number. When all have, and the
-//! decision has come, the stall is reported.
+//! The launcher has asked all hosts a numbered question; each has sent its stacks, followed by that
+//! number. When all have, and the decision has come, the stall is reported.
 
+use job::Stalled;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use wire::stacks::NO_PYTHON;
 use wire::supervise::{Computing, Raised, Stands};
 
@@ -42,22 +41,15 @@ struct Answer {
 /// A stall that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundStall {
-    /// The number of the question that all hosts have answered.
-    pub number: u32,
-    /// For how long there was no sign of life.
-    pub silent: Duration,
+    pub stalled: Stalled,
     /// When the stall was found, in milliseconds since 1970.
     pub time_ms: u64,
-    /// What processes do that compute, though they stand still.
-    pub computing: Option<Computing>,
-    /// Whether the job is ended because of it.
-    pub ends: bool,
 }
 
 impl FoundStall {
     /// What is added to where those are for which the others wait.
     fn note(&self) -> &'static str {
-        match self.computing {
+        match self.stalled.computing {
             Some(Computing::MayWork) => LONG_CALL,
             Some(Computing::Waits) | None => "",
         }
@@ -76,7 +68,7 @@ pub struct CompleteStall {
 impl CompleteStall {
     /// When the last sign of life was, in milliseconds since 1970.
     pub fn since_ms(&self) -> u64 {
-        let silent_ms = term::millis(self.stall.silent);
+        let silent_ms = term::millis(self.stall.stalled.silent);
         self.stall.time_ms.saturating_sub(silent_ms)
     }
 }
@@ -120,7 +112,7 @@ impl StallReports {
         is_up: impl Fn(usize) -> bool,
         hosts: usize,
     ) -> Option<CompleteStall> {
-        let number = self.found?.number;
+        let number = self.found?.stalled.number;
         let has_answered = |at: usize| {
             self.answers
                 .get(&at)
@@ -140,7 +132,7 @@ impl StallReports {
             stacks: Vec::new(),
             stopped: Vec::new(),
         };
-        for answer in answers.filter(|answer| answer.number == stall.number) {
+        for answer in answers.filter(|answer| answer.number == stall.stalled.number) {
             complete.stacks.extend(answer.stacks);
             complete.stopped.extend(answer.stopped);
         }
@@ -237,8 +229,8 @@ pub fn explain(
 }
 
 fn silence(complete: &CompleteStall, comparison: &Comparison) -> String {
-    let silent = term::seconds(complete.stall.silent);
-    if complete.stall.computing.is_none() {
+    let silent = term::seconds(complete.stall.stalled.silent);
+    if complete.stall.stalled.computing.is_none() {
         return format!("no process has written, computed or moved data for {silent}");
     }
     let lines = comparison.lines().join("; ");
@@ -273,8 +265,8 @@ fn obstacles(all: &[Stack]) -> Vec<String> {
 
 /// The lines about a stall for people.
 pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<String> {
-    let silent = term::seconds(complete.stall.silent);
-    let what = match complete.stall.computing {
+    let silent = term::seconds(complete.stall.stalled.silent);
+    let what = match complete.stall.stalled.computing {
         None => "no process on any host has written, computed or moved data".to_owned(),
         Some(_) => format!("{STANDS_STILL}, though processes compute"),
     };
@@ -287,7 +279,10 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
         lines.extend(obstacles(&complete.stacks));
     }
     let tools = format!("dgl-stacks --job {job} shows all threads, dgl-reap --job {job} ends it");
-    match (complete.stall.ends, complete.stall.computing) {
+    match (
+        complete.stall.stalled.ends,
+        complete.stall.stalled.computing,
+    ) {
         (true, _) => {}
         (false, Some(Computing::MayWork)) => lines.push(format!(
             "it is left as it is, because a process that computes may be in one long call; {tools}"
@@ -303,6 +298,7 @@ pub fn lines(job: &str, complete: &CompleteStall, why: &Explanation) -> Vec<Stri
 mod tests {
     use super::*;
     use record::{Role, Thread};
+    use std::time::Duration;
 
     const REDUCE: &[&str] = &[
         "all_reduce (c10d.py:9)",
@@ -348,11 +344,13 @@ mod tests {
 
     fn stall(ends: bool) -> FoundStall {
         FoundStall {
-            number: 1,
-            silent: Duration::from_secs(600),
+            stalled: Stalled {
+                number: 1,
+                silent: Duration::from_secs(600),
+                computing: None,
+                ends,
+            },
             time_ms: 700_000,
-            computing: None,
-            ends,
         }
     }
 
@@ -470,7 +468,7 @@ mod tests {
         ];
         for (trainers, computing, reason, last) in table {
             let mut complete = complete_stall(trainers, &[]);
-            complete.stall.computing = Some(computing);
+            complete.stall.stalled.computing = Some(computing);
             let why = explain(&complete, &processes(), &BTreeMap::new());
             assert_eq!(why.reason, reason);
             let text = lines("try7", &complete, &why);
@@ -480,7 +478,7 @@ mod tests {
             assert!(text.last().unwrap().starts_with(last), "{text:?}");
         }
         let mut unread = complete_stall([LOOP, LOOP, LOOP], &[]);
-        unread.stall.computing = Some(Computing::Waits);
+        unread.stall.stalled.computing = Some(Computing::Waits);
         unread.stacks.clear();
         let why = explain(&unread, &processes(), &BTreeMap::new());
         let expected = format!("{still} for 10 min 0 s, though processes compute");

@@ -31,7 +31,7 @@ impl Dialed {
         let token = token.to_owned();
         link.send(&codec::encode(&Word::Serve { token }, &[]))?;
         Ok(Dialed {
-            direct: LinkChannel::over(link, Vec::new()),
+            direct: LinkChannel::dialed(link),
             written_before: engine.written_bytes(),
             engine,
             explained: false,
@@ -42,14 +42,7 @@ impl Dialed {
 impl Channel for Dialed {
     fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
-            Stream::Stdout => match self.direct.read(stream, buffer) {
-                // an agent that is killed closes its end, or resets it if it had not read all
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    self.direct.end();
-                    Ok(0)
-                }
-                read => read,
-            },
+            Stream::Stdout => self.direct.read(stream, buffer),
             Stream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
             Stream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
             Stream::Stderr => {
@@ -88,7 +81,7 @@ impl Channel for Dialed {
     }
 
     fn end_means(&self) -> Option<&'static str> {
-        Some("its agent had dialed in, and the connection to it is lost")
+        self.direct.end_means()
     }
 
     fn is_direct(&self) -> bool {

@@ -7,6 +7,7 @@
 //! One connection waits at any time; when it is taken for a conversation, this agent dials again.
 //! It ends when the tool says so or is gone, and all conversations have ended.
 
+pub mod back;
 pub mod engine;
 mod hello;
 mod relay;
@@ -39,7 +40,11 @@ const UNREACHABLE: u8 = 74;
 
 /// `host-agent dial [FILE]`: dials in with the ticket in a file, in the environment, or on stdin.
 pub fn dial(source: Option<&str>) -> ExitCode {
-    match Dialer::begin(source).and_then(Dialer::run) {
+    let dialed = Dialer::begin(source).and_then(|dialer| {
+        let link = dialer.connect()?;
+        dialer.run(link)
+    });
+    match dialed {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             record::tell!("host-agent: dial: {problem}");
@@ -96,24 +101,17 @@ impl Dialer {
         })
     }
 
-    fn run(mut self) -> Result<(), String> {
-        let result = self.wait_and_serve();
+    /// Waits over this connection, and over those that follow it, until the tool is gone.
+    fn run(mut self, link: Link) -> Result<(), String> {
+        let result = self.wait_and_serve(link);
         for conversation in self.conversations {
             let _ = conversation.join();
         }
         result
     }
 
-    fn wait_and_serve(&mut self) -> Result<(), String> {
-        let mut was_there = false;
+    fn wait_and_serve(&mut self, mut link: Link) -> Result<(), String> {
         loop {
-            let mut link = match self.connect() {
-                Ok(link) => link,
-                // the tool has ended meanwhile
-                Err(_) if was_there => return Ok(()),
-                Err(problem) => return Err(problem),
-            };
-            was_there = true;
             let waited = match link.send(&codec::encode(&self.hello, &[])) {
                 Ok(()) => self.wait_for_word(&mut link),
                 Err(_) => Waited::Broken,
@@ -125,6 +123,11 @@ impl Dialer {
                 // again
                 Waited::Broken => std::thread::sleep(FIRST_PAUSE),
             }
+            link = match self.connect() {
+                Ok(link) => link,
+                // the tool has ended meanwhile
+                Err(_) => return Ok(()),
+            };
         }
     }
 

@@ -17,9 +17,9 @@ use super::signals::block_signals;
 use super::stack_jobs::AT_END_LIMIT;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
-use crate::keep::servers::UsedServers;
 use crate::open_files;
 use crate::processes::{END_NOTICE, REAP_NOTICE, Termination};
+use crate::servers::{ServedServers, UsedServers};
 use crate::shm::ShmFile;
 use crate::stacks::server::StackServer;
 use job::{ExitStatus, heartbeat};
@@ -39,7 +39,7 @@ use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 use wait4::Wait4;
 use wire::codec::Decoder;
-use wire::ending::Cause;
+use wire::ending::{Cause, Ending};
 use wire::job::{Job, Process};
 use wire::servers::ServersEnded;
 use wire::stacks::Profile;
@@ -173,6 +173,8 @@ struct Supervisor {
     used_servers: Option<UsedServers>,
     /// Whether the processes are persistent graph servers.
     stays: bool,
+    /// Tells their users about them.
+    served: Option<ServedServers>,
     /// The pipe that is read first; the next one has the next turn.
     first_pipe: usize,
 }
@@ -235,7 +237,8 @@ impl Supervisor {
             liveness: Liveness::begin(&start, now),
             reported_alive: now,
             used_servers,
-            stays: start.stays,
+            stays: start.serves.is_some(),
+            served: start.serves.as_deref().and_then(ServedServers::begin),
             first_pipe: 0,
         };
         for mut process in processes {
@@ -434,6 +437,7 @@ impl Supervisor {
             }) => {
                 use Cause::{Host, Process, Servers};
                 let has_failed = matches!(ending.cause, Some(Process | Host | Servers));
+                self.served.iter().for_each(|served| served.end(&ending));
                 self.end(grace_ms, stacks, has_failed);
             }
             Request::Kill => {
@@ -484,7 +488,7 @@ impl Supervisor {
         let profiles = Profiling::take_if_ended(&mut self.profiling);
         self.report_profiles(profiles);
         self.check_ports();
-        self.check_used_servers();
+        self.check_used_servers(UsedServers::ending);
         for one in self.processes.iter().filter(|one| one.child.is_some()) {
             self.oom.examine(one.process.index, one.pid);
         }
@@ -537,9 +541,8 @@ impl Supervisor {
             || !members::of_job(&self.job.token).is_empty()
     }
 
-    fn check_used_servers(&mut self) {
-        let servers = self.used_servers.as_mut();
-        if let Some(ending) = servers.and_then(UsedServers::ending) {
+    fn check_used_servers(&mut self, ending: fn(&UsedServers) -> Option<Ending>) {
+        if let Some(ending) = self.used_servers.as_ref().and_then(ending) {
             self.used_servers = None;
             self.outbox.news(&Event::ServersEnded(ServersEnded {
                 failure: ending.failure,
@@ -556,6 +559,9 @@ impl Supervisor {
                 self.liveness.moved(index, Sign::Listening);
                 self.outbox.news(&Event::Listening(Listening { index }));
             }
+        }
+        if self.processes.iter().all(|one| one.awaited.is_none()) {
+            self.served.iter().for_each(ServedServers::listen);
         }
     }
 
@@ -778,7 +784,7 @@ impl Supervisor {
         let profiles = Profiling::take_at_end(&mut self.profiling);
         self.report_profiles(profiles);
         // they may have ended a moment before the job that used them
-        self.check_used_servers();
+        self.check_used_servers(UsedServers::last_ending);
         let mut files = self.shm.remove();
         let until = Instant::now() + TRAINERS_LIMIT;
         while self.stays && self.shm.are_left() && Instant::now() < until {

@@ -1,15 +1,13 @@
 //! Persistent graph servers, as the launcher of their trainers sees them: whether they are on all
 //! hosts, and whether they are the ones that the trainers need.
 
-use super::launch::{data, on_host};
+use crate::detached::start::on_host;
 use crate::preflight::conversation::Conversation;
 use crate::preflight::describe::locations;
 use crate::run::outcome::Stopped;
-use job::{Cause, ExitStatus, Reason};
 use record::error::{Fault, Report};
-use record::{Host, Process};
+use record::{FirstFailure, Host, Process, Role};
 use std::collections::BTreeMap;
-use wire::ending::Ending;
 use wire::job::JobOnHost;
 use wire::servers::{Data, Find, Group, Liveness, State};
 use wire::{Event, Request};
@@ -61,16 +59,16 @@ pub fn find(
 /// Judges the servers: they are useful only if all hosts have them.
 fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
     let dead = states.iter().find_map(|(host, state)| {
-        if let Liveness::Dead(ending) = &state.life {
-            Some((host, ending))
+        if let Liveness::Dead(failure) = &state.life {
+            Some((host, failure))
         } else {
             None
         }
     });
-    if let Some((host, ending)) = dead {
+    if let Some((host, failure)) = dead {
         return Found::Missing(format!(
             "they have ended: {}",
-            end_label(host, ending.as_ref(), all)
+            end_label(host, failure.as_deref(), all)
         ));
     }
     let missing = states
@@ -89,31 +87,35 @@ fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
     }
 }
 
-/// Why the servers have ended, as a host reports it.
-fn end_label(host: &Host, ending: Option<&Ending>, all: &[Host]) -> String {
-    let location = |id: u32| record::location_of(all, id);
-    let Some(ending) = ending else {
-        return format!("{}: their keeper has ended there", host.location());
+/// Why the servers have ended, as their first host reports it.
+fn end_label(host: &Host, failure: Option<&FirstFailure>, all: &[Host]) -> String {
+    let Some(failure) = failure else {
+        return format!("{}: nothing of them has failed", host.location());
     };
-    match (&ending.cause, &ending.failure) {
-        (Some(Cause::Process), Some(failure)) => match &failure.reason {
-            Reason::Ended(exit) => match exit.status {
-                _ if exit.reaped => format!("{}: dgl-reap has ended one", location(failure.host)),
-                ExitStatus::Signal(number) => format!(
-                    "{}: one was ended by SIG{}",
-                    location(failure.host),
-                    record::exit::signal_name(number)
-                ),
-                ExitStatus::Code(code) => {
-                    format!("{}: one exited with status {code}", location(failure.host))
-                }
-            },
-            _ => format!("{}: one has failed", location(failure.host)),
-        },
-        (Some(Cause::Host), Some(failure)) => format!("{} was lost", location(failure.host)),
-        (Some(Cause::Time(_) | Cause::Stalled(_)), _) => "a time limit was over".to_owned(),
-        (Some(Cause::Paused(_)), _) => "the agent that kept them was stopped".to_owned(),
-        _ => "by order".to_owned(),
+    let location = record::location_of(all, failure.host);
+    match (failure.role, &failure.signal) {
+        (None, _) => format!("{location} was lost"),
+        _ if failure.reaped => format!("{location}: dgl-reap has ended one"),
+        (_, Some(signal)) => format!("{location}: one was ended by SIG{signal}"),
+        (_, None) => format!("{location}: one {}", failure.words()),
+    }
+}
+
+/// Whether a process is a graph server that stays for many trainers.
+pub fn is_staying(process: &Process) -> bool {
+    process.server_name.is_some() && process.role == Role::Server
+}
+
+/// The settings that persistent graph servers and their trainers must have in common.
+pub fn data(process: &Process) -> Data {
+    let variable = |name: &str| process.env.get(name).map_or("", String::as_str);
+    Data {
+        folder: process.cwd.as_deref().unwrap_or(".").into(),
+        ip_config: variable("DGL_IP_CONFIG").into(),
+        part_config: variable("DGL_CONF_PATH").into(),
+        clients: variable("DGL_NUM_CLIENT").to_owned(),
+        servers: variable("DGL_NUM_SERVER").to_owned(),
+        samplers: variable("DGL_NUM_SAMPLER").to_owned(),
     }
 }
 
@@ -215,7 +217,6 @@ fn no_host() -> Stopped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ending::JobFailure;
 
     fn hosts(count: u32) -> Vec<Host> {
         let text = |id: u32| {
@@ -239,14 +240,15 @@ mod tests {
 
     #[test]
     fn all_hosts_must_have_them() {
-        let killed = JobFailure {
+        let killed = FirstFailure {
             host: 0,
-            index: Some(0),
-            reason: Reason::Ended(ExitStatus::Signal(9).into()),
+            role: Some(Role::Server),
+            signal: Some("KILL".to_owned()),
+            ..FirstFailure::default()
         };
-        let ending = Ending {
-            cause: Some(Cause::Process),
-            failure: Some(killed),
+        let lost = FirstFailure {
+            host: 1,
+            ..FirstFailure::default()
         };
         let missing = |text: &str| Found::Missing(text.to_owned());
         let table = [
@@ -263,15 +265,15 @@ mod tests {
             ),
             (
                 [Liveness::Alive, Liveness::Dead(None)],
-                missing("they have ended: host 1 (10.0.0.2): their keeper has ended there"),
+                missing("they have ended: host 1 (10.0.0.2): nothing of them has failed"),
             ),
             (
-                [Liveness::Alive, Liveness::Dead(Some(ending))],
+                [Liveness::Alive, Liveness::Dead(Some(killed.into()))],
                 missing("they have ended: host 0 (10.0.0.1): one was ended by SIGKILL"),
             ),
             (
-                [Liveness::Dead(Some(Ending::default())), Liveness::None],
-                missing("they have ended: by order"),
+                [Liveness::Dead(Some(lost.into())), Liveness::None],
+                missing("they have ended: host 1 (10.0.0.2) was lost"),
             ),
         ];
         let hosts = hosts(2);

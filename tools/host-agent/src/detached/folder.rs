@@ -1,19 +1,18 @@
-//! The folder of a detached job, on each of its hosts: `~/.local/state/dgl-tools/JOB/ADDRESS`.
-//! The address is there because hosts may share their homes.
+//! The folder of a detached job, on its first host: `~/.local/state/dgl-tools/JOB/ADDRESS`. The
+//! address is there because hosts may share their homes.
 //!
-//!     token        what the job's processes carry in their environment
-//!     guard        the process id of the keeper
-//!     processes    the records of this host's processes, lines of JSON
-//!     journal      what happened, lines of JSON (journal.rs)
-//!     boot         during which run of the kernel that is
-//!     ROLE-RANK.log   the output of a process
-//!     socket       the way to the keeper while it lives (orders.rs)
-//!     facts        of persistent graph servers: what their trainers must have in common with them
-//!                  (servers.rs)
-//!     groups/N     on their first host: a folder for each group that has used them
+//!     token        what the job's processes carry in their environment at the first try
+//!     launcher     the process id of the launcher
+//!     processes    the records of all processes, lines of JSON, without secrets
+//!     run.jsonl    the records of the launcher
+//!     messages     what it says to people
+//!     summary      the last of its records, in room that was reserved before the start
+//!     ROLE-RANK.log   the output of a process, unless --log-dir names another folder
+//!     socket       the way to the launcher while it lives (orders.rs)
+//!     groups/N     of persistent graph servers: a folder for each group that has used them
 //!
-//! Beside it, `ADDRESS.lock` is locked as long as the keeper lives. Only the user may look into the
-//! folder.
+//! Beside it, `ADDRESS.lock` is locked as long as the launcher lives. Only the user may look into
+//! the folder.
 
 #![expect(
     clippy::disallowed_methods,
@@ -22,7 +21,7 @@
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use record::is_job_name;
+use record::{Summary, is_job_name};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
@@ -31,16 +30,21 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// The name of the file with the records.
-pub const RECORDS: &str = "processes";
+/// The names of files.
+pub const PROCESSES: &str = "processes";
+pub const RECORDS: &str = "run.jsonl";
+pub const MESSAGES: &str = "messages";
+const SUMMARY: &str = "summary";
+/// How much room is reserved for the summary, for a disk that is full when the job ends.
+const SUMMARY_BYTES: usize = 16 << 10;
 
 /// A job's folder, which need not exist.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// A lock that is held as long as this process keeps the job.
+/// A lock that is held as long as this process is the job's launcher.
 #[derive(Debug)]
-pub struct KeeperLock(#[allow(dead_code)] Option<Flock<File>>);
+pub struct LauncherLock(#[allow(dead_code)] Option<Flock<File>>);
 
 impl Folder {
     /// The folder of a job on the host with this address; `None` if the name cannot be a job's.
@@ -73,8 +77,8 @@ impl Folder {
         self.beside(".starting")
     }
 
-    /// Makes the folder anew with these files; `None` if a keeper lives there.
-    pub fn make(&self, files: &[(&str, &[u8])]) -> io::Result<Option<KeeperLock>> {
+    /// Makes the folder anew with these files; `None` if a launcher lives there.
+    pub fn make(&self, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
         if let Some(parent) = self.0.parent() {
             make_private(parent)?;
         }
@@ -84,6 +88,7 @@ impl Folder {
         let new = self.beside(&format!(".new.{}", std::process::id()));
         let _ = fs::remove_dir_all(&new);
         let made = make_private(&new).and_then(|()| {
+            write_new(&new.join(SUMMARY), &[b' '; SUMMARY_BYTES])?;
             files
                 .iter()
                 .try_for_each(|(name, content)| write_new(&new.join(name), content))?;
@@ -98,8 +103,8 @@ impl Folder {
         made.map(|()| Some(lock))
     }
 
-    /// Takes the lock; `None` if a keeper holds it.
-    fn lock(&self) -> io::Result<Option<KeeperLock>> {
+    /// Takes the lock; `None` if a launcher holds it.
+    fn lock(&self) -> io::Result<Option<LauncherLock>> {
         let mut options = OpenOptions::new();
         options
             .read(true)
@@ -112,14 +117,14 @@ impl Folder {
             options.open(self.beside(".lock"))?,
             FlockArg::LockExclusiveNonblock,
         ) {
-            Ok(lock) => Ok(Some(KeeperLock(Some(lock)))),
+            Ok(lock) => Ok(Some(LauncherLock(Some(lock)))),
             Err((_, Errno::EWOULDBLOCK)) => Ok(None),
             // the file system has no locks
-            Err(_) => Ok(Some(KeeperLock(None))),
+            Err(_) => Ok(Some(LauncherLock(None))),
         }
     }
 
-    /// Removes the folder, unless a keeper lives there.
+    /// Removes the folder, unless a launcher lives there.
     pub fn remove(&self) -> Option<io::Result<()>> {
         let _lock = match self.lock() {
             Ok(None) => return None,
@@ -150,16 +155,49 @@ impl Folder {
         UnixListener::bind(socket(&folder))
     }
 
-    /// Connects to the keeper; fails if there is none.
+    /// Connects to the launcher; fails if there is none.
     pub fn connect(&self) -> io::Result<UnixStream> {
         let folder = File::open(&self.0)?;
         UnixStream::connect(socket(&folder))
     }
 
-    /// The records of this host's processes, lines of JSON; fails if there is no such job.
-    pub fn records(&self) -> io::Result<Vec<String>> {
-        let text = fs::read_to_string(self.file(RECORDS))?;
+    /// The records of the processes, lines of JSON; fails if there is no such job.
+    pub fn processes(&self) -> io::Result<Vec<String>> {
+        let text = fs::read_to_string(self.file(PROCESSES))?;
         Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Writes the summary of the job into the room that was reserved for it.
+    pub fn write_summary(&self, summary: &Summary) -> io::Result<()> {
+        let mut summary = summary.clone();
+        let mut line = record::jsonl::line(&summary);
+        if let (true, Some(failure)) = (line.len() > SUMMARY_BYTES, &mut summary.first_failure) {
+            failure.last_lines.clear();
+            line = record::jsonl::line(&summary);
+        }
+        OpenOptions::new()
+            .write(true)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(self.file(SUMMARY))?
+            .write_all(&line)
+    }
+
+    /// The summary of the job as a line of JSON, once it has ended.
+    pub fn summary(&self) -> Option<String> {
+        let text = fs::read_to_string(self.file(SUMMARY)).ok()?;
+        let line = text.lines().next()?.trim();
+        (!line.is_empty()).then(|| line.to_owned())
+    }
+
+    /// The token of the job's processes; empty if it cannot be read.
+    pub fn token(&self) -> String {
+        let token = fs::read_to_string(self.file("token")).unwrap_or_default();
+        token.trim().to_owned()
+    }
+
+    /// Whether the launcher lives.
+    pub fn is_alive(&self) -> bool {
+        self.connect().is_ok()
     }
 }
 
@@ -200,7 +238,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn one_keeper_at_a_time_has_a_folder() {
+    fn one_launcher_at_a_time_has_a_folder() {
         let scratch = std::env::temp_dir().join(format!("dgl-tools-folder-{}", std::process::id()));
         let folder = Folder(scratch.join("deeper/10.0.0.1"));
         let lock = folder

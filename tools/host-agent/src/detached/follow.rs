@@ -1,25 +1,24 @@
-//! Reports what a detached job has done and does on this host, from the files that its keeper
-//! writes: the journal and the logs of its processes, from their beginnings on. When nobody reads
-//! the report any longer this ends, and the job does not.
+//! Sends what the launcher of a detached job has written and writes on this host, from the
+//! beginning on. When nobody reads that any longer this ends, and the job does not.
 
 use super::folder::Folder;
-use super::journal::{Ages, KeptJob, Tail};
+use super::folder::{MESSAGES, RECORDS};
 use super::pipes::MessageReader;
-use crate::open_files;
+use super::tail::Tail;
 use crate::output::Output;
-use job::Role;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::Deserialize;
-use std::io::{self, Write};
+use std::io::ErrorKind::{Interrupted, WouldBlock};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 use wire::codec;
+use wire::detached::{LauncherEnded, Record};
 use wire::job::JobOnHost;
-use wire::keep::Record;
 use wire::supervise::{self, Stream};
 use wire::{Event, Failure, Request};
 
@@ -30,7 +29,7 @@ const ALIVE_PACE: Duration = Duration::from_secs(1);
 
 /// Sends the records of a detached job.
 pub fn send_records(wanted: &JobOnHost, output: &mut Output) {
-    match find(wanted).and_then(|folder| folder.records().ok()) {
+    match find(wanted).and_then(|folder| folder.processes().ok()) {
         Some(records) => records
             .into_iter()
             .for_each(|record| output.event(&Event::Record(Record { record }))),
@@ -39,7 +38,7 @@ pub fn send_records(wanted: &JobOnHost, output: &mut Output) {
 }
 
 fn find(wanted: &JobOnHost) -> Option<Folder> {
-    Folder::of(&wanted.name, wanted.address).filter(|folder| folder.records().is_ok())
+    Folder::of(&wanted.name, wanted.address).filter(|folder| folder.processes().is_ok())
 }
 
 /// Becomes a process that reports the job, whose command line shows what it does. Returns the
@@ -65,24 +64,17 @@ pub fn run(folder: &Path) -> ExitCode {
     }
 }
 
-/// Reports a job on stdout, and takes orders for its keeper.
+/// Reports a job on stdout, and takes signals to its launcher.
 pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
-    // a host may run thousands of processes
-    open_files::raise_limit();
-    let log = |line: String| {
-        let LogOf { role, rank } = serde_json::from_str(&line).ok()?;
-        Some(Tail::new(folder.file(&record::log_name(role, rank))))
-    };
-    let records = match folder.records() {
-        Ok(records) => records,
-        Err(error) => return fail(&error),
-    };
+    let launcher = folder.connect().ok();
     let mut reporter = Reporter {
-        job: KeptJob::of(folder),
-        ages: Ages::of(folder),
-        logs: records.into_iter().filter_map(log).collect(),
+        files: [
+            (Stream::Stdout, Tail::new(folder.file(RECORDS))),
+            (Stream::Stderr, Tail::new(folder.file(MESSAGES))),
+        ],
+        launcher: launcher.filter(|launcher| launcher.set_nonblocking(true).is_ok()),
+        folder: folder.clone(),
         orders,
-        over: None,
     };
     // also while the disk with the files does not answer
     let alive = || {
@@ -114,33 +106,25 @@ fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-/// The fields of a record that make up the name of its log.
-#[derive(Deserialize)]
-struct LogOf {
-    role: Role,
-    rank: u32,
-}
-
 struct Reporter {
-    job: KeptJob,
-    ages: Ages,
-    logs: Vec<Tail>,
-    /// Where orders for the keeper come from.
+    files: [(Stream, Tail); 2],
+    /// The connection with the launcher; `None` once that has ended.
+    launcher: Option<UnixStream>,
+    folder: Folder,
+    /// Where signals for the launcher come from.
     orders: MessageReader,
-    /// The last event of the keeper, that everything has ended. It is reported last, too.
-    over: Option<Event>,
 }
 
 impl Reporter {
     /// Reports what is new; returns whether there may be more. Fails if nobody reads the report, or
     /// a file cannot be read.
     fn turn(&mut self) -> io::Result<bool> {
-        // the keeper's end is looked for first: what was written before it is then read after it
-        // was seen
-        let gone = self.job.keeper().is_none();
-        let more = self.report_journal()? | self.report_logs()?;
-        if (self.over.is_some() || gone) && !more {
-            write_event(&self.over.take().unwrap_or(Event::KeeperGone), &[])?;
+        // looked for first: what was written before the end is then read after it was seen
+        let has_ended = !self.is_alive();
+        let more = self.report_files()?;
+        if has_ended && !more {
+            let summary = self.folder.summary();
+            write_event(&Event::LauncherEnded(LauncherEnded { summary }), &[])?;
             return Ok(false);
         }
         self.wait(if more { Duration::ZERO } else { PAUSE });
@@ -148,39 +132,40 @@ impl Reporter {
         Ok(!self.orders.has_ended())
     }
 
-    fn report_journal(&mut self) -> io::Result<bool> {
-        let entries = self.job.read()?;
-        let more = entries.is_some();
-        for past in entries.into_iter().flatten() {
-            let is_over = matches!(*past.what, Event::Over(_));
-            let event = Event::Past(self.ages.date(past));
-            if is_over {
-                self.over = Some(event);
-            } else {
-                write_event(&event, &[])?;
-            }
-        }
-        Ok(more)
-    }
-
-    fn report_logs(&mut self) -> io::Result<bool> {
+    fn report_files(&mut self) -> io::Result<bool> {
         let mut more = false;
-        for (index, log) in (0..).zip(&mut self.logs) {
-            let block = log.read()?;
+        for (stream, file) in &mut self.files {
+            let block = file.read()?;
             if !block.is_empty() {
                 more = true;
-                let stream = Stream::Stdout;
+                let (index, stream) = (0, *stream);
                 write_event(&Event::Output(supervise::Output { index, stream }), &block)?;
             }
         }
         Ok(more)
     }
 
-    /// Waits for orders or the keeper's end.
+    fn is_alive(&mut self) -> bool {
+        let is_there =
+            self.launcher
+                .as_mut()
+                .is_some_and(|launcher| match launcher.read(&mut [0; 1024]) {
+                    Ok(count) => count > 0,
+                    Err(error) => matches!(error.kind(), WouldBlock | Interrupted),
+                });
+        self.launcher.take_if(|_| !is_there);
+        is_there
+    }
+
+    /// Waits for signals or the launcher's end.
     fn wait(&mut self, pause: Duration) {
         let input = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds = vec![input(self.orders.as_fd())];
-        fds.extend(self.job.wait_for().map(input));
+        fds.extend(
+            self.launcher
+                .as_ref()
+                .map(|launcher| input(launcher.as_fd())),
+        );
         let pause = PollTimeout::try_from(pause.as_millis()).unwrap_or(PollTimeout::ZERO);
         let _ = poll(&mut fds, pause);
         if fds[0].any().unwrap_or(false) {
@@ -188,11 +173,11 @@ impl Reporter {
         }
     }
 
-    /// Passes orders on to the keeper, which obeys those to end the job.
     fn obey(&mut self) {
         while let Ok(Some(order)) = self.orders.next::<Request>() {
-            if let Some(keeper) = self.job.keeper() {
-                let _ = keeper.write_all(&codec::encode(&order.head, &[]));
+            if let (Some(launcher), Request::SignalLauncher(_)) = (&mut self.launcher, &order.head)
+            {
+                let _ = launcher.write_all(&codec::encode(&order.head, &[]));
             }
         }
     }

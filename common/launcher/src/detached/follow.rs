@@ -1,0 +1,347 @@
+//! Shows what the launcher of a detached job writes on its first host, to whoever has started the
+//! job or attaches to it. Signals are passed on to a job that is being started; afterwards, they
+//! end only the following.
+
+use crate::output::lines::WholeLines;
+use crate::output::queue::OutputLines;
+use crate::output::sink::OutputSink;
+use crate::output::status::{self, Phase, State};
+use crate::run::hosts::{ConnectedHosts, RunEvent};
+use crate::run::signals::Signals;
+use crate::servers::is_staying;
+use job::Progress;
+use record::error::{Fault, Report};
+use record::exit::Exit;
+use record::jsonl::Head;
+use record::term::{self, millis};
+use record::{Exited, Host, Listening, Output, Process, Record, Role, Started, Summary};
+use serde::de::DeserializeOwned;
+use session::SessionEvent;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use wire::supervise::Stream;
+use wire::{Event, Request};
+
+/// How often the status line is renewed.
+const TICK: Duration = Duration::from_millis(500);
+const SIGUSR1: i32 = 10;
+
+/// How long to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until all processes run, or the job has ended.
+    Up,
+    /// Until the job has ended.
+    Ended,
+}
+
+/// What the records say of the processes.
+#[derive(Debug, Default)]
+struct Seen {
+    started: BTreeSet<u32>,
+    listening: BTreeSet<u32>,
+    exited: BTreeSet<u32>,
+    is_ending: bool,
+}
+
+/// How the following has ended.
+#[derive(Debug, Default)]
+pub struct Followed {
+    /// The summary of the job, if it has ended.
+    pub summary: Option<Summary>,
+    /// The signal that has ended the following.
+    pub signal: Option<i32>,
+    /// Why nothing more can be heard.
+    pub faults: Report,
+}
+
+/// Follows the job of the launcher behind the first session.
+pub struct Follower<'a, 'h> {
+    until: Until,
+    job: &'a str,
+    processes: &'a [Process],
+    hosts: &'a mut ConnectedHosts<'h>,
+    sink: &'a mut OutputSink,
+    begun: Instant,
+    /// The position of each process by its id.
+    positions: BTreeMap<u32, usize>,
+    /// Beginnings of lines, of the records and of what is said to people.
+    unfinished: [Vec<u8>; 2],
+    /// The lines of each process, from their pieces.
+    whole: WholeLines,
+    seen: Seen,
+    followed: Followed,
+}
+
+impl<'a, 'h> Follower<'a, 'h> {
+    /// Begins with a job whose launcher was told to send what it writes.
+    pub fn begin(
+        until: Until,
+        job: &'a str,
+        (processes, first): (&'a [Process], usize),
+        hosts: &'a mut ConnectedHosts<'h>,
+        sink: &'a mut OutputSink,
+    ) -> Follower<'a, 'h> {
+        let ids = processes.iter().map(|process| process.id);
+        Follower {
+            until,
+            job,
+            positions: ids.zip(first..).collect(),
+            processes,
+            hosts,
+            sink,
+            begun: Instant::now(),
+            unfinished: Default::default(),
+            whole: WholeLines::default(),
+            seen: Seen::default(),
+            followed: Followed::default(),
+        }
+    }
+
+    /// Runs until the job need not be followed any longer.
+    pub fn run(mut self) -> Followed {
+        let mut shown = Instant::now();
+        loop {
+            if Instant::now() >= shown {
+                shown = Instant::now() + TICK;
+                let status = self.status();
+                self.sink.status(&status);
+            }
+            let event = self.hosts.next_event(Duration::ZERO).or_else(|| {
+                self.sink.flush();
+                self.hosts.next_event(TICK)
+            });
+            let goes_on = event.is_none_or(|event| self.handle(event));
+            if !goes_on || self.until == Until::Up && self.is_up() {
+                break;
+            }
+        }
+        self.sink.status("");
+        self.followed
+    }
+
+    /// Handles an event; returns whether there may be more.
+    fn handle(&mut self, event: RunEvent) -> bool {
+        match event {
+            RunEvent::Signal(number) if self.until == Until::Up => self.pass_on(number),
+            RunEvent::Signal(number) => {
+                self.followed.signal = Some(number);
+                return false;
+            }
+            RunEvent::StatusAsked => self.pass_on(SIGUSR1),
+            // the agents of other hosts have done their part
+            RunEvent::Paused(_) | RunEvent::Host(1.., _) => {}
+            RunEvent::Host(_, SessionEvent::Lost(why)) => {
+                self.lost(&why);
+                return false;
+            }
+            RunEvent::Host(_, SessionEvent::Event(event, body)) => match event {
+                Event::Output(output) => self.take(output.stream, &body),
+                Event::LauncherEnded(ended) => {
+                    self.ended(ended.summary);
+                    return false;
+                }
+                Event::Failed(failure) => {
+                    self.lost(&failure.problem);
+                    return false;
+                }
+                _ => {}
+            },
+        }
+        true
+    }
+
+    fn pass_on(&self, signal: i32) {
+        let signal = wire::reap::Signal { signal };
+        self.hosts.sessions[0].send(Request::SignalLauncher(signal));
+    }
+
+    fn lost(&mut self, why: &str) {
+        let problem = format!("lost, and perhaps the job goes on there: {why}");
+        let location = self.hosts.sessions[0].host.location();
+        self.followed
+            .faults
+            .push(Fault::unreachable(location, problem).fix("go back to it later with --attach"));
+    }
+
+    /// The launcher has ended. A summary that comes beside its records could not be written there.
+    fn ended(&mut self, summary: Option<String>) {
+        let location = self.hosts.sessions[0].host.location();
+        if let (None, Some(summary)) = (&self.followed.summary, summary) {
+            self.record(summary.as_bytes());
+            let problem = "the records of the job are not complete there";
+            let fix = "is its disk full? The summary was written all the same";
+            self.followed
+                .faults
+                .push(Fault::unreachable(location, problem).fix(fix));
+        } else if self.followed.summary.is_none() {
+            let problem =
+                "the launcher of the job has ended there, and how the job ended is unknown";
+            let fix = "was the host started anew, or the launcher killed? The hosts have ended \
+                what they had of the job";
+            self.followed
+                .faults
+                .push(Fault::unreachable(location, problem).fix(fix));
+        }
+    }
+
+    fn take(&mut self, stream: Stream, bytes: &[u8]) {
+        let unfinished = &mut self.unfinished[stream as usize];
+        unfinished.extend_from_slice(bytes);
+        let end = unfinished.iter().rposition(|byte| *byte == b'\n');
+        let rest = unfinished.split_off(end.map_or(0, |end| end + 1));
+        let lines = std::mem::replace(unfinished, rest);
+        for line in lines
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            match stream {
+                Stream::Stdout => self.record(line),
+                Stream::Stderr => self
+                    .sink
+                    .notice(&term::plain(&String::from_utf8_lossy(line))),
+            }
+        }
+    }
+
+    /// Takes a record. What a full disk has cut is none.
+    fn record(&mut self, line: &[u8]) {
+        let Ok(head) = Head::of(line) else {
+            return;
+        };
+        match head.r#type.as_str() {
+            // who follows has them already
+            Host::TYPE | Process::TYPE => return,
+            Output::TYPE => return self.output(line),
+            Started::TYPE => {
+                if let Some(Started { id, .. }) = read(line)
+                    && !self.seen.started.insert(id)
+                {
+                    // the job was started again
+                    self.seen = Seen::default();
+                    self.seen.started.insert(id);
+                }
+            }
+            Listening::TYPE => {
+                self.seen
+                    .listening
+                    .extend(read(line).map(|Listening { id, .. }| id));
+            }
+            Exited::TYPE => {
+                let exited: Option<Exited> = read(line);
+                self.seen.is_ending |= exited.as_ref().is_some_and(|exited| exited.while_ending);
+                self.seen.exited.extend(exited.map(|exited| exited.id));
+            }
+            Summary::TYPE => self.followed.summary = read(line),
+            _ => {}
+        }
+        self.sink.pass([line, b"\n"].concat());
+    }
+
+    fn output(&mut self, line: &[u8]) {
+        let Some(output) = read::<Output>(line) else {
+            return;
+        };
+        let Some(position) = self.positions.get(&output.id) else {
+            return;
+        };
+        let stderr = output.stream == "stderr";
+        let continues = self.whole.has_begun(*position, stderr);
+        let mut text = output.line.into_bytes();
+        text.extend((!output.partial).then_some(b'\n'));
+        let lines = |text: Vec<u8>| OutputLines {
+            at: *position,
+            stderr,
+            time_ms: output.time_ms,
+            text,
+            continues,
+            while_ending: output.while_ending,
+            lossy: output.lossy,
+        };
+        if let Some(whole) = self.whole.push(*position, stderr, &text) {
+            self.sink.log_lines(&lines(whole));
+        }
+        self.sink.output(lines(text));
+    }
+
+    /// Whether all processes have been started, and those that are awaited listen.
+    fn is_up(&self) -> bool {
+        // servers that stay are another job, which may have run before
+        let has_others = self.processes.iter().any(|process| !is_staying(process));
+        let is_up = |process: &Process| {
+            let is_another = has_others && is_staying(process);
+            let listens = process.port.is_none() || self.seen.listening.contains(&process.id);
+            is_another || self.seen.started.contains(&process.id) && listens
+        };
+        !self.seen.is_ending && self.followed.summary.is_none() && self.processes.iter().all(is_up)
+    }
+
+    fn status(&self) -> String {
+        let mut progress = Progress::default();
+        for process in self.processes {
+            let runs = !self.seen.exited.contains(&process.id);
+            if process.role == Role::Server {
+                let listens = runs && self.seen.listening.contains(&process.id);
+                progress.servers += 1;
+                progress.listening += usize::from(listens);
+            } else {
+                progress.others += 1;
+                progress.running += usize::from(runs);
+            }
+        }
+        let hosts: BTreeSet<u32> = self.processes.iter().map(|process| process.host).collect();
+        let phase = match self.seen.is_ending {
+            true => Phase::Ending { kill_in: None },
+            false => Phase::Running,
+        };
+        let age = self.begun.elapsed();
+        let hosts = (hosts.len(), hosts.len());
+        status::line(self.job, hosts, progress, age, State::default(), phase)
+    }
+}
+
+fn read<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    serde_json::from_slice(line).ok()
+}
+
+/// Reports how the following has ended to programs and people; returns the exit status.
+pub fn conclude(
+    followed: Followed,
+    job: &str,
+    begun: Instant,
+    mut sink: OutputSink,
+    signals: &Signals,
+) -> Exit {
+    let lines = followed.faults.lines("dgl-spawn");
+    lines.iter().for_each(|line| sink.notice(line));
+    let goes_on = followed.summary.is_none() && followed.faults.0.is_empty();
+    let mut exit = match (&followed.summary, followed.signal) {
+        (Some(summary), _) if summary.ok => Exit::Done,
+        (Some(summary), _) => Exit::Process(summary.code),
+        (None, Some(number)) => Exit::Signal(number),
+        (None, None) => followed.faults.exit(),
+    };
+    if sink.has_lost_something() {
+        exit = exit.worst(Exit::Unreachable);
+    }
+    if followed.summary.is_none() {
+        sink.record(&Summary {
+            ok: exit == Exit::Done,
+            code: exit.code(),
+            cause: (!goes_on).then(|| "host".to_owned()),
+            elapsed_ms: millis(begun.elapsed()),
+            job: Some(job.to_owned()),
+            ..Summary::default()
+        });
+    }
+    if goes_on {
+        sink.notice(&format!(
+            "dgl-spawn: job {job} goes on; back to it: … | dgl-spawn --attach {job}; to end it: \
+             … | dgl-reap --job {job}"
+        ));
+    }
+    match sink.finish(signals.since_now()) {
+        true => exit,
+        false => exit.worst(Exit::Unreachable),
+    }
+}

@@ -1,0 +1,74 @@
+//! How far the end of a job is, and what comes next.
+
+use std::time::{Duration, Instant};
+use wire::Request;
+use wire::supervise::End;
+
+/// How long the end may take beyond the grace, for KILL and the removal of shared memory.
+const END_LIMIT: Duration = Duration::from_secs(15);
+/// How long before TERM the ABRT comes.
+const STACKS: Duration = Duration::from_secs(1);
+/// When the end of a job takes longer than this, people are told what is waited for.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
+
+/// When the end of a job goes on. `None` in it: the end has not begun.
+#[derive(Default)]
+pub struct EndTimes(Option<Times>);
+
+struct Times {
+    /// When KILL is sent to processes that have not ended.
+    kill_at: Instant,
+    /// When processes that have not ended are given up.
+    give_up_at: Instant,
+    /// When people are told that the end takes long; `None` once they were.
+    notice_at: Option<Instant>,
+}
+
+impl EndTimes {
+    /// All hosts were sent this request, which may begin or hurry the end.
+    pub fn note(&mut self, request: &Request, grace: Duration) {
+        let now = Instant::now();
+        let kill_at = match (request, &mut self.0) {
+            (Request::Kill, Some(times)) => {
+                (times.kill_at, times.notice_at) = (now, None);
+                return;
+            }
+            (Request::Kill, None) => now + grace,
+            (Request::End(End { stacks, .. }), None) => {
+                let stacks = if *stacks { STACKS } else { Duration::ZERO };
+                now + stacks + grace
+            }
+            _ => return,
+        };
+        self.0 = Some(Times {
+            kill_at,
+            give_up_at: kill_at + END_LIMIT,
+            notice_at: Some(now + NOTICE_AFTER),
+        });
+    }
+
+    /// Whether the end has begun.
+    pub fn have_begun(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether processes that have not ended are given up.
+    pub fn are_over(&self, now: Instant) -> bool {
+        self.0.as_ref().is_some_and(|times| now >= times.give_up_at)
+    }
+
+    /// How long it is until KILL, once the end has begun.
+    pub fn kill_in(&self, now: Instant) -> Option<Duration> {
+        let times = self.0.as_ref()?;
+        let left = times.kill_at.saturating_duration_since(now);
+        Some(left).filter(|left| !left.is_zero())
+    }
+
+    /// The same, when people who wait for the end are to be told; once.
+    pub fn take_notice(&mut self, now: Instant) -> Option<Duration> {
+        let left = self.kill_in(now);
+        let times = self.0.as_mut()?;
+        times.notice_at.take_if(|notice_at| now >= *notice_at)?;
+        left
+    }
+}

@@ -1,0 +1,173 @@
+//! The output of all processes, which comes in pieces: joined into lines, and passed on with
+//! whatever each line belongs to.
+
+use crate::output::lines::{LineBuffer, Split};
+use crate::output::queue::OutputLines;
+use crate::output::sink::OutputSink;
+use record::term::now_ms;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use wire::supervise::Stream;
+
+/// How often unfinished lines are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The two streams of a process.
+#[derive(Default)]
+struct ProcessOutput {
+    lines: [LineBuffer; 2],
+    drained: [bool; 2],
+    /// When the process wrote something last.
+    wrote: Option<Instant>,
+    /// Whether it exited before the end of the job had begun. Its output that comes later is then
+    /// not output of a process that is being ended.
+    exited_before_end: bool,
+}
+
+/// The output of all processes.
+pub struct Multiplexer {
+    processes: Vec<ProcessOutput>,
+    /// The position of the first process among all that the sink shows.
+    first: usize,
+    /// Unfinished lines that wait, by process and stream.
+    waiting: BTreeSet<(usize, usize)>,
+    /// When they are checked next.
+    check_at: Instant,
+    /// Whether the end of the job has begun.
+    is_ending: bool,
+}
+
+impl Multiplexer {
+    /// Begins with processes that have written nothing.
+    pub fn new(count: usize, first: usize) -> Multiplexer {
+        Multiplexer {
+            processes: (0..count).map(|_| ProcessOutput::default()).collect(),
+            first,
+            waiting: BTreeSet::new(),
+            check_at: Instant::now(),
+            is_ending: false,
+        }
+    }
+
+    /// The end of the job has begun: what is written from now on may be a consequence.
+    pub fn begin_end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// A process has exited.
+    pub fn exited(&mut self, process: usize) {
+        self.processes[process].exited_before_end = !self.is_ending;
+    }
+
+    /// When a process wrote something last.
+    pub fn wrote(&self, process: usize) -> Option<Instant> {
+        self.processes[process].wrote
+    }
+
+    /// A process has written this.
+    pub fn write(
+        &mut self,
+        process: usize,
+        stream: Stream,
+        piece: &[u8],
+        sink: &mut OutputSink,
+    ) -> Result<(), &'static str> {
+        let output = &mut self.processes[process];
+        if output.drained[stream as usize] {
+            return Err("a process writes to a stream that is at its end");
+        }
+        let now = Instant::now();
+        output.wrote = Some(now);
+        let line = &mut output.lines[stream as usize];
+        let continues = line.was_shown();
+        let taken = line.push(piece, now);
+        self.show((process, stream as usize), taken, continues, sink);
+        Ok(())
+    }
+
+    /// A stream of a process is at its end.
+    pub fn drain(
+        &mut self,
+        process: usize,
+        stream: Stream,
+        sink: &mut OutputSink,
+    ) -> Result<(), &'static str> {
+        let drained = &mut self.processes[process].drained[stream as usize];
+        if std::mem::replace(drained, true) {
+            return Err("a stream ended twice");
+        }
+        self.finish_line((process, stream as usize), sink);
+        Ok(())
+    }
+
+    /// Nothing more comes from a process.
+    pub fn finish(&mut self, process: usize, sink: &mut OutputSink) {
+        (0..2).for_each(|stream| self.finish_line((process, stream), sink));
+    }
+
+    fn finish_line(&mut self, (process, stream): (usize, usize), sink: &mut OutputSink) {
+        let line = &mut self.processes[process].lines[stream];
+        let continues = line.was_shown();
+        let taken = line.finish();
+        self.show((process, stream), taken, continues, sink);
+    }
+
+    /// When an unfinished line has waited long enough.
+    pub fn due_at(&self) -> Option<Instant> {
+        let due = |(process, stream): &(usize, usize)| {
+            let line = &self.processes[*process].lines[*stream];
+            line.due_at()
+        };
+        let first = self.waiting.iter().filter_map(due).min();
+        first.map(|first| first.max(self.check_at))
+    }
+
+    /// Passes on unfinished lines that have waited long enough.
+    pub fn pass_on_due(&mut self, now: Instant, sink: &mut OutputSink) {
+        if now < self.check_at {
+            return;
+        }
+        self.check_at = now + CHECK_INTERVAL;
+        for (process, stream) in self.waiting.clone() {
+            let line = &mut self.processes[process].lines[stream];
+            let continues = line.was_shown();
+            let pieces = line.take_due(now);
+            if !pieces.is_empty() {
+                let taken = Split {
+                    pieces,
+                    whole: Vec::new(),
+                };
+                self.show((process, stream), taken, continues, sink);
+            }
+        }
+    }
+
+    fn show(
+        &mut self,
+        (process, stream): (usize, usize),
+        taken: Split,
+        continues: bool,
+        sink: &mut OutputSink,
+    ) {
+        let output = &self.processes[process];
+        match output.lines[stream].due_at() {
+            Some(_) => self.waiting.insert((process, stream)),
+            None => self.waiting.remove(&(process, stream)),
+        };
+        let lines = |text: Vec<u8>| OutputLines {
+            at: self.first + process,
+            stderr: stream == Stream::Stderr as usize,
+            time_ms: now_ms(),
+            text,
+            continues,
+            while_ending: self.is_ending && !output.exited_before_end,
+            lossy: false,
+        };
+        if !taken.whole.is_empty() {
+            sink.log_lines(&lines(taken.whole));
+        }
+        if !taken.pieces.is_empty() {
+            sink.output(lines(taken.pieces));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The processes of a job as their hosts report them: which runs, listens and has ended, in
+//! records. A host is believed only about its own, and each event only once.
+
+use super::hosts::HostSession;
+use super::records::status_fields;
+use crate::output::sink::OutputSink;
+use record::term::{millis, now_ms};
+use record::{Exited, Listening, Process, Started};
+use std::time::{Duration, Instant};
+use wire::supervise;
+
+/// The state of a process.
+#[derive(Default)]
+struct ProcessState {
+    /// When it was started.
+    started: Option<Instant>,
+    listens: bool,
+    exited: bool,
+}
+
+/// The processes of a job.
+pub struct ProcessTable<'a> {
+    processes: &'a [Process],
+    states: Vec<ProcessState>,
+    /// The number of each host, and the positions of its processes.
+    hosts: Vec<(u32, Vec<usize>)>,
+}
+
+impl<'a> ProcessTable<'a> {
+    /// Begins with processes that were all told to start.
+    pub fn new(processes: &'a [Process], sessions: &[HostSession<'_>]) -> ProcessTable<'a> {
+        let hosts = sessions.iter();
+        ProcessTable {
+            processes,
+            states: processes.iter().map(|_| ProcessState::default()).collect(),
+            hosts: hosts
+                .map(|session| (session.host.id, session.members.clone()))
+                .collect(),
+        }
+    }
+
+    /// The position of a process that belongs to this host.
+    pub fn of_host(&self, host_index: usize, index: u32) -> Result<usize, String> {
+        let (_, members) = &self.hosts[host_index];
+        let member = usize::try_from(index)
+            .ok()
+            .and_then(|index| members.get(index));
+        member
+            .copied()
+            .ok_or_else(|| format!("it has no process {index}"))
+    }
+
+    /// The position of a process, by the numbers of its host and its own there.
+    pub fn position(&self, host: u32, index: u32) -> Option<usize> {
+        let found = self.hosts.binary_search_by_key(&host, |(id, _)| *id);
+        self.hosts[found.ok()?].1.get(index as usize).copied()
+    }
+
+    /// Whether all processes were started.
+    pub fn are_all_started(&self) -> bool {
+        self.states.iter().all(|state| state.started.is_some())
+    }
+
+    /// Whether a process has exited.
+    pub fn has_exited(&self, process: usize) -> bool {
+        self.states[process].exited
+    }
+
+    /// For how long no trainer or worker has been started or, as `wrote` says, has written.
+    pub fn silent(&self, wrote: impl Fn(usize) -> Option<Instant>) -> Option<Duration> {
+        let clients = self.processes.iter().zip(&self.states).enumerate();
+        let clients = clients.filter(|(_, (process, state))| {
+            !process.serves() && state.started.is_some() && !state.exited
+        });
+        let last = clients
+            .filter_map(|(position, (_, state))| wrote(position).max(state.started))
+            .max();
+        last.map(|last| last.elapsed())
+    }
+
+    /// A process runs.
+    pub fn started(
+        &mut self,
+        process: usize,
+        pid: u32,
+        sink: &mut OutputSink,
+    ) -> Result<(), &'static str> {
+        let state = &mut self.states[process];
+        if state.started.replace(Instant::now()).is_some() || state.exited {
+            return Err("a process started twice");
+        }
+        let Process {
+            id,
+            host,
+            role,
+            rank,
+            ..
+        } = self.processes[process];
+        sink.record(&Started {
+            id,
+            host,
+            role,
+            rank,
+            pid,
+            time_ms: now_ms(),
+        });
+        Ok(())
+    }
+
+    /// A server listens.
+    pub fn listening(&mut self, process: usize, sink: &mut OutputSink) -> Result<(), &'static str> {
+        let Process {
+            id,
+            host,
+            role,
+            rank,
+            port,
+            ..
+        } = self.processes[process];
+        let listens = &mut self.states[process].listens;
+        let Some(port) = port.filter(|_| !std::mem::replace(listens, true)) else {
+            return Err("a process listens that has no port, or twice");
+        };
+        sink.record(&Listening {
+            id,
+            host,
+            role,
+            rank,
+            port,
+            time_ms: now_ms(),
+        });
+        Ok(())
+    }
+
+    /// A process has ended.
+    pub fn exited(
+        &mut self,
+        process: usize,
+        exited: &supervise::Exited,
+        while_ending: bool,
+        sink: &mut OutputSink,
+    ) -> Result<(), &'static str> {
+        let state = &mut self.states[process];
+        if std::mem::replace(&mut state.exited, true) {
+            return Err("a process ended twice");
+        }
+        let (code, signal) = status_fields(exited.status);
+        let ran = state
+            .started
+            .map_or(Duration::ZERO, |start| start.elapsed());
+        let Process {
+            id,
+            host,
+            role,
+            rank,
+            ..
+        } = self.processes[process];
+        sink.record(&Exited {
+            id,
+            host,
+            role,
+            rank,
+            code,
+            signal,
+            elapsed_ms: millis(ran),
+            cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
+            max_rss_bytes: Some(exited.max_rss_bytes),
+            oom: exited.oom,
+            reaped: exited.reaped,
+            while_ending,
+        });
+        Ok(())
+    }
+}

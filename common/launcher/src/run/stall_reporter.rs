@@ -1,0 +1,193 @@
+//! Reports to programs and people that a job stalls or moves again, where its processes stand, and
+//! which of them have raised an exception and do not end.
+
+use super::stall::{self, CompleteStall, FoundStall, StallReports};
+use crate::output::sink::OutputSink;
+use record::stacks;
+use record::term::{self, now_ms};
+use record::{Culprit, Process, Resumed, Sign, Stack, Stalled};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use wire::supervise::{Raised, Stands};
+
+/// What is known of a job that stalls, and of exceptions.
+pub struct StallReporter<'a> {
+    job: &'a str,
+    processes: &'a [Process],
+    /// The name of each process in messages: `host 1 (10.0.0.2): trainer 3`.
+    names: Vec<String>,
+    /// The number of the first host. Any host may be the one by which the job seems to stall and to
+    /// move, so that the reports are within its budget.
+    first_host: u32,
+    reports: StallReports,
+    /// Why the job stalls, as far as that is known, from the report of the stall until it moves.
+    brief: Option<String>,
+    /// Processes that have raised an exception and do not end.
+    raised: BTreeMap<usize, Raised>,
+}
+
+impl<'a> StallReporter<'a> {
+    /// Begins with a job that moves.
+    pub fn new(
+        job: &'a str,
+        processes: &'a [Process],
+        names: Vec<String>,
+        first_host: u32,
+    ) -> StallReporter<'a> {
+        StallReporter {
+            job,
+            processes,
+            names,
+            first_host,
+            reports: StallReports::default(),
+            brief: None,
+            raised: BTreeMap::new(),
+        }
+    }
+
+    /// Why the job stalls, if it does; empty if that is not known.
+    pub fn brief(&self) -> Option<&str> {
+        self.brief.as_deref()
+    }
+
+    /// A host reports where a process stands. Of a job that ends, that is written at once.
+    pub fn stack(&mut self, host: usize, stack: Stack, is_ending: bool, sink: &mut OutputSink) {
+        self.reports.stack(host, stack);
+        if is_ending {
+            for stack in self.reports.take_pending(host) {
+                self.write_stack(stack, true, sink);
+            }
+        }
+    }
+
+    /// A host has reported where all of its processes stand; those at these positions are stopped.
+    pub fn stands(&mut self, host: usize, stands: &Stands, stopped: Vec<usize>) {
+        self.reports.stands(host, stands, stopped);
+    }
+
+    /// The job stalls.
+    pub fn found(&mut self, stalled: job::Stalled) {
+        self.reports.found(FoundStall {
+            stalled,
+            time_ms: now_ms(),
+        });
+    }
+
+    /// Reports a stall that was found, once all hosts that are up have reported.
+    pub fn report_complete(
+        &mut self,
+        is_up: impl Fn(usize) -> bool,
+        hosts: usize,
+        sink: &mut OutputSink,
+    ) {
+        if let Some(stall) = self.reports.complete(is_up, hosts) {
+            self.report(&stall, sink);
+        }
+    }
+
+    fn report(&mut self, stall: &CompleteStall, sink: &mut OutputSink) {
+        let why = stall::explain(stall, self.processes, &self.raised);
+        for stack in &stall.stacks {
+            self.write_stack(stack.clone(), false, sink);
+        }
+        let found = &stall.stall;
+        let stalled = Stalled {
+            since_ms: stall.since_ms(),
+            silent_s: found.stalled.silent.as_secs_f64(),
+            computing: found.stalled.computing.is_some(),
+            reason: why.reason.clone(),
+            culprit: why.culprit.clone(),
+            time_ms: found.time_ms,
+        };
+        sink.report(self.first_host, &stalled);
+        for line in stall::lines(self.job, stall, &why) {
+            notice(sink, &line);
+        }
+        self.brief = Some(why.brief);
+    }
+
+    /// Writes the record of a stack, within the budget of its host.
+    fn write_stack(&self, stack: Stack, while_ending: bool, sink: &mut OutputSink) {
+        let record = Stack {
+            job: self.job.to_owned(),
+            while_ending,
+            ..stack
+        };
+        sink.report(record.host, &record);
+    }
+
+    /// The job moves again, by this process, as far as that is known.
+    pub fn resumed(&mut self, moved: Option<(usize, Sign)>, sink: &mut OutputSink) {
+        let time_ms = now_ms();
+        let (unreported, since_ms) = self.reports.resumed();
+        if let Some(stall) = unreported {
+            self.report(&stall, sink);
+        }
+        let Some(since_ms) = since_ms else { return };
+        self.brief = None;
+        let (process, sign) = moved.unzip();
+        let process = process.map(|position| &self.processes[position]);
+        let what = match (process, sign) {
+            (Some(process), Some(sign)) => {
+                format!(": {} {}", stacks::names(&[process.member()]), sign.words())
+            }
+            _ => String::new(),
+        };
+        let resumed = Resumed {
+            since_ms,
+            time_ms,
+            process: process.map(Culprit::of),
+            sign,
+        };
+        sink.report(self.first_host, &resumed);
+        let time = Duration::from_millis(time_ms.saturating_sub(since_ms));
+        let line = format!(
+            "job {} moves again, after {}{what}",
+            self.job,
+            term::seconds(time)
+        );
+        notice(sink, &line);
+    }
+
+    /// A process that runs has raised an exception, has been silent since, and does not end.
+    pub fn raised(&mut self, process: usize, raised: Raised, sink: &OutputSink) {
+        if self.raised.get(&process) == Some(&raised) {
+            return;
+        }
+        let stays = match stacks::wait(&raised.frames) {
+            Some(wait) => format!("it {}", wait.words()),
+            None => "it does not end".to_owned(),
+        };
+        let silent = term::seconds(Duration::from_millis(raised.silent_ms));
+        let name = &self.names[process];
+        let line = format!(
+            "{name} raised {} and has been silent for {silent}: {stays}",
+            raised.exception
+        );
+        notice(sink, &line);
+        self.raised.insert(process, raised);
+    }
+
+    /// A process goes on, or has ended: its exception does not hold up the job.
+    pub fn goes_on(&mut self, process: usize) {
+        self.raised.remove(&process);
+    }
+
+    /// Processes but for one that had raised an exception and did not end before the job did, a
+    /// sentence each.
+    pub fn raised_lines(&self, but: Option<usize>) -> Vec<String> {
+        let stayed = self
+            .raised
+            .iter()
+            .filter(|(process, _)| Some(**process) != but);
+        let line = |(process, raised): (&usize, &Raised)| {
+            let name = &self.names[*process];
+            format!("{name} had raised {} and did not end", raised.exception)
+        };
+        stayed.map(line).collect()
+    }
+}
+
+fn notice(sink: &OutputSink, text: &str) {
+    sink.notice(&format!("dgl-spawn: {}", term::plain(text)));
+}

@@ -1,0 +1,232 @@
+//! The launcher of a detached job on its first host. A tool hands it the job and has the agents of
+//! all hosts connect to it; when all are here, it does not need the tool any longer.
+
+use super::callers::Callers;
+use super::folder::{Folder, LauncherLock, MESSAGES, PROCESSES, RECORDS};
+use super::orders;
+use crate::dial::back;
+use crate::open_files;
+use crate::output::Output;
+use crate::processes;
+use crate::requests::{Next, Requests};
+use launcher::detached::DetachedJob;
+use launcher::detached::start::Listening;
+use launcher::output::sink::OutputSink;
+use launcher::plan::Parts;
+use launcher::run::launcher::{Launcher, own_fault};
+use launcher::run::signals::Signals;
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
+use record::error::Report;
+use record::exit::Exit;
+use record::{Host, Process};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use wire::detached::{Detached, Launch};
+use wire::preflight::Finding;
+use wire::{Event, Failure, Request};
+
+/// How often it is checked whether the agents of all hosts are here.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long the tool may be silent that arranges all this.
+const TOOL_LIMIT: Duration = Duration::from_secs(300);
+/// How long the launcher of a job may take to end whose processes have ended.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// The most that a plan may have, in bytes: that of 10,000 processes with long commands.
+const MAX_PLAN: usize = 256 << 20;
+
+/// A launcher that has its job and waits for the agents.
+struct Prepared {
+    job: DetachedJob,
+    parts: Parts,
+    callers: Callers,
+    sink: OutputSink,
+    folder: Folder,
+    listening: Listening,
+    _lock: LauncherLock,
+}
+
+/// `host-agent launch`: serves the tool behind stdin and stdout, a socket, and then the job.
+pub fn launch() -> ExitCode {
+    open_files::raise_limit();
+    let mut output = Output::default();
+    // to the request by which it was started
+    output.event(&Event::Done);
+    let Some(prepared) = prepare(&mut output) else {
+        return ExitCode::SUCCESS;
+    };
+    let folder = prepared.folder.clone();
+    output.event(&Event::Detached(Detached {
+        folder: folder.path().into(),
+    }));
+    if let Err(error) = leave_tool(&folder, prepared.job.log_dir.is_some()) {
+        output.event(&Event::Failed(Failure::new(error.to_string())));
+        return ExitCode::FAILURE;
+    }
+    match run(prepared) {
+        Ok(exit) => exit.into(),
+        Err(report) => {
+            report.print("dgl-spawn");
+            report.exit().into()
+        }
+    }
+}
+
+/// Takes the job and waits for the agents of all hosts; `None` if the tool goes before that.
+fn prepare(output: &mut Output) -> Option<Prepared> {
+    let mut requests = Requests::default();
+    let (mut plan, mut prepared) = (String::new(), None::<Prepared>);
+    let mut heard = Instant::now();
+    loop {
+        if let Some(prepared) = prepared.take_if(|prepared| prepared.callers.are_all_here()) {
+            return Some(prepared);
+        }
+        let request = match requests.next_within(Some(CHECK_INTERVAL)) {
+            Ok(Next::Request(message)) => message.head,
+            Ok(Next::Silence) if heard.elapsed() < TOOL_LIMIT => continue,
+            Ok(Next::End | Next::Silence) | Err(_) => {
+                // what was not begun is not there
+                let folder = prepared.map(|prepared| prepared.folder);
+                folder.and_then(|folder| folder.remove());
+                return None;
+            }
+        };
+        heard = Instant::now();
+        let answer = match request {
+            Request::Plan(piece) if plan.len() + piece.text.len() <= MAX_PLAN => {
+                plan.push_str(&piece.text);
+                Ok(())
+            }
+            Request::Launch(launch) if prepared.is_none() => {
+                begin(&plan, &launch, output).map(|begun| prepared = begun)
+            }
+            Request::Dial(ticket) => back::start(&ticket),
+            Request::Alive | Request::Follow(_) => continue,
+            _ => Err(Failure::new(
+                "the launcher of a job was asked for something else",
+            )),
+        };
+        output.event(&answer.map_or_else(Event::Failed, |()| Event::Done));
+    }
+}
+
+/// Takes the name of the job and listens for the agents; `None` if the name is in use.
+fn begin(plan: &str, launch: &Launch, output: &mut Output) -> Result<Option<Prepared>, Failure> {
+    let failed = |what: &str, why: &dyn std::fmt::Display| Failure::new(format!("{what}: {why}"));
+    let job: DetachedJob =
+        serde_json::from_str(plan).map_err(|error| failed("the plan of the job", &error))?;
+    let parts = Parts::of(job.processes.clone())
+        .map_err(|report| failed("the plan of the job", &report.lines("").join("; ")))?;
+    let unwritable = "the job's folder cannot be made or written";
+    let folder = Folder::of(&launch.job.name, launch.job.address)
+        .ok_or_else(|| failed(unwritable, &"~/.local/state/dgl-tools: HOME is not set"))?;
+    let lines = |process: &Process| record::jsonl::line(process);
+    let records: Vec<u8> = job.public_records().iter().flat_map(lines).collect();
+    let pid = format!("{}\n", std::process::id());
+    let path = folder.path().display().to_string();
+    let files: [(&str, &[u8]); 5] = [
+        ("token", job.plan.token.as_bytes()),
+        ("launcher", pid.as_bytes()),
+        (PROCESSES, &records),
+        (RECORDS, b""),
+        (MESSAGES, b""),
+    ];
+    let lock = make(&folder, &files);
+    let Some(lock) = lock.map_err(|error| failed(unwritable, &format!("{path}: {error}")))? else {
+        output.event(&Event::Preflight(Finding::NameInUse));
+        return Ok(None);
+    };
+    orders::serve(&folder).map_err(|error| failed(unwritable, &format!("{path}: {error}")))?;
+    let log_dir = job.log_dir.as_ref().map(|dir| Path::new(&dir.0));
+    let names: Vec<String> = job
+        .processes
+        .iter()
+        .map(|one| name_of(&job.hosts, one))
+        .collect();
+    let log_dir = log_dir.unwrap_or(folder.path());
+    let sink = OutputSink::new(false, Some(log_dir), &parts.all, &names, |_| true)
+        .map_err(|error| failed("--log-dir", &error))?;
+    let busy: BTreeSet<u32> = job.processes.iter().map(|process| process.host).collect();
+    let listened = Callers::listen((launch.job.address, launch.port), busy, launch.patience_ms);
+    let (callers, tickets) =
+        listened.map_err(|error| failed("the launcher cannot listen there", &error))?;
+    for ticket in tickets {
+        output.event(&Event::Ticket(Box::new(ticket)));
+    }
+    Ok(Some(Prepared {
+        job,
+        parts,
+        callers,
+        sink,
+        folder,
+        listening: Listening {
+            port: 0,
+            patience: Duration::from_millis(launch.patience_ms),
+        },
+        _lock: lock,
+    }))
+}
+
+/// Makes the folder of the job; `None` if the launcher of another one has it. One whose processes
+/// have ended is about to end itself.
+fn make(folder: &Folder, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
+    let until = Instant::now() + END_LIMIT;
+    loop {
+        let lock = folder.make(files)?;
+        let has_processes = || !processes::find_by_token(&folder.token()).is_empty();
+        if lock.is_some() || Instant::now() >= until || has_processes() {
+            return Ok(lock);
+        }
+        std::thread::sleep(CHECK_INTERVAL);
+    }
+}
+
+fn name_of(hosts: &[Host], process: &Process) -> String {
+    record::host_of(hosts, process.host).map_or_else(String::new, Host::name_or_ip)
+}
+
+#[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
+/// Closes the connection with the tool: from here on, what is said goes into files.
+fn leave_tool(folder: &Folder, has_log_dir: bool) -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stderr(folder.append(MESSAGES)?)?;
+    dup2_stdin(&null)?;
+    // without --log-dir the sink writes the records into the folder itself
+    match has_log_dir {
+        true => dup2_stdout(folder.append(RECORDS)?)?,
+        false => dup2_stdout(&null)?,
+    }
+    Ok(())
+}
+
+/// Runs the job to its end.
+fn run(prepared: Prepared) -> Result<Exit, Report> {
+    let begun = Instant::now();
+    let Prepared {
+        job,
+        parts,
+        callers,
+        mut sink,
+        listening,
+        folder,
+        _lock,
+    } = prepared;
+    job.hosts.iter().for_each(|host| sink.record(host));
+    for (all, public) in job.processes.iter().zip(job.public_records()) {
+        sink.pass_public(all, &public);
+    }
+    let launcher = Launcher {
+        hosts: &job.hosts,
+        graph: job.graph,
+        connect: &callers,
+        listening,
+        signals: Signals::watch().map_err(|error| own_fault(&error))?,
+    };
+    let (exit, summary) = launcher.run(job.plan, &parts, sink, begun)?;
+    // a disk on which nothing of this can be written holds nobody up
+    let _ = folder.write_summary(&summary);
+    Ok(exit)
+}

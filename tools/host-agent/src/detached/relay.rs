@@ -1,0 +1,72 @@
+//! The process that was asked to detach a job. It starts the launcher, and carries the tool's
+//! requests to it and its events back. When all agents have connected to it, the launcher closes
+//! that connection, and follow.rs sends what it writes.
+
+use super::folder::Folder;
+use super::follow;
+use super::pipes::MessageReader;
+use super::start_apart;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use wire::codec;
+use wire::{Event, Failure, Request};
+
+/// Connects a tool with a new launcher; `rest` holds the bytes of stdin behind the request.
+pub fn relay(rest: &[u8]) -> Result<ExitCode, Failure> {
+    let fault =
+        |error: io::Error| Failure::new(format!("the launcher cannot be started there: {error}"));
+    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?;
+    let mut requests = MessageReader::shared(stdin, rest);
+    let (ours, theirs) = UnixStream::pair().map_err(fault)?;
+    let copy = OwnedFd::from(theirs.try_clone().map_err(fault)?);
+    let mut between = start_apart("launch", copy, OwnedFd::from(theirs)).map_err(fault)?;
+    between.wait().map_err(fault)?;
+    match carry(&mut requests, ours).map_err(fault)? {
+        Some(folder) => Ok(follow::report(&folder, requests)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Carries requests and events until the launcher closes the connection; returns the job's folder
+/// if the launcher goes on.
+fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<Option<Folder>> {
+    let mut events = MessageReader::shared(launcher.try_clone()?.into(), &[]);
+    let mut detached = None;
+    let mut out = io::stdout().lock();
+    loop {
+        while let Some(message) = requests.next::<Request>().map_err(io::Error::other)? {
+            launcher.write_all(&codec::encode(&message.head, &message.body))?;
+        }
+        if requests.has_ended() {
+            // a tool that is gone must be gone for the launcher too
+            let _ = launcher.shutdown(Shutdown::Write);
+        }
+        let input = |reader| PollFd::new(reader, PollFlags::POLLIN);
+        let mut fds = vec![input(events.as_fd())];
+        fds.extend((!requests.has_ended()).then(|| input(requests.as_fd())));
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        if ready.get(1).copied().unwrap_or(false) {
+            requests.read();
+        }
+        if ready[0] {
+            events.read();
+        }
+        while let Some(message) = events.next::<Event>().map_err(io::Error::other)? {
+            if let Event::Detached(job) = &message.head {
+                detached = Some(Folder::at(&PathBuf::from(&job.folder.0)));
+            }
+            out.write_all(&codec::encode(&message.head, &message.body))?;
+            out.flush()?;
+        }
+        if events.has_ended() {
+            let _ = launcher.shutdown(Shutdown::Write);
+            return Ok(detached);
+        }
+    }
+}
