@@ -301,7 +301,8 @@ fn records_that_tools_write_are_as_the_schema_says() {
     }
     let folder = scratch();
     let fixture = root().join("tests/fixtures/dgl-1.0.4-homo");
-    let (job, fixture) = (folder.file_name().unwrap().display(), fixture.display());
+    // another run of this test may be at work on this machine
+    let (job, fixture) = (format!("schema-{}", std::process::id()), fixture.display());
     sh(&folder, &format!("JOB='{job}' FIXTURE='{fixture}'; {RUN}")).ends(0);
     let recordings = root().join("tools/dgl-why/tests/recordings");
     let files = format!("*.jsonl $(find '{}' -name '*.jsonl')", recordings.display());
