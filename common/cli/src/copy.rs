@@ -8,7 +8,7 @@ use record::jsonl::{self, Out, Stream};
 use record::{Host, Record, term};
 use remote::HostFault;
 use remote::direct::{Wire, WireOptions};
-use remote::host_client::HostClient;
+use remote::host_link::HostLink;
 use std::path::Path;
 
 /// Reports all results: records on stdout, progress on stderr, faults at the end.
@@ -72,7 +72,7 @@ impl Reporter {
     pub fn choose_route(
         &self,
         host: &Host,
-        client: &mut HostClient,
+        client: &mut HostLink,
         bytes: u64,
         (wire, hosts): (&WireOptions, &[String]),
     ) -> Result<(), HostFault> {
@@ -83,7 +83,7 @@ impl Reporter {
     }
 
     /// Shows on which route content goes to or comes from a host.
-    pub fn show_route(&self, host: &Host, client: &HostClient) {
+    pub fn show_route(&self, host: &Host, client: &HostLink) {
         let route = match client.is_direct() {
             true => Route::Direct,
             false => Route::Login,
@@ -95,7 +95,7 @@ impl Reporter {
     pub fn fall_back(
         &self,
         host: &Host,
-        client: &mut HostClient,
+        client: &mut HostLink,
         broken: HostFault,
         wire: Wire,
     ) -> Result<(), HostFault> {

@@ -1,7 +1,7 @@
 //! A TLS connection to a host's agent beside the login, over which both sides have learned the
 //! other's key. It carries bulk data at half the price a byte of a login's own streams.
 
-use session::{LinkChannel, Session};
+use session::{HostFault, LinkChannel, Session};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -74,17 +74,26 @@ pub struct DirectEndpoint {
 }
 
 /// Why there is no direct connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum NoDirectConnection {
+    /// The host is lost.
+    Broken(HostFault),
     /// The host cannot listen, or its port cannot be reached; why.
     Closed(String),
     /// Whoever answers there has another key.
     OtherKey,
 }
 
+impl From<HostFault> for NoDirectConnection {
+    fn from(broken: HostFault) -> NoDirectConnection {
+        NoDirectConnection::Broken(broken)
+    }
+}
+
 impl std::fmt::Display for NoDirectConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            NoDirectConnection::Broken(broken) => f.write_str(&broken.problem),
             NoDirectConnection::Closed(why) => f.write_str(why),
             NoDirectConnection::OtherKey => {
                 f.write_str("who answers there has another key than the host told")

@@ -16,12 +16,12 @@
 mod bootstrap;
 mod certificate;
 mod choice;
-mod connections;
 pub mod conversation;
 mod dial;
 pub mod direct;
+mod file_session;
 mod greeting;
-pub mod host_client;
+pub mod host_link;
 mod known_hosts;
 pub mod limit;
 mod master;

@@ -4,7 +4,7 @@ use crate::local::Local;
 use crate::plan::{Item, WantedFile};
 use remote::HostFault;
 use remote::Session;
-use remote::host_client::HostClient;
+use remote::host_link::HostLink;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub type Listed = (PathBuf, Result<Meta, String>);
 
 /// A host that gives files.
 pub struct SourceHost {
-    client: HostClient,
+    client: HostLink,
 }
 
 impl SourceHost {
@@ -53,7 +53,7 @@ impl SourceHost {
         stop: Arc<AtomicUsize>,
         workspace: &Path,
     ) -> Result<SourceHost, HostFault> {
-        let (client, _) = HostClient::begin(
+        let (client, _) = HostLink::begin(
             session,
             stop,
             FileRequest::Give(Give {
@@ -64,7 +64,7 @@ impl SourceHost {
     }
 
     /// The client that carries the conversation.
-    pub fn client(&mut self) -> &mut HostClient {
+    pub fn client(&mut self) -> &mut HostLink {
         &mut self.client
     }
 

@@ -2,7 +2,7 @@
 
 use remote::Body;
 use remote::HostFault;
-use remote::host_client::HostClient;
+use remote::host_link::HostLink;
 use std::fs::File;
 use tls::Identity;
 use transfer::content;
@@ -15,7 +15,7 @@ pub const AHEAD: u64 = 2 * BLOCK;
 /// Queues a piece of the file `id` that was read to the buffer, compressed if `packed`, and signed
 /// if hosts may hand it on. Returns how many bytes go over the wire for it.
 pub fn send(
-    client: &mut HostClient,
+    client: &mut HostLink,
     source: &File,
     (id, piece): (u32, &Piece),
     buffer: &mut Vec<u8>,

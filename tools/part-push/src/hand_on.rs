@@ -142,7 +142,7 @@ impl<'t, 'a> Member<'t, 'a> {
             address: u32::from(task.host.ip.0),
         };
         let mut target = task.lock().target.take()?;
-        target.client.hears_of_chains = true;
+        target.client.hear_of_chains(true);
         Some(Member {
             task,
             delivery,
@@ -173,7 +173,7 @@ impl<'t, 'a> Member<'t, 'a> {
     /// the host is served separately over it.
     fn give_back(mut self, wire: Wire, board: &Reporter) {
         let client = &mut self.target.client;
-        client.hears_of_chains = false;
+        client.hear_of_chains(false);
         let used = match self.broken {
             None => Ok(()),
             Some(broken) => {

@@ -192,7 +192,7 @@ impl<'d> Push<'_, 'd> {
         }
         // wait for the end, so that a fault of the source is attributed to this file; the pipe and
         // ssh hold enough to keep the link busy
-        self.target.client.drain(0, &|_| ())?;
+        self.target.client.drain(0)?;
         Ok(self.target.client.source_fault())
     }
 
@@ -222,7 +222,7 @@ impl<'d> Push<'_, 'd> {
     /// Content was queued: waits until little of it is left to send.
     fn continue_when_sent(&mut self, bytes: u64) -> Result<(), HostFault> {
         self.sent += bytes;
-        self.target.client.drain(AHEAD, &|_| ())?;
+        self.target.client.drain(AHEAD)?;
         if self.compression.wants_rate(self.sent) {
             self.wait_until_arrived()?;
             self.compression.measure(self.sent);

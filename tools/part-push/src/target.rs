@@ -5,7 +5,7 @@ use crate::plan::{Delivery, Source, is_sure, is_there, key};
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
-use remote::host_client::HostClient;
+use remote::host_link::HostLink;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ const NAMES_AT_ONCE: usize = 200;
 /// A host that receives files.
 pub struct Target {
     /// The connection.
-    pub client: HostClient,
+    pub client: HostLink,
     /// What it reported at the beginning.
     pub ready: Ready,
     /// The partial files on the host, by key.
@@ -62,7 +62,7 @@ impl Target {
         stop: Arc<AtomicUsize>,
         receive: Receive,
     ) -> Result<Target, HostFault> {
-        let (client, ready) = HostClient::begin(session, stop, FileRequest::Receive(receive))?;
+        let (client, ready) = HostLink::begin(session, stop, FileRequest::Receive(receive))?;
         Ok(Target {
             client,
             ready,

@@ -1,0 +1,211 @@
+//! One connection to a host with a conversation about files: requests, events, and why it is over.
+
+use crate::{Body, HostFault, Session, SessionEvent};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use transfer::{beat_interval, silence};
+use wire::files::{FileEvent, FileRequest};
+use wire::{Event, Request};
+
+/// The most bytes of events that may wait to be handled. Our agent never sends more than this.
+const MOST_HELD: u64 = 32 << 20;
+
+/// A connection with a conversation of its own.
+pub(crate) struct FileSession {
+    pub(crate) session: Session,
+    /// The events that wait to be handled.
+    events: VecDeque<(FileEvent, Vec<u8>)>,
+    /// How many bytes had come from the host when none waited last.
+    dealt_with: u64,
+    /// Why nothing more comes. Every further call returns it again.
+    over: Option<HostFault>,
+    /// How many bytes waited to be sent when something last moved, and when that was.
+    moved: (u64, Instant),
+    /// When the host was told last that we are here.
+    pub(crate) beaten: Instant,
+    /// Whether another connection, whose conversation began in the same way, was first.
+    is_second: bool,
+    /// Whether events about files that hosts hand on are handled; otherwise they come too late.
+    hears_of_chains: bool,
+    /// How many questions were asked, and up to which the answers are of no interest any longer.
+    syncs: u64,
+    forgotten: u64,
+}
+
+impl FileSession {
+    pub(crate) fn new(session: Session, is_second: bool) -> FileSession {
+        let now = Instant::now();
+        FileSession {
+            session,
+            events: VecDeque::new(),
+            dealt_with: 0,
+            over: None,
+            moved: (0, now),
+            beaten: now,
+            is_second,
+            hears_of_chains: false,
+            syncs: 0,
+            forgotten: 0,
+        }
+    }
+
+    /// Queues a request with bytes behind it.
+    pub(crate) fn send(&mut self, step: FileRequest, body: Body) {
+        // if the host had nothing to do, its silence is counted from now on
+        if self.session.pending() == 0 {
+            self.wakes();
+        }
+        self.session.send_with(&Request::File(step), body);
+    }
+
+    /// Asks a question whose answer shows that everything before it was handled; returns its
+    /// number.
+    pub(crate) fn sync(&mut self) -> u64 {
+        self.syncs += 1;
+        let number = self.syncs;
+        self.send(FileRequest::Sync { number }, Body::Bytes(Vec::new()));
+        number
+    }
+
+    /// Ignores the answers to all questions asked so far.
+    pub(crate) fn forget_syncs(&mut self) {
+        self.forgotten = self.syncs;
+        self.drop_late();
+    }
+
+    /// Whether events about files that hosts hand on are handled from here on.
+    pub(crate) fn hear_of_chains(&mut self, hears: bool) {
+        self.hears_of_chains = hears;
+        self.drop_late();
+    }
+
+    fn drop_late(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        events.retain(|(event, _)| !self.is_late(event));
+        self.events = events;
+    }
+
+    /// Whether nobody waits for an event any longer.
+    fn is_late(&self, event: &FileEvent) -> bool {
+        match event {
+            FileEvent::Synced { number } => *number <= self.forgotten,
+            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } | FileEvent::Refused { .. } => {
+                !self.hears_of_chains
+            }
+            // what it says of the folder is known from the first connection
+            FileEvent::Ready(_) => self.is_second,
+            _ => false,
+        }
+    }
+
+    /// Tells the host that we are here, where the last time is [`beat_interval`] ago.
+    pub(crate) fn beat(&mut self) {
+        if self.beaten.elapsed() >= beat_interval() {
+            self.beaten = Instant::now();
+            self.session.send(&Request::Alive);
+        }
+    }
+
+    /// The host was not listened to, or had nothing to do.
+    pub(crate) fn wakes(&mut self) {
+        self.moved.1 = Instant::now();
+    }
+
+    /// What was said before does not count any longer.
+    pub(crate) fn begin_anew(&mut self) {
+        self.events.clear();
+        self.dealt_with = self.session.received();
+        self.moved = (self.session.pending(), Instant::now());
+    }
+
+    /// The next event that has come and was not taken yet.
+    pub(crate) fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            self.dealt_with = self.session.received();
+        }
+        event
+    }
+
+    /// Why nothing more comes.
+    pub(crate) fn over(&self) -> Option<&HostFault> {
+        self.over.as_ref()
+    }
+
+    /// The conversation is over; the first reason counts, because later ones follow from it.
+    pub(crate) fn end_with(&mut self, broken: HostFault) {
+        self.over.get_or_insert(broken);
+    }
+
+    /// The same, also for what the host has said before.
+    pub(crate) fn end_at_once(&mut self, broken: HostFault) {
+        self.events.clear();
+        self.end_with(broken);
+    }
+
+    /// Sends and receives for at most `limit`, and gives up a host to which nothing goes and from
+    /// which nothing comes. Fails when nothing more can come and all events were taken.
+    pub(crate) fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
+        if self.over.is_none() {
+            self.receive(limit);
+            self.check_silence();
+        }
+        match &self.over {
+            Some(broken) if self.events.is_empty() => Err(broken.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends and receives for at most `limit`.
+    pub(crate) fn receive(&mut self, limit: Duration) {
+        for event in self.session.step(None, limit) {
+            match event {
+                SessionEvent::Event(Event::File(FileEvent::Silence { seconds }), _) => {
+                    self.end_with(lost(&format!("it heard nothing from here for {seconds} s")));
+                }
+                SessionEvent::Event(Event::File(event), body) => {
+                    if !self.is_late(&event) {
+                        self.events.push_back((event, body));
+                    }
+                }
+                SessionEvent::Event(Event::Alive, _) => {}
+                SessionEvent::Event(Event::Failed(failure), _) => {
+                    self.end_with(HostFault::reported(failure.problem));
+                }
+                SessionEvent::Event(..) => {
+                    self.end_with(HostFault::reported(
+                        "protocol error: it sent what was not asked for",
+                    ));
+                }
+                SessionEvent::Lost(why) => self.end_with(lost(&why)),
+            }
+        }
+        let received = self.session.received();
+        if self.events.is_empty() {
+            self.dealt_with = received;
+        } else if received - self.dealt_with > MOST_HELD {
+            self.end_at_once(HostFault::reported(format!(
+                "it told more than {MOST_HELD} bytes that nobody asked for"
+            )));
+        }
+    }
+
+    fn check_silence(&mut self) {
+        let pending = self.session.pending();
+        // what waits grows by our own signs of life: only less of it is movement
+        if pending < self.moved.0 || self.session.last_received() > self.moved.1 {
+            self.wakes();
+        }
+        self.moved.0 = pending;
+        if self.moved.1.elapsed() > silence() {
+            let seconds = silence().as_secs();
+            self.end_with(HostFault::unreachable(format!(
+                "nothing went to it and nothing came from it for {seconds} s"
+            )));
+        }
+    }
+}
+
+fn lost(why: &str) -> HostFault {
+    HostFault::unreachable(format!("connection lost: {why}"))
+}

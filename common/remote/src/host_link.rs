@@ -1,0 +1,497 @@
+//! The tools' side of files that go to a host or come from it: chooses over which connection.
+//!
+//! No conversation moves. That of the login stays to the end. Where the port of the host's agent
+//! can be reached, a direct connection is opened beside it, with the same first request. Whether it
+//! can is found out once, when it is known how much is to be carried. While there is a direct
+//! connection, the login carries only signs of life and why the agent ends; all else goes over that
+//! connection. When it breaks, the agent notes what came over it, and the rest is requested over
+//! the login.
+//!
+//! A host that hears nothing takes us for gone and puts away what is half done. The threads that
+//! send files wait for disks: for minutes, where memory is short or a file server does not answer.
+//! So a thread of its own tells each host that we are here.
+
+use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
+use crate::file_session::FileSession;
+use crate::limit::Limit;
+use crate::{Body, HostFault, Session, SessionEvent};
+use parking_lot::{Mutex, MutexGuard};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tls::{Identity, PublicKey};
+use transfer::source;
+use wire::files::{FileEvent, FileRequest, Listen, Ready};
+
+/// How long a host has to put away partial files.
+const LEAVE: Duration = Duration::from_secs(5);
+/// How often the login is looked at while files go over a direct connection. It tells when the
+/// agent ends, and breaks when the network does.
+const LOGIN_CHECK: Duration = Duration::from_millis(200);
+/// How long the host has to end its direct connections. It may have a block to write.
+const DIRECT_END: Duration = Duration::from_secs(20);
+/// While bytes wait for their turn under a rate limit, what was let through is sent at this
+/// interval.
+const PACE: Duration = Duration::from_millis(20);
+/// How often it is checked whether a sign of life is due.
+const BEAT_CHECK: Duration = Duration::from_secs(1);
+/// The stack of a thread that beats, in bytes: there may be hundreds.
+const STACK: usize = 256 << 10;
+/// How long an answer is waited for before a signal is looked for again.
+const TURN: Duration = Duration::from_millis(200);
+
+/// A host to which files go or from which they come.
+pub struct HostLink {
+    sessions: Arc<Mutex<Sessions>>,
+    /// The first request over a direct connection.
+    first: FileRequest,
+    /// The number of a signal that ends everything.
+    stop: Arc<AtomicUsize>,
+    /// The rate limit that all hosts share.
+    limit: Option<Arc<Limit>>,
+    /// The port and key with which the agent listens, for this tool and for hosts that hand files
+    /// on.
+    listens: Option<(u16, PublicKey)>,
+}
+
+/// The connections to a host.
+struct Sessions {
+    login: FileSession,
+    /// The direct connection beside it, over which files go while there is one.
+    direct: Option<FileSession>,
+    looked_at_login: Instant,
+}
+
+impl Sessions {
+    /// The connection over which files go.
+    fn carrier(&mut self) -> &mut FileSession {
+        self.direct.as_mut().unwrap_or(&mut self.login)
+    }
+
+    fn beat_and_flush(&mut self) {
+        for session in std::iter::once(&mut self.login).chain(&mut self.direct) {
+            session.beat();
+            session.session.flush();
+        }
+    }
+
+    /// While files go over a direct connection, the login tells why that ends.
+    fn look_at_login(&mut self) {
+        let Some(direct) = &mut self.direct else {
+            return;
+        };
+        self.login.beat();
+        if self.looked_at_login.elapsed() >= LOGIN_CHECK {
+            self.looked_at_login = Instant::now();
+            self.login.receive(Duration::ZERO);
+            if let Some(broken) = self.login.over() {
+                direct.end_with(broken.clone());
+            }
+        }
+    }
+}
+
+/// Waits, then beats for the owner of connections, unless that is at work with them and beats for
+/// itself; whether it still has them.
+fn beat(sessions: &Weak<Mutex<Sessions>>) -> bool {
+    std::thread::sleep(BEAT_CHECK);
+    let Some(sessions) = sessions.upgrade() else {
+        return false;
+    };
+    if let Some(mut sessions) = sessions.try_lock() {
+        sessions.beat_and_flush();
+    }
+    true
+}
+
+impl HostLink {
+    /// Sends the first request and waits until the host is ready. `stop` becomes the number of a
+    /// signal that ends everything.
+    pub fn begin(
+        login: Session,
+        stop: Arc<AtomicUsize>,
+        first: FileRequest,
+    ) -> Result<(HostLink, Ready), HostFault> {
+        let mut link = HostLink::new(login, stop, &first);
+        let weak = Arc::downgrade(&link.sessions);
+        // one for each host, because sending may read a file too; where no thread can be had, the
+        // owner still beats whenever it sends or listens
+        let _ = std::thread::Builder::new()
+            .stack_size(STACK)
+            .spawn(move || while beat(&weak) {});
+        link.send(first);
+        let ready = link.ready()?;
+        Ok((link, ready))
+    }
+
+    fn new(login: Session, stop: Arc<AtomicUsize>, first: &FileRequest) -> HostLink {
+        let mut first = first.clone();
+        if let FileRequest::Receive(receive) = &mut first {
+            receive.direct = true;
+        }
+        HostLink {
+            sessions: Arc::new(Mutex::new(Sessions {
+                login: FileSession::new(login, false),
+                direct: None,
+                looked_at_login: Instant::now(),
+            })),
+            first,
+            stop,
+            limit: None,
+            listens: None,
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock()
+    }
+
+    /// Waits for what the host reports about its folder.
+    pub fn ready(&mut self) -> Result<Ready, HostFault> {
+        match self.next_event()?.0 {
+            FileEvent::Ready(ready) => Ok(ready),
+            other => Err(HostFault::unexpected(&other)),
+        }
+    }
+
+    /// From here on, bytes wait for their turn under this limit, in both directions.
+    pub fn keep_to(&mut self, limit: Option<Arc<Limit>>) {
+        self.limit = limit;
+    }
+
+    /// Waits until this many bytes may go.
+    fn pace(&mut self, bytes: usize) {
+        let Some(limit) = self.limit.as_ref().filter(|_| bytes > 0) else {
+            return;
+        };
+        let now = Instant::now();
+        let until = now + limit.let_through(bytes as u64, now);
+        while Instant::now() < until && self.signal() == 0 {
+            self.sessions().beat_and_flush();
+            std::thread::sleep(PACE.min(until.saturating_duration_since(Instant::now())));
+        }
+        // the host was not listened to in the meantime
+        self.sessions().carrier().wakes();
+    }
+
+    /// Opens a direct connection for files if that is wanted, possible and worth it for `bytes`, to
+    /// be called once. Nothing may be under way. Agents with the keys `hosts` may hand files on
+    /// to this host. Returns a warning for people if a direct connection was wanted and is not
+    /// possible.
+    pub fn choose_wire(
+        &mut self,
+        address: Ipv4Addr,
+        bytes: u64,
+        wire: &WireOptions,
+        hosts: &[String],
+    ) -> Result<Option<String>, HostFault> {
+        let is_local = self.sessions().login.session.is_local();
+        if !wire.is_worth(address, is_local, bytes) {
+            return Ok(None);
+        }
+        match self.go_direct(address, wire, hosts) {
+            Ok(()) => Ok(None),
+            Err(NoDirectConnection::Broken(broken)) => Err(broken),
+            Err(none) if wire.wire == Wire::Direct => {
+                let fault = HostFault::unreachable(format!("there is no direct way to it: {none}"));
+                Err(fault.fix(
+                    "open the port for this machine in the firewall, choose one that is open with \
+                     DGL_TOOLS_DATA_PORT, or leave out --wire direct",
+                ))
+            }
+            Err(none @ NoDirectConnection::OtherKey) => Ok(Some(format!(
+                "{none}: nothing was sent there; its login is used instead"
+            ))),
+            Err(NoDirectConnection::Closed(_)) => Ok(None),
+        }
+    }
+
+    fn go_direct(
+        &mut self,
+        address: Ipv4Addr,
+        wire: &WireOptions,
+        hosts: &[String],
+    ) -> Result<(), NoDirectConnection> {
+        let endpoint = self.ask_for_endpoint(address, wire, hosts)?;
+        self.listens = Some((endpoint.address.port(), endpoint.key));
+        let session = endpoint.connect(Instant::now() + wire.limit())?;
+        self.sessions().direct = Some(FileSession::new(session, true));
+        self.send(self.first.clone());
+        Ok(())
+    }
+
+    fn ask_for_endpoint(
+        &mut self,
+        address: Ipv4Addr,
+        wire: &WireOptions,
+        hosts: &[String],
+    ) -> Result<DirectEndpoint, NoDirectConnection> {
+        let failed = |error: std::io::Error| HostFault::reported(error.to_string());
+        let identity = Identity::new().map_err(failed)?;
+        self.send(FileRequest::Listen(Listen {
+            address,
+            port: wire.data_port,
+            key: identity.public_key().to_string(),
+            hosts: hosts.to_vec(),
+        }));
+        match self.next_event()?.0 {
+            FileEvent::Listening {
+                problem: Some(problem),
+                ..
+            } => Err(NoDirectConnection::Closed(problem)),
+            FileEvent::Listening { port, key, .. } => Ok(DirectEndpoint {
+                address: SocketAddr::from((address, port)),
+                identity,
+                key: PublicKey::try_from(key).map_err(HostFault::reported)?,
+            }),
+            other => Err(HostFault::unexpected(&other).into()),
+        }
+    }
+
+    /// Whether files go over a direct connection.
+    pub fn is_direct(&self) -> bool {
+        self.sessions().direct.is_some()
+    }
+
+    /// The port and the public key with which the agent listens for hosts that hand files on.
+    pub fn listens(&self) -> Option<(u16, String)> {
+        self.listens.map(|(port, key)| (port, key.to_string()))
+    }
+
+    /// Whether events about files that hosts hand on are handled; otherwise they come too late.
+    pub fn hear_of_chains(&mut self, hears: bool) {
+        self.sessions().carrier().hear_of_chains(hears);
+    }
+
+    /// How many bytes wait to be sent.
+    pub fn pending(&self) -> u64 {
+        self.sessions().carrier().session.pending()
+    }
+
+    /// The number of a signal that ends everything; 0 if none came.
+    fn signal(&self) -> usize {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// What broke was a direct connection, as a rule: then files go over the login from here on,
+    /// and what people should know is returned. What was under way has to be requested and sent
+    /// again. An error where there is no such way: the cause of the break, if the host or the login
+    /// tells it.
+    pub fn fall_back(&mut self, broken: HostFault, wire: Wire) -> Result<&'static str, HostFault> {
+        let mut sessions = self.sessions();
+        if sessions.direct.is_none() || wire == Wire::Direct {
+            return Err(broken);
+        }
+        if let Some(over) = sessions.login.over() {
+            return Err(over.clone());
+        }
+        if self.signal() != 0 {
+            return Err(broken);
+        }
+        sessions.direct = None;
+        sessions.login.begin_anew();
+        drop(sessions);
+        self.send(FileRequest::EndDirect);
+        let number = self.sync();
+        let until = Instant::now() + DIRECT_END;
+        while Instant::now() < until {
+            match self.take_event() {
+                Some((FileEvent::Synced { number: event }, _)) if event == number => {
+                    return Ok("its direct connection broke; its login is used instead");
+                }
+                Some(_) => {}
+                None => self.exchange(TURN)?,
+            }
+        }
+        Err(HostFault::unreachable(
+            "connection lost: the host does not answer",
+        ))
+    }
+
+    /// Queues a request.
+    pub fn send(&mut self, step: FileRequest) {
+        self.send_with(step, Body::Bytes(Vec::new()));
+    }
+
+    /// Queues a request with bytes behind it.
+    pub fn send_with(&mut self, step: FileRequest, body: Body) {
+        self.pace(body.length());
+        self.sessions().carrier().send(step, body);
+    }
+
+    /// An empty buffer, if possible one whose bytes are sent.
+    pub fn buffer(&mut self) -> Vec<u8> {
+        self.sessions().carrier().session.buffer()
+    }
+
+    /// Whether bytes of a file that were read already are sent at less cost than from the file.
+    pub fn copies_files(&self) -> bool {
+        self.sessions().carrier().session.is_direct()
+    }
+
+    /// Asks a question whose answer shows that everything before it was handled; returns its
+    /// number.
+    pub fn sync(&mut self) -> u64 {
+        self.sessions().carrier().sync()
+    }
+
+    /// Ignores the answers to all questions asked so far.
+    pub fn forget_syncs(&mut self) {
+        self.sessions().carrier().forget_syncs();
+    }
+
+    /// The next event that has come and was not taken yet.
+    pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
+        self.sessions().carrier().take_event()
+    }
+
+    /// Waits for the next event.
+    pub fn next_event(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
+        loop {
+            if let Some(event) = self.take_event() {
+                // a host whose events are not read sends no more
+                self.pace(event.1.len());
+                return Ok(event);
+            }
+            self.exchange(TURN)?;
+        }
+    }
+
+    /// Sends until at most `most` bytes are waiting.
+    pub fn drain(&mut self, most: u64) -> Result<(), HostFault> {
+        while self.pending() > most {
+            if let Some(broken) = self.sessions().carrier().over() {
+                return Err(broken.clone());
+            }
+            self.exchange(Duration::from_millis(50))?;
+        }
+        Ok(())
+    }
+
+    /// What was wrong with a file that was sent.
+    pub fn source_fault(&mut self) -> Option<String> {
+        let fault = self.sessions().carrier().session.source_fault();
+        fault.map(|error| source::why(&error))
+    }
+
+    /// Does work that takes time here, such as a checksum, while the host is kept alive. The work
+    /// is told to stop when nobody needs its result any longer, because this waits for its end.
+    pub fn keep_alive_during<T: Send>(
+        &mut self,
+        work: impl FnOnce(&AtomicBool) -> T + Send,
+    ) -> Result<T, HostFault> {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (done, result) = sync_channel(1);
+            let stop = &stop;
+            let work = move || done.send(work(stop));
+            std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .map_err(|error| HostFault::reported(error.to_string()))?;
+            let result = self.wait_for(&result);
+            stop.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    fn wait_for<T>(&mut self, result: &Receiver<T>) -> Result<T, HostFault> {
+        loop {
+            match result.recv_timeout(Duration::from_secs(1)) {
+                Ok(value) => return Ok(value),
+                Err(RecvTimeoutError::Timeout) => self.exchange(Duration::ZERO)?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(HostFault::reported("a thread ended"));
+                }
+            }
+        }
+    }
+
+    /// Sends and receives for at most `limit`. Fails when nothing more can come and all events were
+    /// taken.
+    pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
+        let mut sessions = self.sessions();
+        sessions.look_at_login();
+        let carrier = sessions.carrier();
+        carrier.beat();
+        let exchanged = carrier.exchange(limit);
+        let signal = self.signal();
+        if signal == 0 || carrier.over().is_some() {
+            return exchanged;
+        }
+        let name = record::exit::signal_name(i32::try_from(signal).unwrap_or_default());
+        let interrupted = HostFault::reported(format!("interrupted by SIG{name}"));
+        carrier.end_at_once(interrupted.clone());
+        Err(interrupted)
+    }
+
+    /// Ends the conversation and waits briefly until the host has cleaned up.
+    pub fn end(self) {
+        let mut sessions = self.sessions();
+        if let Some(mut direct) = sessions.direct.take() {
+            direct.session.close_stdin();
+            direct.session.step(None, Duration::ZERO);
+        }
+        let login = &mut sessions.login.session;
+        login.close_stdin();
+        let until = Instant::now() + LEAVE;
+        while Instant::now() < until {
+            let events = login.step(None, until.saturating_duration_since(Instant::now()));
+            if events
+                .iter()
+                .any(|event| matches!(event, SessionEvent::Lost(_)))
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use transfer::beat_interval;
+
+    fn session(program: &str) -> Session {
+        Session::over(crate::program::run(Path::new("sh"), &["-c", program]).unwrap())
+    }
+
+    fn link(program: &str) -> HostLink {
+        let find = FileRequest::Find { roots: Vec::new() };
+        HostLink::new(session(program), Arc::default(), &find)
+    }
+
+    /// A sign of life is due.
+    fn is_due(session: &mut FileSession) {
+        session.beaten = Instant::now().checked_sub(beat_interval()).unwrap();
+    }
+
+    #[test]
+    fn a_host_hears_of_a_tool_that_waits_for_its_turn_and_has_no_thread_for_it() {
+        let events = std::env::temp_dir().join(format!("dgl-tools-paced-{}", std::process::id()));
+        let mut link = link(&format!("exec cat >{}", events.display()));
+        is_due(&mut link.sessions().login);
+        link.keep_to(Some(Arc::new(Limit::new(1000))));
+        // the second waits for the first, for 2 s
+        link.pace(2100);
+        link.pace(1);
+        let text = std::fs::read_to_string(&events).unwrap();
+        std::fs::remove_file(&events).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_login_hears_of_the_tool_while_files_go_over_another_connection() {
+        let link = link("exec cat");
+        let mut sessions = link.sessions();
+        sessions.direct = Some(FileSession::new(session("exec cat"), true));
+        is_due(&mut sessions.login);
+        sessions.look_at_login();
+        assert_ne!(sessions.login.session.pending(), 0);
+        is_due(sessions.carrier());
+        sessions.carrier().beat();
+        assert_ne!(sessions.carrier().session.pending(), 0);
+    }
+}
