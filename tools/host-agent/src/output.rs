@@ -98,11 +98,6 @@ impl SharedOutput {
     }
 }
 
-/// Writes all bytes; fails if the other side accepts nothing for too long.
-pub fn write_over(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
-    write(link, bytes, silence(), Waits::NoLonger)
-}
-
 /// Writes all bytes, however long the other side takes for them.
 pub fn write_all(link: &SharedLink, bytes: &[u8]) -> io::Result<()> {
     write(link, bytes, Duration::MAX, Waits::NoLonger)

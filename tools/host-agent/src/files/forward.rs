@@ -2,19 +2,16 @@
 //! a slow host delays only itself.
 
 use super::incoming_file::{IncomingFile, IncomingFiles, Next, Piece};
-use crate::output::{SharedLink, is_ready, write_over};
-use parking_lot::Mutex;
+use session::{Body, LinkChannel, Session, SessionEvent};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
-use transfer::content;
 use transfer::parts::Parts;
-use transfer::source;
-use wire::codec::{self, Decoder};
-use wire::files::{Block, FileEvent, FileRequest, HandOn};
+use transfer::{content, silence, source};
+use wire::files::{BLOCK, Block, FileEvent, FileRequest, HandOn};
 use wire::{Event, Request};
 
 /// A port that can be reached answers within a millisecond on a cluster.
@@ -23,6 +20,8 @@ const REACHED: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the other host has to write what is on its way.
 const LAST: Duration = Duration::from_secs(60);
+/// How long is waited for the other host at once.
+const TURN: Duration = Duration::from_millis(50);
 
 const UNREQUESTED: &str = "protocol error: it sent what was not asked for";
 
@@ -83,13 +82,12 @@ fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Resu
         why: format!("{}:{}: {error}", to.address, to.port),
         unreached: true,
     };
-    let mut next = NextHost::connect(to, files).map_err(unreached)?;
-    let stream = next.stream.try_clone().map_err(unreached)?;
+    let (mut next, stream) = NextHost::connect(to, files).map_err(unreached)?;
     if !file.connect_forward(to.host, stream) {
         return Err(Broken::after("it is not handed on any more"));
     }
     let key = to.key.clone();
-    next.send(FileRequest::Handed { key }, &[])?;
+    next.send(FileRequest::Handed { key }, Vec::new())?;
     let mut wanted = Parts::of(&to.parts);
     while !wanted.list().is_empty() {
         match file.next(&wanted, to.host, PATIENCE) {
@@ -98,7 +96,7 @@ fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Resu
                 let end = piece.at + piece.length;
                 wanted = wanted.without(&Parts::of(&[(piece.at, end)]));
             }
-            Next::Nothing => next.send_request(&Request::Alive, &[])?,
+            Next::Nothing => next.send_request(&Request::Alive, Vec::new())?,
             Next::Over => return Err(Broken::after("it is not handed on any more")),
         }
     }
@@ -107,72 +105,69 @@ fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Resu
 
 /// The host to which the file is handed on.
 struct NextHost {
-    stream: TcpStream,
-    link: SharedLink,
-    decoder: Decoder,
+    session: Session,
+    /// Whether it has answered that it has written everything.
+    is_done: bool,
 }
 
 impl NextHost {
-    /// Connects, and waits until both sides have proved their keys.
-    fn connect(to: &HandOn, files: &IncomingFiles) -> io::Result<NextHost> {
+    /// Connects, and waits until both sides have proved their keys. Returns the connection, too, by
+    /// which all can be ended.
+    fn connect(to: &HandOn, files: &IncomingFiles) -> io::Result<(NextHost, TcpStream)> {
         let peer = PublicKey::try_from(to.peer.clone()).map_err(io::Error::other)?;
         let location = SocketAddr::from((to.address, to.port));
         let (link, received) = Link::open(location, &files.identity, peer, REACHED, true)?;
-        let mut next = NextHost {
-            stream: TcpStream::from(link.as_fd().try_clone_to_owned()?),
-            link: Arc::new(Mutex::new(link)),
-            decoder: Decoder::default(),
+        let stream = TcpStream::from(link.as_fd().try_clone_to_owned()?);
+        let next = NextHost {
+            session: Session::over(Box::new(LinkChannel::over(link, received))),
+            is_done: false,
         };
-        next.decoder.push(&received);
-        Ok(next)
+        Ok((next, stream))
     }
 
-    /// Reads what has come. Returns whether the host has answered [`FileRequest::Sync`]; fails when
-    /// it takes no more.
-    fn receive(&mut self) -> io::Result<bool> {
-        loop {
-            match self.decoder.next_message::<Event>() {
-                Ok(Some(message)) => match message.head {
-                    Event::File(FileEvent::Synced { .. }) => return Ok(true),
-                    Event::File(FileEvent::Landed { failed, .. }) => {
-                        let why = failed.first().map(|(_, fault)| fault.to_string());
-                        return Err(io::Error::other(why.unwrap_or_default()));
-                    }
-                    Event::Alive => {}
-                    Event::Failed(failure) => return Err(io::Error::other(failure.problem)),
-                    _ => return Err(io::Error::other(UNREQUESTED)),
-                },
-                Ok(None) => {
-                    let before = self.decoder.waiting();
-                    let mut link = self.link.lock();
-                    link.flush()?;
-                    let open = link.receive(&mut self.decoder)?;
-                    drop(link);
-                    if self.decoder.waiting() == before {
-                        return match open {
-                            true => Ok(false),
-                            false => Err(io::ErrorKind::ConnectionReset.into()),
-                        };
-                    }
+    /// Sends and receives for at most `limit`; fails when the host takes no more.
+    fn exchange(&mut self, limit: Duration) -> Result<(), Broken> {
+        for event in self.session.step(None, limit) {
+            let why = match event {
+                SessionEvent::Event(Event::Alive, _) => continue,
+                SessionEvent::Event(Event::File(FileEvent::Synced { .. }), _) => {
+                    self.is_done = true;
+                    continue;
                 }
-                Err(malformed) => return Err(io::Error::other(malformed)),
-            }
+                SessionEvent::Event(Event::File(FileEvent::Landed { failed, .. }), _) => {
+                    let why = failed.first().map(|(_, fault)| fault.to_string());
+                    why.unwrap_or_default()
+                }
+                SessionEvent::Event(Event::Failed(failure), _) => failure.problem,
+                SessionEvent::Event(..) => UNREQUESTED.to_owned(),
+                SessionEvent::Lost(why) => why,
+            };
+            return Err(Broken::after(why));
         }
+        Ok(())
     }
 
-    fn send(&mut self, step: FileRequest, body: &[u8]) -> Result<(), Broken> {
+    fn send(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Broken> {
         self.send_request(&Request::File(step), body)
     }
 
-    fn send_request(&mut self, request: &Request, body: &[u8]) -> Result<(), Broken> {
-        let head = codec::encode_head(request, body.len());
-        let written = write_over(&self.link, &head).and_then(|()| write_over(&self.link, body));
-        // its events tell why it takes no more
-        let event = self.receive();
-        match (event, written) {
-            (Ok(true), _) => Err(Broken::after(UNREQUESTED)),
-            (Err(error), _) | (_, Err(error)) => Err(error.into()),
-            (Ok(false), Ok(())) => Ok(()),
+    /// Queues a request, and waits until little is left to send.
+    fn send_request(&mut self, request: &Request, body: Vec<u8>) -> Result<(), Broken> {
+        self.session.send_with(request, Body::Bytes(body));
+        self.exchange(Duration::ZERO)?;
+        let mut moved = (self.session.pending(), Instant::now());
+        while self.session.pending() > BLOCK {
+            self.exchange(TURN)?;
+            let pending = self.session.pending();
+            if pending < moved.0 {
+                moved = (pending, Instant::now());
+            } else if moved.1.elapsed() > silence() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+        match self.is_done {
+            true => Err(Broken::after(UNREQUESTED)),
+            false => Ok(()),
         }
     }
 
@@ -192,24 +187,23 @@ impl NextHost {
             let packed = piece.packed || content::is_hole(&raw);
             (block.content, body) = content::pack(raw, packed);
         }
-        self.send(FileRequest::Block(block), &body)
+        self.send(FileRequest::Block(block), body)
     }
 
     /// Waits until the host has written everything that was sent.
     fn end(&mut self, id: u32) -> Result<(), Broken> {
-        self.send(FileRequest::Abandon { id, keep: true }, &[])?;
-        let head = codec::encode_head(&Request::File(FileRequest::Sync { number: 1 }), 0);
-        write_over(&self.link, &head)?;
+        self.send(FileRequest::Abandon { id, keep: true }, Vec::new())?;
+        let sync = FileRequest::Sync { number: 1 };
+        self.session.send(&Request::File(sync));
         let until = Instant::now() + LAST;
-        while !self.receive()? {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        while !self.is_done {
+            self.exchange(TURN)?;
+            if Instant::now() > until {
                 return Err(Broken::after("it does not answer"));
             }
-            let wait_for = self.link.lock().wait_for();
-            is_ready(&self.stream, wait_for, Some(left));
         }
-        let _ = self.link.lock().close();
+        self.session.close_stdin();
+        let _ = self.exchange(Duration::ZERO);
         Ok(())
     }
 }
