@@ -139,7 +139,7 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
     lab.take_over(
         2,
         "if said.get('kind') == 'listening': said['port'] = 1
-            if said.get('step') == 'block' and said['at'] < 2 << 20: said['at'] ^= 1 << 20",
+            if said.get('step') == 'write' and said['at'] < 2 << 20: said['at'] ^= 1 << 20",
     );
     let ran = lab.push("--compress never");
     ran.ends(0);

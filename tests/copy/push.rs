@@ -443,18 +443,18 @@ fn offsets_beyond_32_bits() {
     let steps = [
         format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0}}"#),
         format!(
-            "{{\"do\":\"file\",\"step\":\"begin\",\"id\":3,\"dst\":\"{ws}/far\",\
+            "{{\"do\":\"file\",\"step\":\"open\",\"id\":3,\"dst\":\"{ws}/far\",\
              \"size\":5242880005,\"mode\":420,\"key\":\"{key}\",\"chained\":\"\"}}"
         ),
         // the sum of `hello`
         concat!(
-            r#"{"do":"file","step":"block","id":3,"at":5242880000,"length":5,"#,
+            r#"{"do":"file","step":"write","id":3,"at":5242880000,"length":5,"#,
             r#""sum":"b5e9c1ad071b3e7fc779cfaa5e523818""#,
             r#","bytes":5}"#
         )
         .to_owned(),
         concat!(
-            r#"hello{"do":"file","step":"block","id":3,"at":5242880001,"length":5,"#,
+            r#"hello{"do":"file","step":"write","id":3,"at":5242880001,"length":5,"#,
             r#""sum":"b5e9c1ad071b3e7fc779cfaa5e523818""#,
             r#","bytes":5}"#
         )

@@ -1,9 +1,9 @@
 //! Messages about files that go to a host or come from it, for part-push and part-pull.
 //!
 //! To a host: `receive` takes a folder; `inspect`, `peers` and `claim` ask what is there; small
-//! files come many in a [`Batch`], larger ones as `begin`, any number of `block`s and `commit`.
+//! files come many in a [`Batch`], larger ones as `open`, any number of `write`s and `commit`.
 //! From a host: `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the
-//! connection that is made for it `handed`, `block`s and `abandon`; what comes so counts if the
+//! connection that is made for it `handed`, `write`s and `abandon`; what comes so counts if the
 //! tool has signed it. Requests are not waited for one by one: each is answered in its order, and
 //! `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
 //! announces what stands behind it. Content stands behind its line, at most
@@ -43,7 +43,7 @@ pub enum FileRequest {
     /// [`FileEvent::Ready`].
     Enter,
     /// Leaves the folder to other pushes until [`FileRequest::Enter`].
-    LetGo,
+    Leave,
     /// Asks which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
     Peers,
     /// Takes over the partial file that an earlier push left; answered by [`FileEvent::Partial`].
@@ -58,10 +58,10 @@ pub enum FileRequest {
     },
     /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
-    /// Begins a file whose content comes in blocks.
-    Begin(Begin),
+    /// Begins a file whose content comes in blocks, or goes on with it.
+    Open(Open),
     /// A part of a file.
-    Block(Block),
+    Write(Block),
     /// The whole file has come, and gets its name. Answered by [`FileEvent::Landed`].
     Commit {
         /// The number of the delivery.
@@ -71,7 +71,7 @@ pub enum FileRequest {
     /// host has the whole file, or cannot be reached any longer.
     HandOn(HandOn),
     /// Stops handing a file on to a host.
-    KeepBack {
+    StopHandOn {
         /// The number of the delivery.
         id: u32,
         /// The number of the other host.
@@ -85,7 +85,7 @@ pub enum FileRequest {
         pieces: Vec<SignedPiece>,
     },
     /// The first message of another host over a connection of its own: parts of a file come, as
-    /// [`FileRequest::Block`], and then [`FileRequest::Abandon`] and [`FileRequest::Sync`]. Nothing
+    /// [`FileRequest::Write`], and then [`FileRequest::Abandon`] and [`FileRequest::Sync`]. Nothing
     /// else is allowed there. What the tool has not signed is refused, see [`FileEvent::Refused`].
     Handed {
         /// The name of the partial file.
@@ -253,7 +253,7 @@ pub struct Content {
 /// A file whose content comes in blocks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct Open {
     /// The attributes of the finished file.
     #[serde(flatten)]
     pub file: Small,
@@ -737,7 +737,7 @@ mod tests {
             mode: 0o600,
             mtime: None,
         };
-        let begin = Begin {
+        let begin = Open {
             file,
             key: String::new(),
             keep: Vec::new(),
@@ -750,7 +750,7 @@ mod tests {
             path: "a".into(),
         };
         let steps = [
-            FileRequest::Begin(begin),
+            FileRequest::Open(begin),
             FileRequest::Claim {
                 key: String::new(),
                 bytes: 7,
@@ -787,7 +787,7 @@ mod tests {
                 format!(r#","signature":"{}""#, "01".repeat(64)),
             ),
         ] {
-            let step = FileRequest::Block(Block {
+            let step = FileRequest::Write(Block {
                 id: 3,
                 at: 5,
                 content: Content {
@@ -800,7 +800,7 @@ mod tests {
             let json = serde_json::to_string(&step).unwrap();
             let sum = "ff".repeat(16);
             let line =
-                format!(r#"{{"step":"block","id":3,"at":5,"length":2,"sum":"{sum}"{written}}}"#);
+                format!(r#"{{"step":"write","id":3,"at":5,"length":2,"sum":"{sum}"{written}}}"#);
             assert_eq!(json, line);
             assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
         }

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
 use wire::codec::{self, Decoder};
-use wire::files::{Begin, Block, FileEvent, FileRequest, Give, Listen, Receive, Small};
+use wire::files::{Block, FileEvent, FileRequest, Give, Listen, Open, Receive, Small};
 use wire::{Event, Request};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -133,7 +133,7 @@ fn strangers_keep_nobody_from_direct_connections_and_a_key_has_so_many() {
 
 /// Requests that bring the first of two megabytes, and ask whether it has come.
 fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
-    let begin = FileRequest::Begin(Begin {
+    let begin = FileRequest::Open(Open {
         file: Small {
             id: 1,
             dst: dst.into(),
@@ -148,7 +148,7 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
         sparse: false,
     });
     let content = vec![7; 1 << 20];
-    let block = FileRequest::Block(Block {
+    let block = FileRequest::Write(Block {
         id: 1,
         at: 0,
         content: transfer::content::plain(&content),

@@ -27,7 +27,7 @@ pub fn send(
         Hex(signer.sign(&content::statement(at, length, content)))
     });
     let block = |content: Content| {
-        FileRequest::Block(Block {
+        FileRequest::Write(Block {
             id,
             at,
             content,

@@ -30,7 +30,7 @@ use transfer::content;
 use transfer::parts::Parts;
 use transfer::source::{self, Pieces};
 use transfer::sums::SummedBlock;
-use wire::files::{BLOCK, Begin, FileEvent, FileRequest, HandOn, Hex, PIECES_AT_ONCE, SignedPiece};
+use wire::files::{BLOCK, FileEvent, FileRequest, HandOn, Hex, Open, PIECES_AT_ONCE, SignedPiece};
 
 /// How long the loop waits for one host before it looks at the others again.
 const TURN: Duration = Duration::from_millis(5);
@@ -241,7 +241,7 @@ impl Relay<'_, '_, '_> {
         let member = &mut self.members[index];
         let (delivery, client) = (member.delivery, &mut member.target.client);
         member.task.begun.get_or_init(|| self.begun);
-        client.send(FileRequest::Begin(Begin {
+        client.send(FileRequest::Open(Open {
             file: small(delivery),
             key: key(delivery),
             keep: kept.parts.list().to_vec(),
@@ -316,7 +316,7 @@ impl Relay<'_, '_, '_> {
                 Action::HandOn { from, to } => self.send_hand_on(from, to),
                 Action::KeepBack { from, to } => {
                     let host = self.members[to].task.host.id;
-                    self.send(from, |id| FileRequest::KeepBack { id, host });
+                    self.send(from, |id| FileRequest::StopHandOn { id, host });
                 }
                 Action::Finish(index) => self.send(index, |id| FileRequest::Commit { id }),
                 Action::Feed(index) => {

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 use transfer::content;
 use transfer::source::{self, Pieces};
-use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest};
+use wire::files::{Batch, FileEvent, FileFault, FileRequest, Open};
 
 /// The options of sending.
 #[derive(Clone, Copy)]
@@ -137,7 +137,7 @@ impl<'d> Push<'_, 'd> {
         };
         let kept = self.target.resume(file, &source)?;
         let client = &mut self.target.client;
-        client.send(FileRequest::Begin(Begin {
+        client.send(FileRequest::Open(Open {
             file: small(file),
             key: key(file),
             keep: kept.parts.list().to_vec(),

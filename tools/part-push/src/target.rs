@@ -80,7 +80,7 @@ impl Target {
 
     /// Leaves the folder to other pushes until it is asked for again.
     pub fn leave(&mut self) -> Result<(), HostFault> {
-        self.client.send(FileRequest::LetGo);
+        self.client.send(FileRequest::Leave);
         // it has done so when it answers what follows
         let asked = self.client.sync();
         match self.client.next_event()?.0 {

@@ -187,7 +187,7 @@ impl NextHost {
             let packed = piece.packed || content::is_hole(&raw);
             (block.content, body) = content::pack(raw, packed);
         }
-        self.send(FileRequest::Block(block), body)
+        self.send(FileRequest::Write(block), body)
     }
 
     /// Waits until the host has written everything that was sent.

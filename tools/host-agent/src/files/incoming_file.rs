@@ -15,7 +15,7 @@ use transfer::content;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
 use transfer::source::Version;
-use wire::files::{Begin, Block, FileEvent, FileFault, Signature, SignedPiece};
+use wire::files::{Block, FileEvent, FileFault, Open, Signature, SignedPiece};
 
 /// How often the parts that have come are reported.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
@@ -57,7 +57,7 @@ impl IncomingFiles {
 
     /// Registers a file that is begun.
     pub fn add(&self, file: &Arc<IncomingFile>) {
-        let key = file.begin.key.clone();
+        let key = file.request.key.clone();
         self.by_key.lock().insert(key, Arc::downgrade(file));
     }
 
@@ -69,8 +69,8 @@ impl IncomingFiles {
 
 /// A file that comes to this host.
 pub struct IncomingFile {
-    /// The request that began the file.
-    pub begin: Begin,
+    /// The request that opened the file.
+    pub request: Open,
     /// The partial file.
     pub partial: Partial,
     /// The key with which the tool signs the pieces of a file that hosts hand on.
@@ -121,11 +121,11 @@ pub enum Next {
 
 impl IncomingFile {
     /// A file that is written here; its events go to this output.
-    pub fn new(begin: Begin, partial: Partial, events: Arc<SharedOutput>) -> IncomingFile {
-        let signer = begin.chained.clone();
+    pub fn new(request: Open, partial: Partial, events: Arc<SharedOutput>) -> IncomingFile {
+        let signer = request.chained.clone();
         IncomingFile {
             signer: signer.and_then(|key| PublicKey::try_from(key).ok()),
-            begin,
+            request,
             partial,
             events,
             state: Mutex::new(State {
@@ -187,7 +187,7 @@ impl IncomingFile {
         }
         state.refused.push(host);
         drop(state);
-        let (id, peer) = (self.begin.file.id, host.to_string());
+        let (id, peer) = (self.request.file.id, host.to_string());
         self.events.send(FileEvent::Refused { id, peer });
     }
 
@@ -210,13 +210,13 @@ impl IncomingFile {
 
     /// Pieces that were written can be handed on; what is here is reported now and then.
     fn arrived(&self, pieces: impl IntoIterator<Item = Piece>) {
-        if self.begin.chained.is_none() {
+        if self.request.chained.is_none() {
             return;
         }
         let mut state = self.state.lock();
         let pieces = pieces.into_iter().map(|piece| (piece.at, piece));
         state.pieces.extend(pieces);
-        let is_whole = self.partial.parts().is_whole(self.begin.file.bytes);
+        let is_whole = self.partial.parts().is_whole(self.request.file.bytes);
         let is_due = is_whole || state.reported.elapsed() >= REPORT_INTERVAL;
         if is_due {
             state.reported = Instant::now();
@@ -232,7 +232,7 @@ impl IncomingFile {
     pub fn report(&self) {
         let mut parts = self.partial.parts().list().to_vec();
         parts.truncate(MOST_PARTS);
-        let id = self.begin.file.id;
+        let id = self.request.file.id;
         self.events.send(FileEvent::Arrived { id, parts });
     }
 
@@ -332,7 +332,7 @@ mod tests {
         let partial = Partial::begin(names, SIZE, Parts::default(), None, true).unwrap();
         partial.scatter().unwrap();
         std::fs::remove_dir_all(folder).unwrap();
-        let begin = Begin {
+        let request = Open {
             file: Small {
                 id: 1,
                 dst: "/w/a".into(),
@@ -347,7 +347,7 @@ mod tests {
             sparse: true,
         };
         let events = Arc::new(SharedOutput::new(crate::output::Output::default()));
-        IncomingFile::new(begin, partial, events)
+        IncomingFile::new(request, partial, events)
     }
 
     /// A grain of this byte, at a place counted in grains, signed by this identity.

@@ -18,7 +18,7 @@ use transfer::parts::Parts;
 use transfer::receiver::{Receiver, split};
 use transfer::{content, room, sums};
 use wire::Failure;
-use wire::files::{Batch, Begin, FileEvent, FileFault, FileRequest, HandOn, Ready, Receive, Small};
+use wire::files::{Batch, FileEvent, FileFault, FileRequest, HandOn, Open, Ready, Receive, Small};
 
 /// The mode of the folders of a workspace that are missing, before the umask.
 const NEW_FOLDER: u32 = 0o755;
@@ -164,14 +164,14 @@ impl Push {
         Ok((stage, stage::part(&stage.folder()?, key)))
     }
 
-    fn start(&mut self, begin: Begin) -> Result<Arc<IncomingFile>, FileFault> {
-        let (_, names) = self.part(&begin.key)?;
-        let (bytes, output) = (begin.file.bytes, Arc::clone(&self.output));
-        let keep = Parts::of(&begin.keep).whole_grains(bytes);
-        let earlier = match begin.earlier {
+    fn open(&mut self, request: Open) -> Result<Arc<IncomingFile>, FileFault> {
+        let (_, names) = self.part(&request.key)?;
+        let (bytes, output) = (request.file.bytes, Arc::clone(&self.output));
+        let keep = Parts::of(&request.keep).whole_grains(bytes);
+        let earlier = match request.earlier {
             true => {
-                let (folder, name) = self.receiver()?.make_parent(begin.file.dst.path())?;
-                let version = self.incoming.compared.lock().get(&begin.key).copied();
+                let (folder, name) = self.receiver()?.make_parent(request.file.dst.path())?;
+                let version = self.incoming.compared.lock().get(&request.key).copied();
                 // whatever is there now instead cannot be opened
                 let file = folder.file(name).ok().zip(version);
                 Some(file.ok_or(FileFault::EarlierChanged)?)
@@ -179,11 +179,11 @@ impl Push {
             false => None,
         };
         let earlier = earlier.as_ref().map(|(file, version)| (file, *version));
-        let partial = Partial::begin(names, bytes, keep, earlier, begin.sparse)?;
-        if begin.chained.is_some() {
+        let partial = Partial::begin(names, bytes, keep, earlier, request.sparse)?;
+        if request.chained.is_some() {
             partial.scatter()?;
         }
-        let file = Arc::new(IncomingFile::new(begin, partial, output));
+        let file = Arc::new(IncomingFile::new(request, partial, output));
         self.incoming.add(&file);
         Ok(file)
     }
@@ -216,7 +216,7 @@ impl Push {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
-        let attributes = &file.begin.file;
+        let attributes = &file.request.file;
         let dst = attributes.dst.path();
         let receiver = self.receiver();
         let landed = receiver
@@ -225,9 +225,9 @@ impl Push {
         match &landed {
             Ok(()) => {
                 if let Some(stage) = &self.stage {
-                    stage.forget_kept(&file.begin.key);
+                    stage.forget_kept(&file.request.key);
                 }
-                if file.begin.chained.is_some() {
+                if file.request.chained.is_some() {
                     self.files.insert(id, file);
                 }
             }
@@ -312,7 +312,7 @@ impl Serve for Push {
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
         if let (
             Some(stage),
-            FileRequest::Claim { .. } | FileRequest::Begin(_) | FileRequest::Batch(_),
+            FileRequest::Claim { .. } | FileRequest::Open(_) | FileRequest::Batch(_),
         ) = (&self.stage, &step)
         {
             stage.begin_files();
@@ -322,7 +322,7 @@ impl Serve for Push {
                 inspect::inspect(&body, sums, self.workspace.as_ref(), &self.output);
             }
             FileRequest::Enter => self.enter()?,
-            FileRequest::LetGo => self.stage.iter().for_each(|stage| stage.leave()),
+            FileRequest::Leave => self.stage.iter().for_each(|stage| stage.leave()),
             FileRequest::Peers => {
                 let peers = self.stage.as_ref().map(|stage| stage.peers());
                 let hosts = peers.unwrap_or_default();
@@ -332,14 +332,14 @@ impl Serve for Push {
                 self.claim(key, bytes, dst.as_ref().map(wire::Text::path));
             }
             FileRequest::Batch(batch) => self.batch(&batch, body),
-            FileRequest::Begin(begin) => {
-                let id = begin.file.id;
-                match self.start(begin) {
+            FileRequest::Open(open) => {
+                let id = open.file.id;
+                match self.open(open) {
                     Ok(file) => drop(self.files.insert(id, file)),
                     Err(fault) => self.fail(id, fault),
                 }
             }
-            FileRequest::Block(block) => {
+            FileRequest::Write(block) => {
                 self.on(block.id, |file| file.block(&block, body, Caller::Tool));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
@@ -349,7 +349,7 @@ impl Serve for Push {
                     Ok(())
                 });
             }
-            FileRequest::KeepBack { id, host } => {
+            FileRequest::StopHandOn { id, host } => {
                 if let Some(file) = self.files.get(&id) {
                     file.stop_forward(host);
                 }
@@ -400,7 +400,9 @@ impl ForwardReceiver {
         output: Arc<SharedOutput>,
         files: &IncomingFiles,
     ) -> Result<ForwardReceiver, Failure> {
-        let file = files.find(key).filter(|file| file.begin.chained.is_some());
+        let file = files
+            .find(key)
+            .filter(|file| file.request.chained.is_some());
         let file = file.filter(|file| !file.has_refused(host));
         Ok(ForwardReceiver {
             output,
@@ -416,7 +418,7 @@ impl ForwardReceiver {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            let id = self.file.begin.file.id;
+            let id = self.file.request.file.id;
             self.output.send(FileEvent::landed(id, Err(fault)));
         }
     }
@@ -435,7 +437,7 @@ impl Serve for ForwardReceiver {
             };
         }
         match step {
-            FileRequest::Block(block) => {
+            FileRequest::Write(block) => {
                 let written = self.file.block(&block, body, from);
                 self.report(written);
             }
