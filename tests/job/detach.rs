@@ -115,8 +115,8 @@ fn a_detached_job_on_real_hosts_goes_on_and_is_gone_back_to() {
             &folder,
             "ipconf-check ip.txt | dgl-stacks --host 1 --partial --job kept",
         )
-        .out_has(r#""role":"server","rank":1"#)
-        .out_lacks(r#""rank":0"#);
+        .out_has(r#""job":"kept","host":1,"#)
+        .out_lacks(r#""job":"kept","host":0,"#);
 
     // it is gone back to from another machine, too
     let elsewhere = format!(
