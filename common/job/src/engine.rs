@@ -5,7 +5,7 @@ use crate::model::{Action, Stalled};
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
 use wire::ending::{Exit, Loss};
-use wire::supervise::{Computing, End, Exited, Moves, Raised, Stand};
+use wire::supervise::{Activity, Computing, End, Exited, Raised};
 use wire::{Event, Request};
 
 /// What the owner of the job does next.
@@ -16,7 +16,7 @@ pub enum Step {
     /// It reports that the job stalls.
     Stalled(Stalled),
     /// It reports that the job moves again, as this host says.
-    Resumed(u32, Moves),
+    Resumed(u32, Activity),
 }
 
 impl Job {
@@ -43,14 +43,10 @@ impl Job {
                 self.raised(id, raised.exception.clone())
             }
             Event::ServersEnded(ended) => self.servers_ended(ended.failure.clone()),
-            Event::Idle(idle) => {
-                return self.watch(|watch| watch.idle(host, Duration::from_millis(idle.for_ms)));
-            }
-            Event::Moves(moves) => return self.moves(host, *moves),
-            Event::Stands(stands) => {
-                let idle = Duration::from_millis(stands.idle_ms);
-                let (number, computing) = (stands.number, stands.computing);
-                return self.watch(|watch| watch.answered(host, number, idle, computing));
+            Event::Activity(activity) => return self.activity(host, *activity),
+            Event::StacksReported(reported) => {
+                let idle = Duration::from_millis(reported.idle_ms);
+                return self.watch(|watch| watch.answered(host, idle, reported.computing));
             }
             Event::Over(_) => {
                 return self.host_lost(host, "the job was ended there by someone else");
@@ -86,35 +82,27 @@ impl Job {
         self.rules.fail_on_exception && raised.left_script.unwrap_or(true)
     }
 
-    fn moves(&mut self, host: u32, moves: Moves) -> Vec<Step> {
-        let step = self.stall.as_mut().and_then(|watch| watch.moves(host));
-        // a job that is being ended moves too
-        if step.is_none() || self.ending().is_some() {
-            return Vec::new();
+    fn activity(&mut self, host: u32, activity: Activity) -> Vec<Step> {
+        let idle = Duration::from_millis(activity.idle_ms);
+        let step = self.stall.as_mut();
+        match step.and_then(|watch| watch.idle(host, idle)) {
+            // a job that is being ended shows activity too
+            _ if self.ending().is_some() => Vec::new(),
+            Some(StallStep::Resumed) => vec![Step::Resumed(host, activity)],
+            step => self.watch(|_| step),
         }
-        vec![Step::Resumed(host, moves)]
     }
 
     fn watch(&mut self, report: impl FnOnce(&mut StallWatch) -> Option<StallStep>) -> Vec<Step> {
         let step = self.stall.as_mut().and_then(report);
         match (step, self.rules.stall) {
             _ if self.ending().is_some() => Vec::new(),
-            (Some(StallStep::Ask(number)), _) => {
-                vec![Step::Send(Request::Stand(Stand { number }))]
-            }
-            (
-                Some(StallStep::Stalled {
-                    number,
-                    silent,
-                    computing,
-                }),
-                Some(rule),
-            ) => {
+            (Some(StallStep::Ask), _) => vec![Step::Send(Request::ReportStacks)],
+            (Some(StallStep::Stalled { silent, computing }), Some(rule)) => {
                 // seen from outside, one long call is like a wait that spins
                 let ends = rule.ends && computing != Some(Computing::MayWork);
                 let action = ends.then(|| self.stalled(rule.limit)).flatten();
                 let found = Step::Stalled(Stalled {
-                    number,
                     silent,
                     computing,
                     ends,
@@ -142,7 +130,7 @@ mod tests {
     use wire::Failure;
     use wire::ending::ExitStatus::{self, Code, Signal};
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{Idle, Listening, Over, Stands};
+    use wire::supervise::{Listening, Over, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -250,21 +238,25 @@ mod tests {
         ];
         for (computing, ends) in table {
             let (mut job, now) = begun();
-            let idle = Event::Idle(Idle { for_ms: 60_000 });
+            let activity = |idle_ms| {
+                Event::Activity(Activity {
+                    idle_ms,
+                    ..Activity::default()
+                })
+            };
+            let idle = activity(60_000);
             let stands = |computing| {
-                Event::Stands(Stands {
-                    number: 1,
+                Event::StacksReported(StacksReported {
                     idle_ms: 60_000,
                     computing,
                     stopped: Vec::new(),
                 })
             };
             assert_eq!(job.event(1, &idle, now), []);
-            let ask = Step::Send(Request::Stand(Stand { number: 1 }));
+            let ask = Step::Send(Request::ReportStacks);
             assert_eq!(job.event(4, &idle, now), [ask]);
             assert_eq!(job.event(4, &stands(None), now), []);
             let mut steps = vec![Step::Stalled(Stalled {
-                number: 1,
                 silent: MINUTE,
                 computing,
                 ends,
@@ -272,7 +264,7 @@ mod tests {
             let is_ended = ends.then(|| end(Some(Cause::Stalled(MINUTE)), None));
             steps.extend(is_ended);
             assert_eq!(job.event(1, &stands(computing), now), steps);
-            let moves = job.event(1, &Event::Moves(Moves::default()), now);
+            let moves = job.event(1, &activity(0), now);
             assert_eq!(moves.is_empty(), ends, "a job that is ending moves too");
         }
     }

@@ -35,8 +35,6 @@ impl Member {
 /// The job stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stalled {
-    /// The number of the question that found the stall and that all hosts have answered.
-    pub number: u32,
     /// For how long there was no sign of life on any host.
     pub silent: Duration,
     /// What processes do that compute, though they stand still.

@@ -7,7 +7,7 @@
 //! all answer that they have been idle for the whole time is it a stall. A host is idle for this
 //! purpose too if processes compute, but none of them has left its place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use wire::supervise::Computing;
 
@@ -20,12 +20,10 @@ pub const SHORTEST_STALL: Duration = Duration::from_secs(5);
 /// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StallStep {
-    /// Ask all hosts where their processes stand, with this number.
-    Ask(u32),
+    /// Ask all hosts for the stacks of their processes.
+    Ask,
     /// The job stalls.
     Stalled {
-        /// The number of the question that found the stall.
-        number: u32,
         /// For how long there has been no sign of life.
         silent: Duration,
         /// What processes do that compute all the same, on all hosts.
@@ -40,11 +38,11 @@ pub enum StallStep {
 pub struct StallWatch {
     limit: Duration,
     /// The hosts that have processes of the job, each with the time for which it has been idle by
-    /// its last report; `None` while its processes move.
-    hosts: BTreeMap<u32, Option<Duration>>,
+    /// its last report.
+    hosts: BTreeMap<u32, Duration>,
     phase: Phase,
-    /// The number of the last question.
-    asked: u32,
+    /// The hosts that have not answered the last question. Only when all have is there another.
+    asked: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
@@ -61,58 +59,57 @@ impl StallWatch {
     pub fn new(limit: Duration, hosts: impl IntoIterator<Item = u32>) -> StallWatch {
         StallWatch {
             limit,
-            hosts: hosts.into_iter().map(|host| (host, None)).collect(),
+            hosts: hosts
+                .into_iter()
+                .map(|host| (host, Duration::ZERO))
+                .collect(),
             phase: Phase::Watching,
-            asked: 0,
+            asked: BTreeSet::new(),
         }
     }
 
     /// A host reports that its processes have been idle for this long.
     pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
-        *self.hosts.get_mut(&host)? = Some(time);
-        let is_idle = |idle: &Option<Duration>| idle.is_some_and(|time| time >= self.limit);
-        if !matches!(self.phase, Phase::Watching) || !self.hosts.values().all(is_idle) {
+        *self.hosts.get_mut(&host)? = time;
+        if time < self.limit {
+            return match std::mem::replace(&mut self.phase, Phase::Watching) {
+                Phase::Stalled => Some(StallStep::Resumed),
+                Phase::Watching | Phase::Asking(_) => None,
+            };
+        }
+        let are_idle = self.hosts.values().all(|time| *time >= self.limit);
+        if !matches!(self.phase, Phase::Watching) || !are_idle || !self.asked.is_empty() {
             return None;
         }
-        self.asked += 1;
+        self.asked = self.hosts.keys().copied().collect();
         self.phase = Phase::Asking(BTreeMap::new());
-        Some(StallStep::Ask(self.asked))
+        Some(StallStep::Ask)
     }
 
-    /// A host reports that its processes move.
-    pub fn moves(&mut self, host: u32) -> Option<StallStep> {
-        *self.hosts.get_mut(&host)? = None;
-        match std::mem::replace(&mut self.phase, Phase::Watching) {
-            Phase::Stalled => Some(StallStep::Resumed),
-            Phase::Watching | Phase::Asking(_) => None,
-        }
-    }
-
-    /// A host answers a question: its processes have been idle for this long, or those that
+    /// A host answers the question: its processes have been idle for this long, or those that
     /// compute have stood still.
     pub fn answered(
         &mut self,
         host: u32,
-        number: u32,
         idle: Duration,
         computing: Option<Computing>,
     ) -> Option<StallStep> {
-        let Phase::Asking(answers) = &mut self.phase else {
-            return None;
-        };
-        if number != self.asked || !self.hosts.contains_key(&host) {
+        if !self.asked.remove(&host) {
             return None;
         }
         if idle < self.limit {
-            return self.moves(host);
+            return self.idle(host, idle);
         }
-        answers.insert(host, (idle, computing));
+        if let Phase::Asking(answers) = &mut self.phase {
+            answers.insert(host, (idle, computing));
+        }
         self.conclude()
     }
 
     /// A host has no processes of the job any more.
     pub fn gone(&mut self, host: u32) -> Option<StallStep> {
         self.hosts.remove(&host)?;
+        self.asked.remove(&host);
         self.conclude()
     }
 
@@ -128,11 +125,7 @@ impl StallWatch {
         let silent = last().map(|(idle, _)| *idle).min()?;
         let computing = last().filter_map(|(_, computing)| *computing).max();
         self.phase = Phase::Stalled;
-        Some(StallStep::Stalled {
-            number: self.asked,
-            silent,
-            computing,
-        })
+        Some(StallStep::Stalled { silent, computing })
     }
 }
 
@@ -145,13 +138,12 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Say {
         Idle(u32, u64),
-        Moves(u32),
-        Answer(u32, u32, u64),
-        Computes(u32, u32, u64, Computing),
+        Answer(u32, u64),
+        Computes(u32, u64, Computing),
         Gone(u32),
     }
     use Computing::{MayWork, Waits};
-    use Say::{Answer, Computes, Gone, Idle, Moves};
+    use Say::{Answer, Computes, Gone, Idle};
 
     /// What comes of it, where the limit is 60 s.
     fn steps(given: &[Say]) -> Vec<StallStep> {
@@ -159,23 +151,19 @@ mod tests {
         let mut watch = StallWatch::new(seconds(60), [0, 1]);
         let step = |say: &Say| match *say {
             Idle(host, time) => watch.idle(host, seconds(time)),
-            Moves(host) => watch.moves(host),
-            Answer(host, number, time) => watch.answered(host, number, seconds(time), None),
-            Computes(host, number, time, computing) => {
-                watch.answered(host, number, seconds(time), Some(computing))
-            }
+            Answer(host, time) => watch.answered(host, seconds(time), None),
+            Computes(host, time, computing) => watch.answered(host, seconds(time), Some(computing)),
             Gone(host) => watch.gone(host),
         };
         given.iter().filter_map(step).collect()
     }
 
-    fn stalled(number: u32, silent: u64) -> StallStep {
-        stalled_computing(number, silent, None)
+    fn stalled(silent: u64) -> StallStep {
+        stalled_computing(silent, None)
     }
 
-    fn stalled_computing(number: u32, silent: u64, computing: Option<Computing>) -> StallStep {
+    fn stalled_computing(silent: u64, computing: Option<Computing>) -> StallStep {
         StallStep::Stalled {
-            number,
             silent: Duration::from_secs(silent),
             computing,
         }
@@ -192,60 +180,66 @@ mod tests {
                 vec![Idle(0, 600), Idle(1, 59)],
                 vec![],
             ),
-            ("all are asked, once", with(&[Idle(0, 70)]), vec![Ask(1)]),
+            ("all are asked, once", with(&[Idle(0, 70)]), vec![Ask]),
             (
                 "the shortest time counts",
-                with(&[Answer(0, 1, 61), Answer(1, 1, 63)]),
-                vec![Ask(1), stalled(1, 61)],
+                with(&[Answer(0, 61), Answer(1, 63)]),
+                vec![Ask, stalled(61)],
             ),
             (
                 "what was told late is no evidence",
-                with(&[Answer(0, 1, 61), Answer(1, 1, 3)]),
-                vec![Ask(1)],
+                with(&[Answer(0, 61), Answer(1, 3)]),
+                vec![Ask],
             ),
             (
                 "it moves before all have answered",
-                with(&[Answer(0, 1, 61), Moves(1), Answer(1, 1, 63)]),
-                vec![Ask(1)],
+                with(&[Answer(0, 61), Idle(1, 0), Answer(1, 63)]),
+                vec![Ask],
             ),
             (
-                "an answer to an earlier question",
-                with(&[Moves(0), Idle(0, 60), Answer(0, 1, 99), Answer(1, 1, 99)]),
-                vec![Ask(1), Ask(2)],
+                "an answer to an earlier question, before which there is no other",
+                with(&[
+                    Idle(0, 1),
+                    Idle(0, 60),
+                    Answer(0, 99),
+                    Answer(1, 99),
+                    Idle(1, 99),
+                ]),
+                vec![Ask, Ask],
             ),
             (
                 "who has gone is not waited for",
-                with(&[Answer(0, 1, 61), Gone(1), Gone(0)]),
-                vec![Ask(1), stalled(1, 61)],
+                with(&[Answer(0, 61), Gone(1), Gone(0)]),
+                vec![Ask, stalled(61)],
             ),
             (
                 "once for each stall",
-                with(&[Answer(0, 1, 61), Answer(1, 1, 63), Idle(0, 99), Idle(1, 99)]),
-                vec![Ask(1), stalled(1, 61)],
+                with(&[Answer(0, 61), Answer(1, 63), Idle(0, 99), Idle(1, 99)]),
+                vec![Ask, stalled(61)],
             ),
             (
                 "one host spins, the other rests",
-                with(&[Computes(0, 1, 61, Waits), Answer(1, 1, 63)]),
-                vec![Ask(1), stalled_computing(1, 61, Some(Waits))],
+                with(&[Computes(0, 61, Waits), Answer(1, 63)]),
+                vec![Ask, stalled_computing(61, Some(Waits))],
             ),
             (
                 "what may be work counts most",
-                with(&[Computes(0, 1, 61, MayWork), Computes(1, 1, 63, Waits)]),
-                vec![Ask(1), stalled_computing(1, 61, Some(MayWork))],
+                with(&[Computes(0, 61, MayWork), Computes(1, 63, Waits)]),
+                vec![Ask, stalled_computing(61, Some(MayWork))],
             ),
             (
                 "who computes there has moved meanwhile",
-                with(&[Computes(0, 1, 61, Waits), Computes(1, 1, 3, Waits)]),
-                vec![Ask(1)],
+                with(&[Computes(0, 61, Waits), Computes(1, 3, Waits)]),
+                vec![Ask],
             ),
             (
                 "what a host does that has gone does not matter",
-                with(&[Computes(0, 1, 61, MayWork), Gone(0), Answer(1, 1, 63)]),
-                vec![Ask(1), stalled(1, 63)],
+                with(&[Computes(0, 61, MayWork), Gone(0), Answer(1, 63)]),
+                vec![Ask, stalled(63)],
             ),
             (
                 "no host of the job",
-                vec![Idle(0, 60), Idle(7, 60), Moves(7), Gone(7)],
+                vec![Idle(0, 60), Idle(7, 60), Idle(7, 0), Gone(7)],
                 vec![],
             ),
         ];
@@ -259,16 +253,16 @@ mod tests {
         let given = [
             Idle(0, 60),
             Idle(1, 60),
-            Answer(1, 1, 60),
-            Answer(0, 1, 60),
-            Moves(1),
-            Moves(1),
+            Answer(1, 60),
+            Answer(0, 60),
+            Idle(1, 0),
+            Idle(1, 0),
             Idle(1, 59),
             Idle(1, 61),
-            Answer(1, 2, 62),
-            Answer(0, 2, 130),
+            Answer(1, 62),
+            Answer(0, 130),
         ];
-        let expected = [Ask(1), stalled(1, 60), Resumed, Ask(2), stalled(2, 62)];
+        let expected = [Ask, stalled(60), Resumed, Ask, stalled(62)];
         assert_eq!(steps(&given), expected);
     }
 }

@@ -45,8 +45,9 @@ pub enum Request {
     End(supervise::End),
     /// Ends the processes at once.
     Kill,
-    /// Asks where all processes stand.
-    Stand(supervise::Stand),
+    /// Asks for the stacks of all processes: one [`Event::Stack`] each, and then
+    /// [`Event::StacksReported`].
+    ReportStacks,
     /// Starts the launcher of a detached job; the following requests are for it.
     Detach,
     /// Gives a piece of the job's plan.
@@ -118,12 +119,10 @@ pub enum Event {
     ShmRemoved(supervise::ShmRemoved),
     /// The resources that the host and the job's processes have used since the last such event.
     Usage(supervise::Usage),
-    /// The job's processes give no sign of life.
-    Idle(supervise::Idle),
-    /// The job's processes give signs of life again.
-    Moves(supervise::Moves),
-    /// The answer to [`Request::Stand`], which follows the stacks.
-    Stands(supervise::Stands),
+    /// For how long the job's processes have shown no activity.
+    Activity(supervise::Activity),
+    /// All stacks were sent that [`Request::ReportStacks`] asks for.
+    StacksReported(supervise::StacksReported),
     /// A process has raised an exception and does not end.
     Raised(supervise::Raised),
     /// The graph servers that the job uses have ended.

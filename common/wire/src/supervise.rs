@@ -33,7 +33,7 @@ pub struct Start {
     /// Whether usage includes NVIDIA GPUs.
     pub gpus: bool,
     /// After how long without a sign of life the job stalls, in milliseconds; 0 if nobody wants to
-    /// know. [`Event::Idle`](crate::Event::Idle) is sent more often.
+    /// know. [`Event::Activity`](crate::Event::Activity) is sent more often.
     pub stall_ms: u64,
     /// Whether to report at once a process that raised an exception which nobody caught, as soon as
     /// its stack shows that it has left its script.
@@ -203,41 +203,26 @@ pub struct ProcessUsage {
     pub shm_bytes: u64,
 }
 
-/// None of the job's processes has given a sign of life: output, CPU time, bytes over the
-/// network or from a disk. Processor time does not count while the stack of a process stays the
-/// same. Sent repeatedly while this is so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Idle {
-    /// For how long, in milliseconds.
-    pub for_ms: u64,
-}
-
-/// The job's processes give signs of life again: which of them has, and what the sign was, as far
-/// as that is known.
+/// For how long none of the job's processes has shown activity: output, CPU time, bytes over the
+/// network or from a disk. CPU time does not count while the stack of a process stays the same.
+/// Sent repeatedly once they are idle for the stall timeout, and at once when one of them shows
+/// activity again.
 #[skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moves {
-    /// The number of the process on its host.
+pub struct Activity {
+    /// For how long, in milliseconds.
+    pub idle_ms: u64,
+    /// The number of the process on its host that shows activity again, if it is known.
     pub index: Option<u32>,
-    /// The sign of life.
+    /// What it did, if that is known.
     pub sign: Option<Sign>,
 }
 
-/// Asks where all processes of the job stand: [`Event::Stack`](crate::Event::Stack) each, and then
-/// [`Stands`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stand {
-    /// The number of the question.
-    pub number: u32,
-}
-
-/// All stacks of the job's processes on this host have been sent.
+/// The answer to [`Request::ReportStacks`](crate::Request::ReportStacks), behind the stacks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stands {
-    /// The number of the question.
-    pub number: u32,
-    /// For how long there had been no sign of life when the stacks were taken, in milliseconds.
+pub struct StacksReported {
+    /// For how long there had been no activity when the stacks were taken, in milliseconds.
     pub idle_ms: u64,
     /// What those do that have computed in that time, and not moved; absent if there are none.
     pub computing: Option<Computing>,

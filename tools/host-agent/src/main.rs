@@ -236,7 +236,7 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         Request::Start(_)
         | Request::End(_)
         | Request::Kill
-        | Request::Stand(_)
+        | Request::ReportStacks
         | Request::Alive
         | Request::File(_) => {
             return Err(Failure::new("no job runs here"));

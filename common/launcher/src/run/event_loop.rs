@@ -21,7 +21,7 @@ use session::SessionEvent;
 use std::time::{Duration, Instant};
 use wire::reap::Pick;
 use wire::stacks::Record;
-use wire::supervise::{self, Moves};
+use wire::supervise::{self, Activity};
 use wire::{Event, Request};
 
 /// How often time limits are checked and the status line is renewed.
@@ -213,7 +213,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 let host = self.hosts.sessions[at].host.id;
                 let steps = self.job.event(host, &event, Instant::now());
                 self.take(steps);
-                self.report_complete_stall();
             }
         }
         Ok(())
@@ -288,13 +287,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.sink.report(host, &profile);
                 Ok(())
             }
-            Event::Stands(stands) => {
-                let own = stands
-                    .stopped
-                    .iter()
-                    .map(|index| self.table.of_host(at, *index));
+            Event::StacksReported(reported) => {
+                let own = reported.stopped.iter();
+                let own = own.map(|index| self.table.of_host(at, *index));
                 let stopped = own.collect::<Result<Vec<_>, _>>()?;
-                self.stalls.stands(at, stands, stopped);
+                self.stalls.answered(at, stopped);
                 Ok(())
             }
             Event::ServersEnded(_) => {
@@ -305,11 +302,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.over(at, over.survivors);
                 Ok(())
             }
-            Event::Idle(_)
-            | Event::Moves(_)
-            | Event::ShmRemoved(_)
-            | Event::Alive
-            | Event::Done => Ok(()),
+            Event::Activity(_) | Event::ShmRemoved(_) | Event::Alive | Event::Done => Ok(()),
             _ => Err(ProtocolBreach("an answer to what was not asked".to_owned())),
         }
     }
@@ -332,16 +325,10 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         Ok(())
     }
 
-    fn report_complete_stall(&mut self) {
-        let is_up = |host: usize| self.host_states[host] == HostState::Up;
-        let hosts = self.host_states.len();
-        self.stalls.report_complete(is_up, hosts, self.sink);
-    }
-
-    fn resumed(&mut self, host: u32, moves: Moves) {
-        let index = moves.index.filter(|_| moves.sign.is_some());
+    fn resumed(&mut self, host: u32, activity: Activity) {
+        let index = activity.index.filter(|_| activity.sign.is_some());
         let process = index.and_then(|index| self.table.position(host, index));
-        self.stalls.resumed(process.zip(moves.sign), self.sink);
+        self.stalls.resumed(process.zip(activity.sign), self.sink);
     }
 
     /// The position of the process that failed first.
@@ -380,7 +367,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         let steps = self.job.host_lost(host.id, why);
         self.take(steps);
-        self.report_complete_stall();
     }
 
     fn finish_lines(&mut self, host: usize) {
@@ -400,12 +386,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         for step in steps {
             match step {
-                Step::Stalled(stalled) => {
-                    self.stalls.found(stalled);
-                    self.report_complete_stall();
-                }
-                Step::Resumed(host, moves) => self.resumed(host, moves),
+                Step::Stalled(stalled) => self.stalls.found(stalled, self.sink),
+                Step::Resumed(host, activity) => self.resumed(host, activity),
                 Step::Send(request) => {
+                    if request == Request::ReportStacks {
+                        self.stalls.ask();
+                    }
                     self.hosts.send_all(&request);
                     self.end_times.note(&request, self.plan.rules.grace);
                 }

@@ -1,15 +1,15 @@
 //! Whether a job stalls, and the report of a stall: where all processes stand, the odd one first,
 //! and which of them the others wait for.
 //!
-//! The launcher has asked all hosts a numbered question; each has sent its stacks, followed by that
-//! number. When all have, and the decision has come, the stall is reported.
+//! The launcher has asked all hosts for the stacks of their processes. When all have sent them, it
+//! decides, and the stall is reported.
 
 use job::Stalled;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
 use wire::stacks::NO_PYTHON;
-use wire::supervise::{Computing, Raised, Stands};
+use wire::supervise::{Computing, Raised};
 
 /// More readable processes than any host has. Stacks beyond it are dropped.
 const MAX_STACKS: usize = 4096;
@@ -22,17 +22,14 @@ const MAX_STACK_BYTES: usize = 8 << 20;
 pub struct StallReports {
     /// The stacks of each host that has not finished its answer, and how many bytes it sent.
     pending: BTreeMap<usize, (Vec<Stack>, usize)>,
-    /// The last answer of each host.
+    /// The answer of each host.
     answers: BTreeMap<usize, Answer>,
-    /// A stall that was found and not reported yet.
-    found: Option<FoundStall>,
     /// When the last sign of life was before a stall that was reported.
     since_ms: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Answer {
-    number: u32,
     stacks: Vec<Stack>,
     /// Stopped processes, by their positions among the job's.
     stopped: Vec<usize>,
@@ -90,61 +87,38 @@ impl StallReports {
         pending.map_or_else(Vec::new, |(stacks, _)| std::mem::take(stacks))
     }
 
+    /// All hosts are asked: what they have answered before does not count any longer.
+    pub fn ask(&mut self) {
+        self.answers.clear();
+    }
+
     /// A host has sent the stacks of all its processes. Those at the positions `stopped` are
     /// stopped by a signal.
-    pub fn stands(&mut self, at: usize, stands: &Stands, stopped: Vec<usize>) {
-        let answer = Answer {
-            number: stands.number,
-            stacks: self.pending.remove(&at).unwrap_or_default().0,
-            stopped,
-        };
-        self.answers.insert(at, answer);
+    pub fn answered(&mut self, at: usize, stopped: Vec<usize>) {
+        let stacks = self.pending.remove(&at).unwrap_or_default().0;
+        self.answers.insert(at, Answer { stacks, stopped });
     }
 
-    /// A stall was found.
-    pub fn found(&mut self, stall: FoundStall) {
-        self.found = Some(stall);
-    }
-
-    /// The stall to report, once all hosts that are up have answered.
-    pub fn complete(
-        &mut self,
-        is_up: impl Fn(usize) -> bool,
-        hosts: usize,
-    ) -> Option<CompleteStall> {
-        let number = self.found?.stalled.number;
-        let has_answered = |at: usize| {
-            self.answers
-                .get(&at)
-                .is_some_and(|one| one.number == number)
-        };
-        (0..hosts)
-            .all(|at| has_answered(at) || !is_up(at))
-            .then(|| self.tell())?
-    }
-
-    /// The stall to report, whether all hosts have answered or not.
-    fn tell(&mut self) -> Option<CompleteStall> {
-        let stall = self.found.take()?;
+    /// The stall that was found, with the answers of all hosts.
+    pub fn complete(&mut self, stall: FoundStall) -> CompleteStall {
         let answers = std::mem::take(&mut self.answers).into_values();
         let mut complete = CompleteStall {
             stall,
             stacks: Vec::new(),
             stopped: Vec::new(),
         };
-        for answer in answers.filter(|answer| answer.number == stall.stalled.number) {
+        for answer in answers {
             complete.stacks.extend(answer.stacks);
             complete.stopped.extend(answer.stopped);
         }
         self.since_ms = Some(complete.since_ms());
-        Some(complete)
+        complete
     }
 
-    /// The job moves again. Returns the stall that was not reported yet, and when the last sign of
-    /// life before it was.
-    pub fn resumed(&mut self) -> (Option<CompleteStall>, Option<u64>) {
-        let complete = self.tell();
-        (complete, self.since_ms.take())
+    /// The job moves again. Returns when the last sign of life before the stall was that was
+    /// reported.
+    pub fn resumed(&mut self) -> Option<u64> {
+        self.since_ms.take()
     }
 }
 
@@ -345,7 +319,6 @@ mod tests {
     fn stall(ends: bool) -> FoundStall {
         FoundStall {
             stalled: Stalled {
-                number: 1,
                 silent: Duration::from_secs(600),
                 computing: None,
                 ends,
@@ -512,31 +485,20 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_told_when_all_hosts_have_told_theirs() {
+    fn a_stall_is_reported_with_the_answers_to_one_question() {
         let mut reports = StallReports::default();
-        let stands = |number| Stands {
-            number,
-            idle_ms: 0,
-            computing: None,
-            stopped: Vec::new(),
-        };
         reports.stack(0, stack(Role::Trainer, 0, LOOP));
-        reports.stands(0, &stands(1), Vec::new());
-        reports.found(stall(false));
-        assert!(reports.complete(|_| true, 3).is_none());
+        reports.answered(0, vec![7]);
+        reports.ask();
         reports.stack(1, stack(Role::Trainer, 1, LOOP));
         reports.stack(1, stack(Role::Trainer, 2, LOOP));
-        reports.stands(1, &stands(1), vec![2]);
-        reports.stands(2, &stands(7), vec![5]);
-        assert!(
-            reports.complete(|_| true, 3).is_none(),
-            "another question's"
+        reports.answered(1, vec![2]);
+        assert_eq!(reports.resumed(), None);
+        let complete = reports.complete(stall(false));
+        assert_eq!((complete.stacks.len(), complete.stopped), (2, vec![2]));
+        assert_eq!(
+            [reports.resumed(), reports.resumed()],
+            [Some(100_000), None]
         );
-        let complete = reports.complete(|at| at != 2, 3).unwrap();
-        assert_eq!((complete.stacks.len(), complete.stopped), (3, vec![2]));
-        assert!(reports.complete(|_| true, 3).is_none(), "once");
-        let (complete, since) = reports.resumed();
-        assert!(complete.is_none());
-        assert_eq!((since, reports.resumed().1), (Some(100_000), None));
     }
 }

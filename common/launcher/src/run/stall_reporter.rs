@@ -8,7 +8,7 @@ use record::term::{self, now_ms};
 use record::{Culprit, Process, Resumed, Sign, Stack, Stalled};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::supervise::{Raised, Stands};
+use wire::supervise::Raised;
 
 /// What is known of a job that stalls, and of exceptions.
 pub struct StallReporter<'a> {
@@ -60,29 +60,23 @@ impl<'a> StallReporter<'a> {
         }
     }
 
-    /// A host has reported where all of its processes stand; those at these positions are stopped.
-    pub fn stands(&mut self, host: usize, stands: &Stands, stopped: Vec<usize>) {
-        self.reports.stands(host, stands, stopped);
+    /// All hosts are asked for the stacks of their processes.
+    pub fn ask(&mut self) {
+        self.reports.ask();
     }
 
-    /// The job stalls.
-    pub fn found(&mut self, stalled: job::Stalled) {
-        self.reports.found(FoundStall {
+    /// A host has sent all stacks; the processes at these positions are stopped by a signal.
+    pub fn answered(&mut self, host: usize, stopped: Vec<usize>) {
+        self.reports.answered(host, stopped);
+    }
+
+    /// The job stalls, by the answers of all hosts.
+    pub fn found(&mut self, stalled: job::Stalled, sink: &mut OutputSink) {
+        let stall = self.reports.complete(FoundStall {
             stalled,
             time_ms: now_ms(),
         });
-    }
-
-    /// Reports a stall that was found, once all hosts that are up have reported.
-    pub fn report_complete(
-        &mut self,
-        is_up: impl Fn(usize) -> bool,
-        hosts: usize,
-        sink: &mut OutputSink,
-    ) {
-        if let Some(stall) = self.reports.complete(is_up, hosts) {
-            self.report(&stall, sink);
-        }
+        self.report(&stall, sink);
     }
 
     fn report(&mut self, stall: &CompleteStall, sink: &mut OutputSink) {
@@ -119,11 +113,9 @@ impl<'a> StallReporter<'a> {
     /// The job moves again, by this process, as far as that is known.
     pub fn resumed(&mut self, moved: Option<(usize, Sign)>, sink: &mut OutputSink) {
         let time_ms = now_ms();
-        let (unreported, since_ms) = self.reports.resumed();
-        if let Some(stall) = unreported {
-            self.report(&stall, sink);
-        }
-        let Some(since_ms) = since_ms else { return };
+        let Some(since_ms) = self.reports.resumed() else {
+            return;
+        };
         self.brief = None;
         let (process, sign) = moved.unzip();
         let process = process.map(|position| &self.processes[position]);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use wire::Event;
 use wire::job::Job;
 use wire::stacks::Stack;
-use wire::supervise::{Computing, Idle, Moves, Stand, Stands, Start, Stream};
+use wire::supervise::{Activity, Computing, StacksReported, Start, Stream};
 
 /// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice
 /// a stall too late.
@@ -77,9 +77,9 @@ impl Liveness {
         self.positions.clear();
     }
 
-    /// Notes that the launcher wants to know where all processes stand.
-    pub fn ask(&mut self, stand: Stand) {
-        self.stack_jobs.ask(Subject::All(stand.number));
+    /// Notes that the launcher wants the stacks of all processes.
+    pub fn ask(&mut self) {
+        self.stack_jobs.ask(Subject::All);
     }
 
     /// Begins to read the stacks of all processes, because the job has failed and is about to be
@@ -108,8 +108,10 @@ impl Liveness {
         let idle = now.saturating_duration_since(self.rest().since);
         if is_due && !self.stall.is_zero() && idle >= self.stall {
             self.reported_idle = true;
-            let for_ms = millis(idle);
-            events.push(Event::Idle(Idle { for_ms }));
+            events.push(Event::Activity(Activity {
+                idle_ms: millis(idle),
+                ..Activity::default()
+            }));
         }
         let steps = self
             .exceptions
@@ -153,15 +155,21 @@ impl Liveness {
 
     /// The process that moves again, if that is to be reported because the launcher believes that
     /// all are idle.
-    pub fn move_again(&mut self) -> Option<Moves> {
+    pub fn move_again(&mut self) -> Option<Activity> {
         if !self.reported_idle {
             return None;
         }
         let rest = self.rest();
-        self.reported_idle = rest.since.elapsed() >= self.stall;
+        let idle = rest.since.elapsed();
+        self.reported_idle = idle >= self.stall;
         (!self.reported_idle).then(|| {
             let (index, sign) = rest.by.unzip();
-            Moves { index, sign }
+            let idle_ms = millis(idle);
+            Activity {
+                idle_ms,
+                index,
+                sign,
+            }
         })
     }
 
@@ -179,7 +187,7 @@ impl Liveness {
         };
         let now = Instant::now();
         let stacks = taken.stacks;
-        let number = match taken.subject {
+        match taken.subject {
             Subject::One(index) => {
                 self.exceptions.take_stacks(index, &stacks);
                 return Vec::new();
@@ -189,8 +197,8 @@ impl Liveness {
                 return Vec::new();
             }
             Subject::AtEnd => return stacks.into_iter().map(Event::Stack).collect(),
-            Subject::All(number) => number,
-        };
+            Subject::All => {}
+        }
         let stats = procfs::stats();
         let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
         // a shell may stand before the trainer
@@ -201,14 +209,13 @@ impl Liveness {
             .map(|(index, _)| index)
             .collect();
         let rest = self.rest();
-        let stands = Stands {
-            number,
+        let reported = StacksReported {
             idle_ms: millis(now.saturating_duration_since(rest.since)),
             computing: computing(&rest.computing, &stacks),
             stopped,
         };
         let stacks = stacks.into_iter().map(Event::Stack);
-        stacks.chain([Event::Stands(stands)]).collect()
+        stacks.chain([Event::StacksReported(reported)]).collect()
     }
 }
 

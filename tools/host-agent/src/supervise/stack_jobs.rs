@@ -28,8 +28,8 @@ const MAX_AT_END: usize = 64;
 /// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All processes, for the question of this number.
-    All(u32),
+    /// All processes, for the launcher.
+    All,
     /// All processes, before they are ended because the job has failed.
     AtEnd,
     /// One process and its children.
@@ -84,13 +84,13 @@ struct StackJob {
 impl StackJobs {
     /// Asks for a reading as soon as possible; whether there will be one. Too many others may wait.
     /// The question about all processes always has its turn, because whoever asks it waits for an
-    /// answer; it takes the place of an earlier one, whose number counts no longer.
+    /// answer.
     pub fn ask(&mut self, subject: Subject) -> bool {
         if self.waiting.contains(&subject) {
             return true;
         }
-        if let Subject::All(_) | Subject::AtEnd = subject {
-            self.waiting.retain(|one| !matches!(one, Subject::All(_)));
+        if let Subject::All | Subject::AtEnd = subject {
+            self.waiting.retain(|one| *one != Subject::All);
             self.waiting.push_front(subject);
             return true;
         }
@@ -196,7 +196,7 @@ fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<K
         let root = root_of(process.pid);
         let is_meant = match subject {
             Subject::One(index) => root.is_some_and(|root| root.index == *index),
-            Subject::All(_) | Subject::AtEnd | Subject::Positions(_) => true,
+            Subject::All | Subject::AtEnd | Subject::Positions(_) => true,
         };
         is_meant.then(|| Known {
             process,
@@ -222,9 +222,9 @@ mod tests {
         let mut jobs = StackJobs::default();
         let one = (0..20).map(|index| jobs.ask(Subject::One(index)));
         assert_eq!(one.filter(|has_turn| *has_turn).count(), MAX_WAITING);
-        assert!(jobs.ask(Subject::All(1)) && jobs.ask(Subject::All(2)));
+        assert!(jobs.ask(Subject::All) && jobs.ask(Subject::All));
         let all: Vec<Subject> = jobs.waiting.iter().take(2).cloned().collect();
-        assert_eq!(all, [Subject::All(2), Subject::One(0)]);
+        assert_eq!(all, [Subject::All, Subject::One(0)]);
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         let (sender, found) = mpsc::channel();
         sender.send(Found::Stack(Box::default())).unwrap();
         jobs.current = Some(StackJob {
-            subject: Subject::All(1),
+            subject: Subject::All,
             begun: Instant::now().checked_sub(LIMIT).unwrap(),
             thread: Some(thread::spawn(move || {
                 let _ = wait.recv();
@@ -242,7 +242,7 @@ mod tests {
             found,
         });
         let taken = jobs.take().unwrap();
-        assert_eq!((taken.subject, taken.stacks.len()), (Subject::All(1), 1));
+        assert_eq!((taken.subject, taken.stacks.len()), (Subject::All, 1));
 
         let job = Job {
             name: "try7".to_owned(),
@@ -253,18 +253,18 @@ mod tests {
             grace_ms: 0,
             host_timeout_ms: 0,
         };
-        let ask = |jobs: &mut StackJobs, number| {
-            jobs.ask(Subject::All(number));
+        let ask = |jobs: &mut StackJobs| {
+            jobs.ask(Subject::All);
             jobs.begin(&job, &[]);
             let reads = jobs.current.as_ref().unwrap().thread.is_some();
             let taken = std::iter::repeat_with(|| jobs.take()).find_map(|taken| taken);
             (reads, taken.unwrap().subject)
         };
-        assert_eq!(ask(&mut jobs, 2), (false, Subject::All(2)));
+        assert_eq!(ask(&mut jobs), (false, Subject::All));
         drop(go_on);
         while jobs.stuck.as_ref().is_some_and(|one| !one.is_finished()) {
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(ask(&mut jobs, 3), (true, Subject::All(3)));
+        assert_eq!(ask(&mut jobs), (true, Subject::All));
     }
 }

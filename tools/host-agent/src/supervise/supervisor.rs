@@ -333,8 +333,8 @@ impl Supervisor {
                 Ready::Pipe(at, stream) => self.relay(at, stream),
             }
         }
-        if let Some(moves) = self.liveness.move_again() {
-            self.outbox.news(&Event::Moves(moves));
+        if let Some(activity) = self.liveness.move_again() {
+            self.outbox.news(&Event::Activity(activity));
         }
         self.keep_alive();
         Ok(())
@@ -447,8 +447,8 @@ impl Supervisor {
                 termination.hurry(now);
                 self.end_now(termination);
             }
-            Request::Stand(stand) => {
-                self.liveness.ask(stand);
+            Request::ReportStacks => {
+                self.liveness.ask();
                 self.check_liveness();
             }
             Request::RecordStacks(wanted) if self.profiling.is_none() => {
