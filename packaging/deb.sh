@@ -24,8 +24,8 @@ Suggests: jq, make
 Section: science
 Priority: optional
 Description: runs distributed training on many hosts at once
- Copies to each host the part of the data that is its own, starts all processes of a job over SSH,
- and ends all of them when one fails. For torch, DGL, GraphStorm and other graph libraries. Nothing
- has to be installed on the hosts.
+ Copies each host its share of the data, runs a training script on all hosts over SSH and supervises
+ every process: if one fails, the job stops everywhere. For torch, DGL, GraphStorm and other
+ libraries. Nothing has to be installed on the hosts.
 END
 dpkg-deb --root-owner-group --build -Zxz -z9 "$files" "$3/dgl-tools_${VERSION}_$architecture.deb" >/dev/null

@@ -37,7 +37,7 @@ cat - README.md >"$files/$name.dist-info/METADATA" <<END
 Metadata-Version: 2.4
 Name: dgl-tools
 Version: $VERSION
-Summary: Runs distributed training on many hosts at once, and copies to each the part of the data that is its own
+Summary: Copies each host its share of the data, runs distributed training on all hosts over SSH and supervises every process
 License-Expression: Apache-2.0
 License-File: LICENSE
 License-File: THIRD-PARTY

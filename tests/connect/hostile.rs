@@ -169,7 +169,7 @@ fn a_host_that_says_too_much_or_what_was_not_asked_is_lost() {
         (
             format!("exec yes '{long}'"),
             "--list",
-            "it tells more than 16 MB",
+            "its answer is larger than 16 MB",
         ),
         (
             format!("echo '{found}'; echo '{{\"event\":\"done\"}}'; exec sleep 9"),
@@ -250,7 +250,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
     let table = [
         (ready, found(1, 900_000), pull, "a path of more than 4096"),
         (ready, found(100, 4000), pull, "64 MB of names"),
-        ("", record, attach, "it tells more than 16 MB"),
+        ("", record, attach, "its answer is larger than 16 MB"),
         (
             "",
             taken.to_string(),
@@ -261,7 +261,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
             "",
             REAPED.to_owned(),
             "host-probe <hosts",
-            "it tells more than 16 MB",
+            "its answer is larger than 16 MB",
         ),
     ];
     let peak = "import resource, subprocess, sys\n\

@@ -278,7 +278,7 @@ fn a_detached_job_on_real_hosts_that_loses_one_ends_on_all() {
         cluster.call(&["mend", &host.to_string()]).ends(0);
         attach(&cluster, &folder, "--attach cut")
             .ends(74)
-            .err_has("lost: nothing was heard of it for 4 s");
+            .err_has("lost: no message from it for 4 s");
     }
     // the launcher itself: each host ends its part
     detach(&cluster, &folder, "--job killed --host-timeout 4s").ends(0);

@@ -196,7 +196,7 @@ impl Session {
             }
             if self.received > most {
                 let megabytes = MAX_ANSWER_BYTES >> 20;
-                return Err(wrong(format!("it tells more than {megabytes} MB")));
+                return Err(wrong(format!("its answer is larger than {megabytes} MB")));
             }
             if left.is_zero() {
                 let seconds = limit.as_secs();

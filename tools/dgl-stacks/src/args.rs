@@ -32,16 +32,16 @@ pub struct Args {
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 
-    /// Look again and again for so long, and show where the time went
+    /// Sample stacks for this long, and show where the time went
     ///
-    /// Stacks are counted on their host. The heaviest lines are shown for each role, with what
-    /// differs between processes, and who the others wait for if somebody stands out; elsewhere
-    /// than on a terminal, a profile record for each process, of which dgl-report draws flame
+    /// Stacks are counted on their host. On a terminal, the lines that took most time are shown
+    /// for each role, with what differs between processes and which process the others wait for.
+    /// Elsewhere a profile record is written for each process, of which dgl-report draws flame
     /// graphs.
     #[arg(long, value_parser = record_time, value_name = "TIME")]
     pub record: Option<Duration>,
 
-    /// Looks a second
+    /// Samples per second
     #[arg(long, requires = "record", default_value_t = 10, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rate: u32,

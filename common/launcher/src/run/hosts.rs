@@ -290,10 +290,7 @@ impl HostThread {
                 continue;
             }
             if self.is_silent() {
-                let why = format!(
-                    "nothing was heard of it for {} s",
-                    self.patience.as_secs_f32()
-                );
+                let why = format!("no message from it for {} s", self.patience.as_secs_f32());
                 return self
                     .inbox
                     .push(self.round, self.at, SessionEvent::Lost(why), 0);
@@ -301,7 +298,7 @@ impl HostThread {
             let before = self.session.received();
             if self.started.is_none() && before > MAX_BEFORE_START {
                 let megabytes = MAX_BEFORE_START >> 20;
-                let why = format!("it tells more than {megabytes} MB before the job starts");
+                let why = format!("its answer is larger than {megabytes} MB before the job starts");
                 return self
                     .inbox
                     .push(self.round, self.at, SessionEvent::Lost(why), 0);

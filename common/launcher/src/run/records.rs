@@ -59,7 +59,7 @@ pub fn first_failure(
 /// Why a host was lost, to be put behind "lost: ".
 fn loss_label(loss: &Loss) -> String {
     match loss {
-        Loss::Silent(time) => format!("nothing was heard of it for {} s", time.as_secs_f32()),
+        Loss::Silent(time) => format!("no message from it for {} s", time.as_secs_f32()),
         Loss::SupervisorGone => {
             "the agent that supervised graph servers there has ended".to_owned()
         }
