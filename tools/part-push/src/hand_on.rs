@@ -32,8 +32,9 @@ use transfer::source::{self, Pieces};
 use transfer::sums::SummedBlock;
 use wire::files::{BLOCK, FileEvent, FileRequest, HandOn, Hex, Open, PIECES_AT_ONCE, SignedPiece};
 
-/// How long the loop waits for one host before it looks at the others again.
-const TURN: Duration = Duration::from_millis(5);
+/// How long the loop waits for one host before it looks at the others again. To look costs some
+/// system calls for each of them, and nobody else waits for longer than that.
+const TURN: Duration = Duration::from_millis(20);
 
 /// One host of a chain.
 struct Member<'t, 'a> {
