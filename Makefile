@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | faults | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -134,6 +134,14 @@ bench: build
 recordings: need
 	cargo build --workspace --locked
 	tests/recordings/record.sh $(FAULTS)
+
+# Jobs of torch over gloo on four hosts in which one rank does not come, and whom dgl-stacks names by the connections alone. SILENCE=
+# has options of tests/silence/trials.py.
+silence: need-test
+	cargo build --workspace --locked --bins --examples
+	rm -f '$(CARGO_TARGET_DIR)/silence.jsonl'
+	tests/silence/trials.py '$(CARGO_TARGET_DIR)/silence.jsonl' --python "$$(tests/dgl/python.sh)" $(SILENCE)
+	$(CARGO_TARGET_DIR)/debug/examples/silence '$(CARGO_TARGET_DIR)/silence.jsonl'
 
 # What dgl-why says of the recorded ends and hangs of tests/verdicts, beside the truth: the score, and all that is not right.
 verdicts: need

@@ -196,6 +196,68 @@ fn one_long_call_is_told_as_that_and_ends_nothing() {
     assert_eq!(resumed["sign"], "processor", "{resumed}");
 }
 
+/// A program without Python: each sends its number to the next one, and waits for the one before,
+/// in rounds of 60 ms. Number 1 sleeps before the tenth, which only its connections show.
+const RING: &str = r#"
+use IO::Socket::INET;
+my ($rank, $size) = @ARGV;
+my $listener = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die;
+open(my $file, ">", "port-$rank.new") or die;
+print $file $listener->sockport;
+close $file;
+rename "port-$rank.new", "port-$rank";
+my $next = ($rank + 1) % $size;
+select undef, undef, undef, 0.05 until -e "port-$next";
+open($file, "<", "port-$next") or die;
+my $to = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => <$file>) or die;
+my $from = $listener->accept;
+for my $round (1 .. 20) {
+    select undef, undef, undef, 0.06;
+    sleep 600 if $round == 10 && $rank == 1;
+    syswrite $to, "$rank";
+    sysread $from, my $text, 1;
+}
+"#;
+
+#[test]
+fn without_python_the_connections_show_for_whom_the_others_wait() {
+    if takes_seconds() {
+        return;
+    }
+    let folder = scratch();
+    write(&folder, "ring.pl", RING);
+    let process = |rank: u32| {
+        json!({"type": "process", "id": rank, "of": 4, "host": 0, "ip": "127.0.0.1",
+            "role": "worker", "rank": rank, "cwd": folder, "env": {"RANK": rank.to_string()},
+            "argv": ["perl", "ring.pl", rank.to_string(), "4"]})
+    };
+    let mut records = vec![host_record(0, 1, "127.0.0.1")];
+    records.extend((0..4).map(process));
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    write(&folder, "job.jsonl", lines.join("\n"));
+    let job = name(&folder);
+    let stacks = format!(
+        "has '\"type\":\"stalled\"'; head -1 job.jsonl | dgl-stacks --connect local --job {job} \
+         --connections --format human >stacks.txt; dgl-reap --connect local --job {job} <job.jsonl"
+    );
+    let ran = spawn(&folder, "--stall-timeout 5s", &stacks);
+    let stalled = &ran.records("stalled")[0];
+    assert_eq!(stalled["culprit"]["rank"], 1, "{stalled}");
+    let sentence = "worker 1 has not read 3 B that worker 0 sent it";
+    assert_eq!(stalled["reason"], sentence);
+    let connections = &ran.records("stack")[0]["connections"];
+    assert_eq!(
+        connections.as_array().map(Vec::len),
+        Some(2),
+        "{connections}"
+    );
+    let text = read(&folder, "stacks.txt");
+    assert!(text.starts_with(&format!("{sentence}.\n")), "{text}");
+    let why = format!("(127.0.0.1) {}", sentence.trim_start_matches("worker 1 "));
+    let hangs = "grep -Ev '\"type\":\"(exited|verdict|summary)\"' run.jsonl >hangs.jsonl";
+    sh(&folder, &format!("{hangs}; dgl-why --brief hangs.jsonl")).out_has(&why);
+}
+
 #[test]
 fn a_process_that_is_stopped_is_named() {
     if takes_seconds() {

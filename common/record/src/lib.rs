@@ -5,6 +5,7 @@
 //! Names are permanent: a field is added, never renamed or given another meaning; a changed meaning
 //! needs a new type. No integer exceeds 2^53, because jq would change it.
 
+mod connection;
 pub mod cpus;
 mod encoded;
 pub mod error;
@@ -31,6 +32,7 @@ mod stalled;
 pub mod stderr;
 pub mod term;
 
+pub use connection::Connection;
 pub use encoded::path_fields;
 pub use events::{Dropped, Exited, FirstFailure, Listening, Output, Started, Summary, Verdict};
 pub use files::{FileCopy, Graph, LocalFile, Pulled, Pushed, RESERVED, Workspace, is_reserved};

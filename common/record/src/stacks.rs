@@ -2,7 +2,7 @@
 //! and which of them stand elsewhere than the others. A frame is `function (file.py:123)`; the
 //! innermost comes first.
 
-use crate::Role;
+use crate::{Connection, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
@@ -37,6 +37,9 @@ pub struct Stack {
     pub threads: Vec<Thread>,
     /// Why there are no threads.
     pub error: Option<String>,
+    /// Its TCP connections that have moved data, those that did last first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<Connection>,
     /// When the stacks were read, in milliseconds since 1970.
     pub time_ms: u64,
     /// Whether they were read because the job had failed, just before its processes were ended.

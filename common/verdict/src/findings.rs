@@ -1,5 +1,6 @@
 //! The verdict on a run, and the findings of which it consists.
 
+use crate::silence::Awaited;
 use record::stacks::Comparison;
 use record::{Culprit, Record, jsonl};
 
@@ -138,6 +139,8 @@ pub struct Verdict {
     pub began_ms: Option<u64>,
     /// Where the trainers and workers were when nothing moved any longer, as far as is known.
     pub comparison: Comparison,
+    /// Who waited for whom at the last stall, as connections tell.
+    pub waits: Vec<Awaited>,
     /// Where those were that still ran when the job failed.
     pub at_failure: Comparison,
 }

@@ -31,6 +31,8 @@ pub struct Job {
     pub profiles: Vec<Profile>,
     pub stalled: Vec<Stalled>,
     pub resumed: Vec<Resumed>,
+    /// The last stacks with connections of the last try, by host and process id.
+    pub connected: BTreeMap<(u32, u32), Stack>,
     /// The pauses between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
     /// How the job ended, the last time.
@@ -209,6 +211,12 @@ impl Job {
         for stack in stacks {
             self.latest_ms = self.latest_ms.max(stack.time_ms);
             let member = stack.role.zip(stack.rank);
+            if began_ms.is_none_or(|began_ms| stack.time_ms >= began_ms)
+                && !stack.connections.is_empty()
+            {
+                self.connected
+                    .insert((stack.host, stack.pid), stack.clone());
+            }
             let of_member =
                 member.and_then(|(role, rank)| of_members.get_mut(&(stack.host, role, rank)));
             if began_ms.is_none_or(|began_ms| stack.time_ms >= began_ms)

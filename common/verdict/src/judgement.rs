@@ -32,6 +32,7 @@ pub fn verdict(job: &Job) -> Verdict {
         others,
         began_ms: job.began_ms(),
         comparison: wait::places(job),
+        waits: wait::by_connections(job),
         at_failure: wait::at_failure(job),
     }
 }

@@ -11,6 +11,7 @@ mod judgement;
 mod nccl;
 mod run;
 mod show;
+pub mod silence;
 mod skew;
 pub mod syntax;
 mod wait;

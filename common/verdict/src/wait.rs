@@ -4,9 +4,10 @@ use crate::account;
 use crate::evidence::{Kind, Statement};
 use crate::findings::{Finding, evidence};
 use crate::job::{Job, ProcessHistory};
+use crate::silence::{Awaited, Silence};
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
 use record::term;
-use record::{Role, Stalled};
+use record::{Role, Stack, Stalled};
 use std::time::Duration;
 
 /// A shorter silence is not taken for a hang.
@@ -207,6 +208,14 @@ pub fn places(job: &Job) -> Comparison {
         true => last_stacks(job),
         false => comparison(job),
     }
+}
+
+/// Who waited for whom when nothing moved any longer, as the connections tell.
+pub fn by_connections(job: &Job) -> Vec<Awaited> {
+    let stacks: Vec<Stack> = job.connected.values().cloned().collect();
+    let silent_s = last_stall(job).map_or(0.0, |stalled| stalled.silent_s);
+    let idle = Duration::try_from_secs_f64(silent_s / 2.0);
+    Silence::of(&stacks, idle.ok()).waits
 }
 
 fn last_stacks(job: &Job) -> Comparison {

@@ -72,7 +72,7 @@ pub enum Request {
     /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
     /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
-    TakeStacks(reap::Pick),
+    TakeStacks(stacks::TakeStacks),
     /// Asks where the Pythons of a job are, again and again: one [`Event::Profile`] each at the
     /// end.
     RecordStacks(stacks::Record),
@@ -150,7 +150,7 @@ pub enum Event {
     /// A process of a job.
     Found(record::Found),
     /// The stacks of a process of a job.
-    Stack(stacks::Stack),
+    Stack(Box<stacks::Stack>),
     /// The counted stacks of a process of a job.
     Profile(Box<stacks::Profile>),
     /// A job was ended or signalled, or what it left was removed.

@@ -10,6 +10,15 @@ use serde_with::skip_serializing_none;
 /// The problem of a process that is not a Python, such as a shell before one.
 pub const NO_PYTHON: &str = "no Python runs in it";
 
+/// Whose stacks are to be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeStacks {
+    #[serde(flatten)]
+    pub pick: Pick,
+    /// Whether their connections are wanted too.
+    pub connections: bool,
+}
+
 /// Whose stacks are to be read again and again, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -57,6 +66,8 @@ pub const MAX_THREADS: usize = 64;
 pub const MAX_FRAMES: usize = 40;
 /// The name of a thread or a frame has at most this many bytes, and a mark where it was cut.
 pub const MAX_TEXT: usize = 160;
+/// A host tells of at most this many connections of a process: those that moved data last.
+pub const MAX_CONNECTIONS: usize = 128;
 /// How many different stacks of a process a host counts; all others are counted as one.
 pub const MAX_COUNTED_STACKS: usize = 1000;
 /// How many different frames of a process a host names: some kilobytes where a job does what it
@@ -81,6 +92,7 @@ impl Stack {
             command: cut(&stack.command, COMMAND_CHARS),
             threads: bounded(stack.threads, MAX_THREADS, in_bounds),
             error: stack.error.map(|error| cut(&error, NAME_CHARS)),
+            connections: bounded(stack.connections, MAX_CONNECTIONS, |one| one),
             time_ms,
             ..stack
         }

@@ -6,13 +6,14 @@ use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
 use crate::profiles;
 use crate::samples::{Line, Panel};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use record::stacks::Comparison;
+use record::stacks::{self, Comparison};
 use record::term;
 use record::{FirstFailure, Role};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 use verdict::Finding;
+use verdict::silence::Awaited;
 
 const STYLE: &str = include_str!("page.css");
 /// As many marks on the time axis as can be read side by side.
@@ -90,6 +91,7 @@ fn verdict(run: &Run) -> Markup {
             (culprit(run))
             (evidence(&verdict.cause))
             (stacks(&verdict.comparison))
+            (waits(&verdict.waits))
             @if !verdict.at_failure.groups().is_empty() {
                 p { "When it failed, those that still ran were here:" }
                 (stacks(&verdict.at_failure))
@@ -119,6 +121,33 @@ fn stacks(comparison: &Comparison) -> Markup {
             }
         }
     }
+}
+
+/// Who waits for whom, with an arrow from those that wait.
+fn waits(waits: &[Awaited]) -> Markup {
+    html! {
+        @if !waits.is_empty() {
+            p { "Who waited for whom, by the last data over their connections:" }
+            ul.waits {
+                @for one in waits.iter().take(NAMED) {
+                    li {
+                        span { (stacks::names(&one.waiting.iter().copied().collect::<Vec<_>>())) }
+                        span.arrow aria-hidden="true" { (term::seconds(ms(one.since_ms))) }
+                        span { (stacks::names(&[one.silent])) }
+                        @if one.unread_bytes > 0 {
+                            span { "has not read " (term::bytes(one.unread_bytes)) }
+                        }
+                        span.hidden { ": " (one.words()) }
+                    }
+                }
+                (more(waits.len(), "process"))
+            }
+        }
+    }
+}
+
+fn ms(ms: u32) -> Duration {
+    Duration::from_millis(ms.into())
 }
 
 /// Where on the page the process is for which the others wait; a failure has a section of its own.

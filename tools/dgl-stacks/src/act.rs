@@ -12,7 +12,7 @@ use remote::conversation::{self, HostAnswers};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
-use wire::stacks::Record;
+use wire::stacks::{Record, TakeStacks};
 
 /// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
 /// for several processes that hang in the kernel.
@@ -76,7 +76,9 @@ fn request(args: &Args) -> (Request, Duration) {
         rank: args.rank,
     };
     let Some(time) = args.record else {
-        return (Request::TakeStacks(pick), Duration::ZERO);
+        let connections = args.connections;
+        let wanted = TakeStacks { pick, connections };
+        return (Request::TakeStacks(wanted), Duration::ZERO);
     };
     let wanted = Record {
         pick,

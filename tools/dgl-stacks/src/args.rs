@@ -32,6 +32,13 @@ pub struct Args {
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 
+    /// Show the TCP connections between the processes too, and who has been silent longest
+    ///
+    /// The kernel of each host knows when data last went over each connection, whatever the program
+    /// is written in. Where that tells for which process the others wait, a sentence says so.
+    #[arg(long, conflicts_with = "record")]
+    pub connections: bool,
+
     /// Sample stacks for this long, and show where the time went
     ///
     /// Stacks are counted on their host. On a terminal, the lines that took most time are shown

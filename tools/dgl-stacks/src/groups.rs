@@ -7,6 +7,7 @@ use record::stacks::{self, Comparison, Member};
 use record::term;
 use record::{Profile, Role, Stack, Thread};
 use std::collections::BTreeSet;
+use verdict::silence::Silence;
 
 /// How many frames of a main thread are shown, and of any other thread.
 const MAIN_FRAMES: usize = 20;
@@ -124,6 +125,7 @@ pub fn text(stacks: &[Stack]) -> String {
         let sentence = comparison.sentence(stacks::names, "");
         text.push(format!("{}.\n", term::plain(&sentence)));
     }
+    text.extend(connections(stacks).filter(|_| is_one_job));
     let groups = groups(stacks, &comparison);
     text.extend(
         groups
@@ -132,6 +134,19 @@ pub fn text(stacks: &[Stack]) -> String {
     );
     text.extend(unread(stacks));
     text.join("\n")
+}
+
+/// Whom the others wait for, by their connections, and who waits for whom; `None` if these are not
+/// known or tell nothing.
+fn connections(stacks: &[Stack]) -> Option<String> {
+    let silence = Silence::of(stacks, None);
+    let sentences = silence.sentences.iter().map(|one| format!("{one}.\n"));
+    let lines = silence.waits.iter().map(|one| {
+        let silent = stacks::names(&[one.silent]);
+        format!("    {silent}: {}\n", one.words())
+    });
+    let text: String = sentences.chain(lines).collect();
+    (!text.is_empty()).then_some(text)
 }
 
 fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> String {

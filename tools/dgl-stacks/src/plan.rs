@@ -91,7 +91,7 @@ mod tests {
             error: error.map(|_| "x".to_owned()),
             ..Stack::default()
         };
-        Event::Stack(wire::stacks::Stack { record, why: error })
+        Event::Stack(Box::new(wire::stacks::Stack { record, why: error }))
     }
 
     #[test]

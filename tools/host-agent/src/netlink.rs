@@ -1,14 +1,15 @@
-//! The kernel's counters of each TCP socket: bytes that were sent and acknowledged, bytes received,
-//! and the segments that carried them. The kernel reports them over a netlink socket
-//! (sock_diag(7)), not in /proc. Probes that keep a connection alive carry no bytes, so they do not
-//! count.
+//! What the kernel knows of each TCP socket: what it has moved, when it last did, and what waits in
+//! it. The kernel reports this over a netlink socket (sock_diag(7)), not in /proc. Probes that keep
+//! a connection alive carry no bytes, so they do not count.
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, setsockopt, socket,
     sockopt::ReceiveTimeout,
 };
 use nix::sys::time::TimeVal;
+use record::Connection;
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 
 // of the kernel's include/uapi/linux: netlink.h, sock_diag.h, inet_diag.h, tcp.h
@@ -25,12 +26,28 @@ const STATES: u32 = !(1 << 10 | 1 << 6);
 const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
-/// The offset of the socket's inode in a message.
+/// Offsets in struct inet_diag_msg: the ports and addresses of both ends, of network byte order;
+/// the bytes that the process has not read; those that the peer has not acknowledged; the inode.
+const FAMILY_AT: usize = 0;
+const LOCAL_PORT_AT: usize = 4;
+const PEER_PORT_AT: usize = 6;
+const LOCAL_ADDRESS_AT: usize = 8;
+const PEER_ADDRESS_AT: usize = 24;
+const UNREAD_AT: usize = 56;
+const QUEUED_AT: usize = 60;
 const INODE_AT: usize = 68;
-/// The offsets of tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, from Linux 4.1 on.
+/// The offsets of tcpi_last_data_sent, tcpi_last_data_recv and tcpi_last_ack_recv, all in
+/// milliseconds, in struct tcp_info.
+const SINCE_SENT_AT: usize = 44;
+const SINCE_RECEIVED_AT: usize = 52;
+const SINCE_ACKNOWLEDGED_AT: usize = 56;
+/// The offsets of tcpi_bytes_acked and tcpi_bytes_received, from Linux 4.1 on.
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
-/// The offsets of tcpi_data_segs_in and tcpi_data_segs_out, from Linux 4.6 on.
+/// The offsets of tcpi_notsent_bytes, tcpi_data_segs_in and tcpi_data_segs_out, from Linux 4.6 on.
+const UNSENT_AT: usize = 144;
+/// The offset of tcpi_min_rtt, in microseconds, from Linux 4.9 on.
+const ROUND_TRIP_AT: usize = 148;
 const DATA_IN_AT: usize = 152;
 const DATA_OUT_AT: usize = 156;
 /// The kernel answers at once, in pieces of up to 32 KiB.
@@ -58,14 +75,27 @@ impl Traffic {
 /// What each TCP socket of this network namespace has moved, by inode. `None` if the kernel does
 /// not tell.
 pub fn tcp_traffic() -> Option<HashMap<u64, Traffic>> {
+    dump_all(traffic)
+}
+
+/// The connection of each TCP socket of this network namespace, by inode. `None` if the kernel does
+/// not tell.
+pub fn tcp_connections() -> Option<HashMap<u64, Connection>> {
+    dump_all(connection)
+}
+
+fn dump_all<T>(parse: Parse<T>) -> Option<HashMap<u64, T>> {
     let mut all = HashMap::new();
     for family in [nix::libc::AF_INET, nix::libc::AF_INET6] {
-        dump(u8::try_from(family).ok()?, &mut all)?;
+        dump(u8::try_from(family).ok()?, parse, &mut all)?;
     }
     Some(all)
 }
 
-fn dump(family: u8, all: &mut HashMap<u64, Traffic>) -> Option<()> {
+/// Reads a socket of its struct inet_diag_msg and its struct tcp_info.
+type Parse<T> = fn(&[u8], &[u8]) -> Option<T>;
+
+fn dump<T>(family: u8, parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<()> {
     let kernel = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -78,7 +108,7 @@ fn dump(family: u8, all: &mut HashMap<u64, Traffic>) -> Option<()> {
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
-        match read(&buffer[..count], all)? {
+        match read(&buffer[..count], parse, all)? {
             Answer::GoesOn if count > 0 => {}
             Answer::GoesOn => return None,
             Answer::IsWhole => return Some(()),
@@ -107,7 +137,7 @@ enum Answer {
 }
 
 /// Reads a piece of the answer; `None` if it is an error or unknown.
-fn read(mut piece: &[u8], all: &mut HashMap<u64, Traffic>) -> Option<Answer> {
+fn read<T>(mut piece: &[u8], parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<Answer> {
     while piece.len() >= HEADER {
         let length = usize::try_from(u32_at(piece, 0)?).ok()?;
         let message = piece.get(..length).filter(|_| length >= HEADER)?;
@@ -116,35 +146,70 @@ fn read(mut piece: &[u8], all: &mut HashMap<u64, Traffic>) -> Option<Answer> {
             NLMSG_ERROR => return None,
             _ => {}
         }
-        if let Some((inode, traffic)) = socket_traffic(&message[HEADER..]) {
-            all.insert(inode, traffic);
+        let body = &message[HEADER..];
+        if let Some(parsed) = tcp_info(body).and_then(|info| parse(body, info)) {
+            all.insert(u64::from(u32_at(body, INODE_AT)?), parsed);
         }
         piece = piece.get(aligned(length)..).unwrap_or_default();
     }
     Some(Answer::GoesOn)
 }
 
-/// The inode of a socket, and what it has moved.
-fn socket_traffic(message: &[u8]) -> Option<(u64, Traffic)> {
-    let inode = u64::from(u32_at(message, INODE_AT)?);
+/// The struct tcp_info of a message.
+fn tcp_info(message: &[u8]) -> Option<&[u8]> {
     let mut attributes = message.get(MESSAGE..)?;
     while attributes.len() >= 4 {
         let length = usize::from(u16_at(attributes, 0)?);
         let attribute = attributes.get(4..length)?;
         if u16_at(attributes, 2)? == INET_DIAG_INFO {
-            let (acked, received) = (
-                u64_at(attribute, ACKED_AT)?,
-                u64_at(attribute, RECEIVED_AT)?,
-            );
-            let segments = u32_at(attribute, DATA_IN_AT)
-                .zip(u32_at(attribute, DATA_OUT_AT))
-                .map_or(0, |(received, sent)| received.wrapping_add(sent));
-            let bytes = acked.saturating_add(received);
-            return Some((inode, Traffic { bytes, segments }));
+            return Some(attribute);
         }
         attributes = attributes.get(aligned(length)..).unwrap_or_default();
     }
     None
+}
+
+fn traffic(_: &[u8], info: &[u8]) -> Option<Traffic> {
+    let (acked, received) = (u64_at(info, ACKED_AT)?, u64_at(info, RECEIVED_AT)?);
+    let segments = u32_at(info, DATA_IN_AT)
+        .zip(u32_at(info, DATA_OUT_AT))
+        .map_or(0, |(received, sent)| received.wrapping_add(sent));
+    let bytes = acked.saturating_add(received);
+    Some(Traffic { bytes, segments })
+}
+
+fn connection(message: &[u8], info: &[u8]) -> Option<Connection> {
+    let (segments_sent, segments_received) =
+        (u32_at(info, DATA_OUT_AT)?, u32_at(info, DATA_IN_AT)?);
+    let unsent_bytes = u32_at(info, UNSENT_AT)?;
+    let queued = u32_at(message, QUEUED_AT)?;
+    Some(Connection {
+        local: address_at(message, LOCAL_ADDRESS_AT, LOCAL_PORT_AT)?,
+        peer: address_at(message, PEER_ADDRESS_AT, PEER_PORT_AT)?,
+        // without data, the kernel counts from the beginning of the connection
+        since_sent_ms: u32_at(info, SINCE_SENT_AT).filter(|_| segments_sent > 0),
+        since_received_ms: u32_at(info, SINCE_RECEIVED_AT).filter(|_| segments_received > 0),
+        since_acknowledged_ms: u32_at(info, SINCE_ACKNOWLEDGED_AT)?,
+        segments_sent,
+        segments_received,
+        // all bits are set until it is known
+        round_trip_us: u32_at(info, ROUND_TRIP_AT).filter(|us| *us != u32::MAX),
+        unacknowledged_bytes: queued.saturating_sub(unsent_bytes),
+        unsent_bytes,
+        unread_bytes: u32_at(message, UNREAD_AT)?,
+    })
+}
+
+/// An address that stands for one of IPv4 (`::ffff:10.0.0.1`) is that one.
+fn address_at(message: &[u8], address_at: usize, port_at: usize) -> Option<SocketAddr> {
+    let is_ipv4 = i32::from(*message.get(FAMILY_AT)?) == nix::libc::AF_INET;
+    let bytes = |count| message.get(address_at..address_at + count);
+    let address = match is_ipv4 {
+        true => IpAddr::from(<[u8; 4]>::try_from(bytes(4)?).ok()?),
+        false => IpAddr::from(<[u8; 16]>::try_from(bytes(16)?).ok()?).to_canonical(),
+    };
+    let port = u16::from_be_bytes(message.get(port_at..port_at + 2)?.try_into().ok()?);
+    Some(SocketAddr::new(address, port))
 }
 
 fn aligned(length: usize) -> usize {
@@ -208,6 +273,43 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_a_connection_say_the_same_of_it() {
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let (client_address, server_address) =
+            (client.local_addr().unwrap(), server.local_addr().unwrap());
+        let ends = || {
+            let all = tcp_connections().expect("the kernel tells");
+            let from = |address| all.values().find(|one| one.local == address).cloned();
+            (from(client_address).unwrap(), from(server_address).unwrap())
+        };
+        let (one, other) = ends();
+        assert_eq!((one.peer, other.peer), (server_address, client_address));
+        assert_eq!((one.since_sent_ms, other.since_received_ms), (None, None));
+
+        client.write_all(b"hello").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let (one, other) = ends();
+        assert_eq!((one.segments_sent, other.segments_received), (1, 1));
+        assert_eq!((one.unacknowledged_bytes, other.unread_bytes), (0, 5));
+        let sent_ms = one.since_sent_ms.expect("it has sent");
+        let received_ms = other.since_received_ms.expect("it has received");
+        assert!((100..5000).contains(&sent_ms) && sent_ms.abs_diff(received_ms) <= 10);
+        assert_eq!((one.since_received_ms, other.since_sent_ms), (None, None));
+
+        // until nothing more goes in: what the peer has no room for waits on this side
+        client.set_nonblocking(true).unwrap();
+        while client.write(&[0; 1 << 16]).is_ok() {}
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let (one, other) = ends();
+        assert!(
+            one.unsent_bytes > 0 && other.unread_bytes > 5,
+            "{one:?} {other:?}"
+        );
+    }
+
+    #[test]
     fn what_is_no_answer_is_none() {
         let message = |kind: u16, length: u32| {
             let mut text = length.to_ne_bytes().to_vec();
@@ -225,7 +327,7 @@ mod tests {
         ];
         for (piece, expected) in table {
             let mut all = HashMap::new();
-            assert_eq!(read(&piece, &mut all), expected, "{piece:?}");
+            assert_eq!(read(&piece, traffic, &mut all), expected, "{piece:?}");
             assert!(all.is_empty());
         }
     }

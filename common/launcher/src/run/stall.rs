@@ -8,6 +8,7 @@ use job::Stalled;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
+use verdict::silence::Silence;
 use wire::stacks::NO_PYTHON;
 use wire::supervise::{Computing, Raised};
 
@@ -147,46 +148,48 @@ pub fn explain(
     raised: &BTreeMap<usize, Raised>,
 ) -> Explanation {
     let comparison = Stack::compare(&complete.stacks);
+    // half of the time: the hosts do not notice the last sign of life at the same moment
+    let connections = Silence::of(&complete.stacks, Some(complete.stall.stalled.silent / 2));
+    let by_connections = comparison.outliers().is_empty() && !connections.sentences.is_empty();
+    let position = |member: Option<Member>| {
+        let mut all = processes.iter();
+        all.position(|process| Some(process.member()) == member)
+    };
     let name = |at: usize| stacks::names(&[processes[at].member()]);
     let (brief, others, culprit) = match (raised.first_key_value(), &complete.stopped[..]) {
         (Some((at, raised)), _) => {
             let one = processes[*at].member();
-            let rest = complete
-                .stacks
-                .iter()
-                .filter(|stack| stack.member() != Some(one));
+            let mut rest = complete.stacks.clone();
+            rest.retain(|stack| stack.member() != Some(one));
+            let others = Stack::compare(&rest).sentence(stacks::names, "");
             let text = format!("{} raised {} and did not end", name(*at), raised.exception);
-            (
-                text,
-                Stack::compare(rest).sentence(stacks::names, ""),
-                Some(*at),
-            )
+            (text, others, Some(*at))
         }
-        (None, [at]) => (
-            format!("{} is stopped by a signal", name(*at)),
-            String::new(),
-            Some(*at),
-        ),
+        (None, [at]) => {
+            let text = format!("{} is stopped by a signal", name(*at));
+            (text, String::new(), Some(*at))
+        }
+        (None, []) if by_connections => {
+            let text = connections.sentences.join("; ");
+            let others = match comparison.groups() {
+                [] => String::new(),
+                _ => comparison.sentence(stacks::names, ""),
+            };
+            (text, others, position(connections.culprit))
+        }
         (None, []) => {
-            let culprit = comparison.culprit();
-            let is_it = |process: &Process| Some(process.member()) == culprit;
-            let at = processes.iter().position(is_it);
-            (
-                comparison.describe_outliers(stacks::names),
-                String::new(),
-                at,
-            )
+            // stacks and connections that contradict each other name nobody
+            let is_it = |member: &Member| connections.culprit.is_none_or(|other| other == *member);
+            let culprit = comparison.culprit().filter(is_it);
+            let brief = comparison.describe_outliers(stacks::names);
+            (brief, String::new(), position(culprit))
         }
         (None, many) => {
-            let count = many.len();
-            (
-                format!("{count} processes are stopped by a signal"),
-                String::new(),
-                None,
-            )
+            let text = format!("{} processes are stopped by a signal", many.len());
+            (text, String::new(), None)
         }
     };
-    let says_more = !raised.is_empty() || !complete.stopped.is_empty();
+    let says_more = !raised.is_empty() || !complete.stopped.is_empty() || by_connections;
     let reason = match (says_more, others.is_empty(), brief.is_empty()) {
         (true, true, _) => brief.clone(),
         (true, false, _) => format!("{brief}; {others}"),

@@ -15,17 +15,18 @@ mod system_call;
 
 use crate::command;
 use crate::job_processes::{self, JobProcess};
+use crate::netlink;
 use crate::output::Output;
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use job::Role;
 use parking_lot::Mutex;
+use record::Connection;
 use recorder::{PROFILES_BYTES, RECORD_LIMIT, python_parent};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use wire::reap::Pick;
-use wire::stacks::{Profile, Reading, Record, Stack, Why};
+use wire::stacks::{MAX_CONNECTIONS, Profile, Reading, Record, Stack, TakeStacks, Why};
 use wire::{Event, Failure};
 
 /// How many processes are read at once, so that the job does not feel it.
@@ -37,8 +38,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 const READING_BYTES: usize = 4 << 20;
 
 /// Reports where each selected process stands.
-pub fn take(wanted: &Pick, output: &mut Output) {
-    let processes = job_processes::selected(wanted);
+pub fn take(wanted: &TakeStacks, output: &mut Output) {
+    let processes = job_processes::selected(&wanted.pick);
     let mut stacks: Vec<Stack> = side_by_side(&processes, |one| {
         let known = Known {
             process: one.member.process,
@@ -48,8 +49,11 @@ pub fn take(wanted: &Pick, output: &mut Output) {
         stack(&one.job, &known, read(one))
     });
     name_all_parents(&mut stacks);
+    if wanted.connections {
+        add_connections(&mut stacks);
+    }
     for stack in stacks {
-        output.event(&Event::Stack(stack));
+        output.event(&Event::Stack(Box::new(stack)));
     }
 }
 
@@ -133,6 +137,22 @@ fn stack(job: &str, known: &Known, reading: Reading) -> Stack {
     Stack {
         record,
         why: reading.why,
+    }
+}
+
+/// Adds the connections of each process, all as they are at one moment; none where the kernel does
+/// not tell.
+pub fn add_connections(stacks: &mut [Stack]) {
+    let all = netlink::tcp_connections().unwrap_or_default();
+    for stack in stacks.iter_mut().map(|one| &mut one.record) {
+        let inodes = procfs::socket_inodes(stack.pid.cast_signed());
+        let connections = inodes.iter().filter_map(|inode| all.get(inode));
+        stack.connections = connections
+            .filter(|one| one.since_moved_ms().is_some())
+            .cloned()
+            .collect();
+        stack.connections.sort_by_key(Connection::since_moved_ms);
+        stack.connections.truncate(MAX_CONNECTIONS);
     }
 }
 

@@ -196,7 +196,12 @@ impl Liveness {
                 self.positions.end_sample(&taken.positions, now);
                 return Vec::new();
             }
-            Subject::AtEnd => return stacks.into_iter().map(Event::Stack).collect(),
+            Subject::AtEnd => {
+                return stacks
+                    .into_iter()
+                    .map(|stack| Event::Stack(Box::new(stack)))
+                    .collect();
+            }
             Subject::All => {}
         }
         let stats = procfs::stats();
@@ -214,7 +219,9 @@ impl Liveness {
             computing: computing(&rest.computing, &stacks),
             stopped,
         };
-        let stacks = stacks.into_iter().map(Event::Stack);
+        let stacks = stacks
+            .into_iter()
+            .map(|stack| Event::Stack(Box::new(stack)));
         stacks.chain([Event::StacksReported(reported)]).collect()
     }
 }

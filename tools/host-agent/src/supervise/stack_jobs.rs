@@ -150,6 +150,9 @@ impl StackJobs {
             }
         }
         stacks::name_all_parents(&mut stacks);
+        if job.subject == Subject::All {
+            stacks::add_connections(&mut stacks);
+        }
         Some(Taken {
             subject: job.subject,
             stacks,
