@@ -255,7 +255,7 @@ fn a_host_that_sends_without_end_takes_little_of_a_tools_memory() {
             "",
             taken.to_string(),
             spawn,
-            "more than 8 MB before the job starts",
+            "larger than 8 MB before the job starts",
         ),
         (
             "",
