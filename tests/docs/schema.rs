@@ -287,7 +287,7 @@ const RUN: &str = r#"
     part-pull --workspace "$PWD/ws" --to . '*/g.json' <hosts.jsonl >pulled.jsonl
     part-map --workspace "$PWD/ws2" --extra w.py <hosts.jsonl | part-push |
       dgl-env --role worker -- python3 w.py >job.jsonl
-    dgl-spawn --job "$JOB" --sample 1s --grace 1s <job.jsonl >run.jsonl &
+    dgl-spawn --job "$JOB" --wait 1m --sample 1s --grace 1s <job.jsonl >run.jsonl &
     until grep -q begins run.jsonl && grep -q '"sample"' run.jsonl; do kill -0 $!; sleep 0.1; done
     dgl-reap --list <hosts.jsonl >found.jsonl
     dgl-stacks --job "$JOB" <hosts.jsonl >stacks.jsonl
