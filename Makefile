@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | soak | two-jobs | demo | bench | recordings | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | test-openssh | soak | two-jobs | demo | bench | recordings | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -34,7 +34,7 @@ check: need-check
 	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/*.sh site/build.sh
 	shellcheck examples/*/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
-	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/s3.sh tests/recordings/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
+	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
 	mandoc -T lint -W warning $(PAGES:%=man/%.1) $(FORMATS:%=man/%.5) $(GUIDES:%=man/%.7)
 	@tests/weight.py sum
 
@@ -106,6 +106,15 @@ test-partitioning: need-test
 test-shells: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only shells::
+
+# Logins with other OpenSSH clients than this machine's: those of Debian releases, or of folders with ssh and ssh-keygen.
+OPENSSH ?= bullseye trixie
+test-openssh: need-test
+	cargo build --workspace --locked
+	@for client in $(OPENSSH); do \
+		case $$client in /*) ;; *) client=$$(tests/openssh.sh $$client) || exit ;; esac; \
+		"$$client/ssh" -V && PATH=$$client:$$PATH tests/run.sh --long logins:: || exit; \
+	done
 
 # Agents that Open MPI's mpirun starts on real hosts.
 test-mpirun: need-test
@@ -232,4 +241,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells soak two-jobs demo bench recordings verdicts faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells test-openssh soak two-jobs demo bench recordings verdicts faults fuzz install uninstall dist test-dist site pictures schema manual clean
