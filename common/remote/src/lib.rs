@@ -37,7 +37,7 @@ pub use options::{HostKey, Options};
 pub use program::end_connectors;
 pub use session::{Body, HostFault, Session, SessionEvent, UnknownKey, Waker};
 pub use session::{random_token, report};
-pub use ssh_config::ssh_options;
+pub use ssh_config::{printed_settings, ssh_options};
 
 use choice::{Logins, Wish};
 use rayon::prelude::*;

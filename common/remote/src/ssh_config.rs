@@ -148,39 +148,46 @@ pub fn ssh_options(options: &Options) -> Vec<OsString> {
     words
 }
 
-/// Asks `ssh -G`. Without that program there is no configuration to follow, and ssh's defaults are
-/// used.
-pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
+/// What `ssh -G` prints for a destination. Without that program there is no configuration to
+/// follow, and nothing is printed.
+pub fn printed_settings(options: &Options, target: &str) -> Result<String, HostFault> {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
         .args(ssh_options(options))
-        .arg("--")
-        .arg(host.target());
+        .args(["--", target]);
+    let wrong = |problem: String| {
+        let fault = HostFault::unreachable(format!("ssh -G: {problem}"));
+        fault.fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names")
+    };
+    let limit = options.connect_timeout;
+    let output = match output_within(ssh, limit, || options.is_stopped()) {
+        Ok(Some(output)) => output,
+        Ok(None) if options.is_stopped() => return Err(HostFault::stopped()),
+        Ok(None) => {
+            return Err(wrong(format!(
+                "no end within {} s, such as of a `Match exec`",
+                limit.as_secs_f32()
+            )));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(wrong(error.to_string())),
+    };
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(wrong(message.trim().replace('\n', "; ")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The settings for a host; without OpenSSH its defaults.
+pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
     let Some(openssh) = openssh() else {
         return Ok(without_openssh(options, host, &home));
     };
-    let wrong = |problem: String| {
-        let fault = HostFault::unreachable(format!("ssh -G: {problem}"));
-        fault.fix("correct ssh's configuration, or what DGL_TOOLS_SSH_CONFIG names")
-    };
-    let limit = options.connect_timeout;
-    let output = output_within(ssh, limit, || options.is_stopped())
-        .map_err(|error| wrong(error.to_string()))?
-        .ok_or_else(|| match options.is_stopped() {
-            true => HostFault::stopped(),
-            false => wrong(format!(
-                "no end within {} s, such as of a `Match exec`",
-                limit.as_secs_f32()
-            )),
-        })?;
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr);
-        return Err(wrong(message.trim().replace('\n', "; ")));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = printed_settings(options, &host.target())?;
     let mut settings = parse(&text, &home, options.identity.as_deref());
     settings.algorithms = algorithms(&text).without(&openssh.algorithms);
     settings.default_ciphers = match settings.algorithms.ciphers.is_empty() {

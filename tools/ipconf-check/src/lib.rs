@@ -25,7 +25,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let (file, text) = read(args.file.as_deref())?;
     let lines = lines(&file, &text)?;
     let names = plan::names(&lines);
-    let resolutions = resolve::all(&names, &remote::ssh_options(&args.settings.options));
+    let resolutions = resolve::all(&names, &args.settings.options);
     let options = plan::Options {
         file: &file,
         default_port: args.default_port,

@@ -2,11 +2,9 @@
 //! machine's resolver knows.
 
 use crate::plan::Resolution;
+use remote::Options;
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
@@ -14,13 +12,12 @@ use std::thread;
 /// wait for a name server, which takes seconds.
 const AT_ONCE: usize = 16;
 
-/// The resolutions of these names, which may have a user in front: `ann@gpu1`. `ssh_options` are
-/// those that every login gets.
-pub fn all<'a>(names: &[&'a str], ssh_options: &[OsString]) -> HashMap<&'a str, Resolution> {
+/// The resolutions of these names, which may have a user in front: `ann@gpu1`.
+pub fn all<'a>(names: &[&'a str], options: &Options) -> HashMap<&'a str, Resolution> {
     let left = Mutex::new(names.iter());
     let next = || left.lock().ok()?.next().copied();
     let work = || {
-        let resolutions = std::iter::from_fn(next).map(|name| (name, resolve(name, ssh_options)));
+        let resolutions = std::iter::from_fn(next).map(|name| (name, resolve(name, options)));
         resolutions.collect::<Vec<_>>()
     };
     thread::scope(|scope| {
@@ -33,17 +30,17 @@ pub fn all<'a>(names: &[&'a str], ssh_options: &[OsString]) -> HashMap<&'a str, 
     })
 }
 
-fn resolve(target: &str, ssh_options: &[OsString]) -> Resolution {
+fn resolve(target: &str, options: &Options) -> Resolution {
     let name = target.rsplit('@').next().unwrap_or(target);
     let mut resolution = Resolution {
         host_name: name.to_owned(),
         proxy: None,
         addresses: Ok(Vec::new()),
     };
-    match settings(target, ssh_options) {
+    match remote::printed_settings(options, target) {
         Ok(settings) => resolution.read_settings(&settings),
-        Err(error) => {
-            resolution.addresses = Err(error);
+        Err(fault) => {
+            resolution.addresses = Err(fault.problem);
             return resolution;
         }
     }
@@ -56,23 +53,6 @@ fn resolve(target: &str, ssh_options: &[OsString]) -> Resolution {
             .map_err(|error| error.to_string()),
     };
     resolution
-}
-
-/// What `ssh -G` prints. Without that program there is no configuration to follow.
-fn settings(target: &str, options: &[OsString]) -> Result<String, String> {
-    let mut ssh = Command::new("ssh");
-    ssh.arg("-G").args(options).args(["--", target]);
-    match ssh.stdin(Stdio::null()).output() {
-        Ok(output) if output.status.success() => {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        }
-        Ok(output) => {
-            let message = String::from_utf8_lossy(&output.stderr);
-            Err(format!("ssh -G: {}", message.trim().replace('\n', "; ")))
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(format!("ssh -G: {error}")),
-    }
 }
 
 impl Resolution {
