@@ -153,6 +153,31 @@ fn real_hosts_that_refuse_a_login_are_tried_as_little_as_possible() {
         .err_has("then `ssh -o BatchMode=yes ");
     let counts: Vec<usize> = (2..=4).map(|host| refusals(&cluster, host)).collect();
     assert_eq!(counts.iter().sum::<usize>(), 4, "{counts:?}");
+    // an agent that refuses to sign is no host that asks for more
+    let asks = "eval $(ssh-agent) >agent && ssh-add -qc ~/.ssh/id_ed25519 && mv ~/.ssh/id_ed25519 \
+        kept; export SSH_ASKPASS=/bin/false; host-probe --host 1 <hosts >probed; s=$?; mv kept \
+        ~/.ssh/id_ed25519; kill $SSH_AGENT_PID; exit $s";
+    cluster
+        .on(2, "mv ~/.ssh/away ~/.ssh/authorized_keys")
+        .ends(0);
+    let unsigned = cluster.sh(&folder, asks);
+    unsigned
+        .ends(74)
+        .err_has("login refused for root: tried ")
+        .err_has(" (agent), which did not sign")
+        .err_has("agent refused operation")
+        .err_lacks("asks for more");
+    // nothing that listens
+    for connect in ["ssh2", "ssh"] {
+        let closed = format!(
+            "DGL_TOOLS_SSH_PORT=2222 host-probe --host 1 --connect {connect} <hosts >probed"
+        );
+        cluster
+            .sh(&folder, &closed)
+            .ends(74)
+            .err_has("Connection refused")
+            .err_has("fix: look whether the host is up and sshd listens there");
+    }
     // a key of another host is no reason to try again
     cluster.run(
         &folder,
@@ -376,7 +401,13 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
             format!("Include {}/other\n", folder.display()),
         );
         write(&folder, "other", config);
-        let since_7_6 = ["RemoteCommand", "SetEnv", "SecurityKey", "SessionType", "StdinNull"];
+        let since_7_6 = [
+            "RemoteCommand",
+            "SetEnv",
+            "SecurityKey",
+            "SessionType",
+            "StdinNull",
+        ];
         if since_7_6.iter().any(|name| setting.starts_with(name)) {
             let known = cluster.sh(&folder, "ssh -G -F config h2 >settings");
             if known.err.contains("Bad configuration option") {
@@ -415,7 +446,10 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
                 &format!("DGL_TOOLS_SSH_CONFIG=config dgl-reap --list --connect {connect} <hosts"),
             )
             .ends(74)
-            .err_has("ssh -G: config: line 1: Bad configuration option: nosuchsetting")
+            .err_has(
+                "ssh -G: config: line 1: Bad configuration option: nosuchsetting; config: \
+                 terminating, ",
+            )
             .err_lacks("whether the host is up");
     }
     soon("sshd answers", || {

@@ -143,6 +143,14 @@ fn names_are_looked_up_as_ssh_does() {
     let without_ssh = "mkdir bin; ln -s $(command -v ipconf-check) bin; \
         printf \"n1\\nreal4\\n\" | PATH=$PWD/bin ipconf-check --emit ip_config";
     with_names(&folder, without_ssh).gives(0, "10.0.0.1 30050\n10.0.0.4 30050\n");
+    // a command of ssh_config that does not end
+    write(&folder, "config", "Match exec \"sleep 60\"\n  User ann\n");
+    with_names(
+        &folder,
+        "echo n1 | DGL_TOOLS_CONNECT_TIMEOUT=1s ipconf-check",
+    )
+    .gives(74, "")
+    .err_has("stdin:1: n1: ssh -G: no end within 1 s, such as of a `Match exec`");
 }
 
 #[test]

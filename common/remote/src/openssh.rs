@@ -32,6 +32,8 @@ enum Failure {
         setting: &'static str,
         offer: String,
     },
+    /// Nothing answers at the host's address.
+    Unreachable,
     Other,
 }
 
@@ -99,10 +101,12 @@ pub(crate) fn fault(
             again: hung_up(&words),
             ..HostFault::unreachable(problem)
         },
-        Failure::Other => HostFault {
+        Failure::Unreachable => HostFault {
             timed_out: words.contains("timed out"),
             ..HostFault::unreachable(problem)
-        },
+        }
+        .fix("look whether the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)"),
+        Failure::Other => HostFault::unreachable(problem),
     }
 }
 
@@ -230,8 +234,13 @@ fn failure(stderr: &str) -> Failure {
             methods: "publickey".to_owned(),
         };
     }
-    match hung_up(stderr) {
-        true => Failure::HungUp,
+    if hung_up(stderr) {
+        return Failure::HungUp;
+    }
+    let is_unreachable =
+        |line: &str| line.starts_with("ssh: connect to host ") || line.contains("timed out");
+    match lines().any(is_unreachable) {
+        true => Failure::Unreachable,
         false => Failure::Other,
     }
 }
@@ -270,6 +279,10 @@ mod tests {
             ),
             (
                 "ssh: connect to host 10.0.0.1 port 22: Connection refused\n",
+                Failure::Unreachable,
+            ),
+            (
+                "ssh: Could not resolve hostname n1: Name or service not known\n",
                 Failure::Other,
             ),
             ("", Failure::Other),

@@ -387,15 +387,20 @@ impl Attempt<'_> {
         if matches!(error.code(), ssh2::ErrorCode::Session(code) if HUNG_UP.contains(&code)) {
             return Err(self.hung_up());
         }
-        if error.code() == KEY_IS_NOT_ENOUGH {
+        // libssh2 has the same code for an agent that refuses
+        let is_unsigned = error.message() == "Callback returned error";
+        if error.code() == KEY_IS_NOT_ENOUGH && !is_unsigned {
             self.accepted.get_or_insert_with(|| key.clone());
         }
         // libssh2 has no better message for a key with a passphrase
         let is_locked = error.message().contains("passphrase")
             || error.message().contains("extract public key");
-        self.tried.push(match is_locked {
-            true => format!("{key} (has a passphrase, or is of a kind that libssh2 cannot read)"),
-            false => key,
+        self.tried.push(match (is_locked, is_unsigned) {
+            (true, _) => {
+                format!("{key} (has a passphrase, or is of a kind that libssh2 cannot read)")
+            }
+            (false, true) => format!("{key}, which did not sign"),
+            (false, false) => key,
         });
         Ok(false)
     }
@@ -456,7 +461,13 @@ impl Attempt<'_> {
             }
         };
         let login = record::quote::shown(format!("{user}@{}", self.settings.hostname));
-        let fix = super::openssh::fix_of_refusal(methods, &login);
+        let fix = match &self.accepted {
+            Some(_) => format!(
+                "run this on a terminal, where ssh can ask; `ssh {login}` shows what the host asks \
+                 for"
+            ),
+            None => super::openssh::fix_of_refusal(methods, &login),
+        };
         HostFault {
             is_refused: true,
             ssh_may_do: true,

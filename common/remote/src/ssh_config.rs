@@ -173,8 +173,10 @@ pub fn printed_settings(options: &Options, target: &str) -> Result<String, HostF
         Err(error) => return Err(wrong(error.to_string())),
     };
     if !output.status.success() {
+        // some of its lines end with a carriage return
         let message = String::from_utf8_lossy(&output.stderr);
-        return Err(wrong(message.trim().replace('\n', "; ")));
+        let lines: Vec<&str> = message.lines().map(str::trim).collect();
+        return Err(wrong(lines.join("; ")));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
