@@ -146,14 +146,14 @@ impl Picked {
             found.iter().map(|member| member.process).collect()
         };
         let left = processes::end_processes(Duration::from_millis(wanted.grace_ms), find);
-        for job in end_launchers(wanted.job.as_deref()) {
-            if !jobs.values().any(|(reaped, _)| reaped.job == job) {
-                output.event(&Event::Reaped(Reaped {
-                    job,
-                    ok: true,
-                    ..Reaped::default()
-                }));
-            }
+        // a launcher whose processes were ended ends by that
+        let is_ended = |job: &str| jobs.values().any(|(reaped, _)| reaped.job == job);
+        for job in end_launchers(wanted.job.as_deref(), is_ended) {
+            output.event(&Event::Reaped(Reaped {
+                job,
+                ok: true,
+                ..Reaped::default()
+            }));
         }
         for (token, (mut reaped, files)) in jobs {
             let survivors = found
@@ -169,14 +169,15 @@ impl Picked {
     }
 }
 
-/// Ends the launchers of detached jobs on this host, which may be between two tries. One whose
-/// processes were ended ends in any case, and reports that. Returns the names of the jobs.
-fn end_launchers(job: Option<&str>) -> Vec<String> {
+/// Ends the launchers of detached jobs on this host that are between two tries. Returns the names of
+/// the jobs.
+fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<String> {
     let folders = fs::read_dir(folder::of_all_jobs().unwrap_or_default());
     let mut ended = Vec::new();
     for entry in folders.into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if job.is_some_and(|job| job != name) || !is_own_folder(&entry.path()) {
+        let is_meant = job.is_none_or(|job| job == name) && !is_ended(&name);
+        if !is_meant || !is_own_folder(&entry.path()) {
             continue;
         }
         let addresses = fs::read_dir(entry.path()).into_iter().flatten().flatten();
