@@ -7,7 +7,7 @@
 use crate::cut;
 use crate::ending::{Ending, ExitStatus};
 use crate::stacks::{MAX_FRAMES, MAX_TEXT};
-use record::Sign;
+use record::{Gpu, Sign};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -141,7 +141,7 @@ impl Exited {
 }
 
 /// The resources used since the last such event.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// The time since then, in milliseconds.
     pub interval_ms: u64,
@@ -152,19 +152,6 @@ pub struct Usage {
     /// The state of the host's NVIDIA GPUs, if it was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
-}
-
-/// The state of an NVIDIA GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// The number of the GPU on its host.
-    pub index: u32,
-    /// The share of the time in which it computed, in percent.
-    pub util_percent: u8,
-    /// GPU memory in use, in bytes.
-    pub mem_used_bytes: u64,
-    /// GPU memory, in bytes.
-    pub mem_bytes: u64,
 }
 
 /// The resources that a host used, by all of its processes.

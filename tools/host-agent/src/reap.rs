@@ -169,8 +169,8 @@ impl Picked {
     }
 }
 
-/// Ends the launchers of detached jobs on this host that are between two tries. Returns the names of
-/// the jobs.
+/// Ends the launchers of detached jobs on this host that are between two tries. Returns the names
+/// of the jobs.
 fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<String> {
     let folders = fs::read_dir(folder::of_all_jobs().unwrap_or_default());
     let mut ended = Vec::new();

@@ -3,10 +3,12 @@
 //! each event only once.
 
 use super::end_times::EndTimes;
+use super::host_states::HostStates;
 use super::hosts::{ConnectedHosts, HostSession, RunEvent};
 use super::multiplexer::Multiplexer;
 use super::outcome::{Outcome, cause_label};
-use super::process_table::ProcessTable;
+use super::process_table::{ProcessTable, ProtocolBreach};
+use super::profile_timer::ProfileTimer;
 use super::records::{exit, first_failure, member};
 use super::stall_reporter::StallReporter;
 use super::usage::{self, Busiest};
@@ -14,28 +16,15 @@ use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase, State};
 use crate::plan;
 use job::{Action, Cause, Job, Step};
-use record::error::{Fault, Report};
-use record::term::{self, now_ms};
+use record::term::now_ms;
 use record::{Process, Role};
 use session::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::reap::Pick;
-use wire::stacks::Record;
 use wire::supervise::{self, Activity};
 use wire::{Event, Request};
 
 /// How often time limits are checked and the status line is renewed.
 const TICK: Duration = Duration::from_millis(500);
-/// How often a second processes are looked at that are recorded.
-const PROFILE_RATE: u32 = 10;
-/// The state of a host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HostState {
-    Up,
-    /// Everything has ended on the host, or it is lost.
-    Over,
-}
-
 /// The event loop of a running job.
 pub struct EventLoop<'a, 'h> {
     job: Job,
@@ -44,7 +33,7 @@ pub struct EventLoop<'a, 'h> {
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
     begun: Instant,
-    host_states: Vec<HostState>,
+    states: HostStates,
     /// Whether the graph servers that the job uses have ended.
     servers_ended: bool,
     table: ProcessTable<'a>,
@@ -53,14 +42,9 @@ pub struct EventLoop<'a, 'h> {
     end_times: EndTimes,
     /// The hosts that use most, for the status line.
     busiest: Busiest,
-    /// When all processes were started, if the job is to be recorded.
-    all_started: Option<Instant>,
-    /// Whether the hosts were asked to record it.
-    is_recorded: bool,
+    profile: ProfileTimer,
     /// dgl-reap has ended the whole job.
     reaped: bool,
-    /// Faults of processes that could not be ended.
-    faults: Report,
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
@@ -77,39 +61,29 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             (session.host.id, own.collect())
         };
         let on_hosts = hosts.sessions.iter().map(of_host);
-        let mut names = vec![String::new(); processes.len()];
-        for session in &hosts.sessions {
-            for member in &session.members {
-                let Process { role, rank, .. } = &processes[*member];
-                names[*member] = format!("{}: {} {rank}", session.host.location(), role.name());
-            }
-        }
-        let first_host = hosts.sessions.first().map_or(0, |session| session.host.id);
         EventLoop {
             job: Job::new(on_hosts, plan.rules.clone(), begun),
             plan,
             processes,
             begun,
-            host_states: vec![HostState::Up; hosts.sessions.len()],
+            states: HostStates::new(hosts.sessions.len()),
             servers_ended: false,
             table: ProcessTable::new(processes, &hosts.sessions),
+            stalls: StallReporter::new(&plan.name, processes, &hosts.sessions),
             hosts,
             sink,
             output: Multiplexer::new(processes.len(), first),
-            stalls: StallReporter::new(&plan.name, processes, names, first_host),
             end_times: EndTimes::default(),
             busiest: Busiest::default(),
-            all_started: None,
-            is_recorded: false,
+            profile: ProfileTimer::default(),
             reaped: false,
-            faults: Report::default(),
         }
     }
 
     /// Runs until all hosts have ended.
     pub fn run(mut self) -> Outcome {
         let mut shown = Instant::now();
-        while self.host_states.contains(&HostState::Up) {
+        while self.states.up_count() > 0 {
             let now = Instant::now();
             if self.end_times.are_over(now) {
                 break;
@@ -125,7 +99,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.sink
                     .notice(&format!("dgl-spawn: job {job} is ending: {next}"));
             }
-            self.record_when_due(now);
+            let are_started = self.table.are_all_started();
+            let profile = self.profile.take_due(self.plan, are_started, now);
+            if let Some(request) = profile.filter(|_| !self.end_times.have_begun()) {
+                self.hosts.send_all(&request);
+            }
             let action = self.job.tick(now);
             self.act(action);
             if let Some(event) = self.next_event() {
@@ -133,29 +111,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
         }
         self.end()
-    }
-
-    /// Asks the hosts to record the stacks of all processes, once in each try.
-    fn record_when_due(&mut self, now: Instant) {
-        let Some(times) = self.plan.profile else {
-            return;
-        };
-        if self.all_started.is_none() && self.table.are_all_started() {
-            self.all_started = Some(now);
-        }
-        let is_due = self.all_started.is_some_and(|at| now >= at + times.after);
-        if is_due && !std::mem::replace(&mut self.is_recorded, true) && !self.end_times.have_begun()
-        {
-            let pick = Pick {
-                job: Some(self.plan.name.clone()),
-                ..Pick::default()
-            };
-            self.hosts.send_all(&Request::RecordStacks(Record {
-                pick,
-                time_ms: term::millis(times.time),
-                rate: PROFILE_RATE,
-            }));
-        }
     }
 
     fn next_event(&mut self) -> Option<RunEvent> {
@@ -183,7 +138,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.job
                     .paused(time, Instant::now(), self.plan.host_timeout);
             }
-            RunEvent::Host(at, _) if self.host_states[at] == HostState::Over => {}
+            RunEvent::Host(at, _) if self.states.is_over(at) => {}
             RunEvent::Host(at, SessionEvent::Lost(why)) => {
                 self.lost(at, why);
             }
@@ -281,7 +236,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 self.stalls.stack(at, stack, is_ending, self.sink);
                 Ok(())
             }
-            Event::Profile(profile) if self.is_recorded => {
+            Event::Profile(profile) if self.profile.is_asked() => {
                 let host = self.hosts.sessions[at].host.id;
                 let profile = profile.clone().into_record(host, self.processes, now_ms());
                 self.sink.report(host, &profile);
@@ -339,32 +294,17 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// Everything has ended on a host.
     fn over(&mut self, at: usize, survivors: u32) {
-        self.host_states[at] = HostState::Over;
+        self.states.end(at, self.hosts.sessions[at].host, survivors);
         self.finish_lines(at);
-        if survivors > 0 {
-            let problem = format!("{survivors} of the job's processes could not be ended");
-            let location = self.hosts.sessions[at].host.location();
-            self.faults
-                .push(Fault::item(location, problem).fix("look with dgl-reap --list"));
-        }
     }
 
-    /// A host is lost.
+    /// A host is lost. After a pause, the hosts have taken this launcher for gone.
     fn lost(&mut self, at: usize, why: String) {
-        self.host_states[at] = HostState::Over;
-        self.finish_lines(at);
         let host = self.hosts.sessions[at].host;
-        if matches!(self.job.cause(), Some(Cause::Paused(_))) {
-            // the hosts have taken this launcher for gone, and end the job themselves
-        } else if self.job.ending().is_some() {
-            self.faults.push(
-                Fault::unreachable(
-                    host.location(),
-                    format!("lost while the job was ended: {why}"),
-                )
-                .fix("its own guardian ends the job there; look with dgl-reap --list"),
-            );
-        }
+        let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));
+        let is_fault = self.job.ending().is_some() && !is_paused;
+        self.states.lose(at, host, &why, is_fault);
+        self.finish_lines(at);
         let steps = self.job.host_lost(host.id, why);
         self.take(steps);
     }
@@ -400,11 +340,6 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     fn status(&self) -> String {
-        let up = self
-            .host_states
-            .iter()
-            .filter(|state| **state == HostState::Up)
-            .count();
         let phase = match self.job.ending() {
             None => Phase::Running,
             Some(_) => Phase::Ending {
@@ -414,7 +349,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let busiest = self.busiest.text();
         status::line(
             &self.plan.name,
-            (up, self.host_states.len()),
+            (self.states.up_count(), self.hosts.sessions.len()),
             self.job.progress(),
             self.begun.elapsed(),
             State {
@@ -426,19 +361,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         )
     }
 
-    fn end(mut self) -> Outcome {
-        let (age, reaped) = (self.begun.elapsed(), self.reaped);
-        for (session, state) in self.hosts.sessions.iter().zip(&self.host_states) {
-            if *state == HostState::Up {
-                let fix = format!(
-                    "look with dgl-reap --list, end them with dgl-reap --job {}",
-                    self.plan.name
-                );
-                let problem = "it did not say that the job's processes have ended";
-                self.faults
-                    .push(Fault::unreachable(session.host.location(), problem).fix(fix));
-            }
-        }
+    fn end(self) -> Outcome {
         self.sink.status("");
         let ending = self.job.ending().cloned().unwrap_or_default();
         let failed = self.failed();
@@ -452,11 +375,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             server.role = Some(Role::Server);
         }
         let signalled = self.job.signalled();
-        let exit = exit(&ending);
-        let exit = if self.faults.0.is_empty() {
-            exit
-        } else {
-            exit.worst(self.faults.exit())
+        let hosts = self.hosts.sessions.iter().map(|session| session.host);
+        let report = self.states.into_faults(&self.plan.name, hosts);
+        let exit = match report.0.is_empty() {
+            true => exit(&ending),
+            false => exit(&ending).worst(report.exit()),
         };
         Outcome {
             exit,
@@ -464,21 +387,12 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             cause: ending.cause,
             failure,
             started: true,
-            age,
+            age: self.begun.elapsed(),
             graph_servers_lost: self.servers_ended,
             raised,
-            reaped,
+            reaped: self.reaped,
             signalled,
-            report: self.faults,
+            report,
         }
-    }
-}
-
-/// An event that a host must not send, or not now.
-struct ProtocolBreach(String);
-
-impl<T: Into<String>> From<T> for ProtocolBreach {
-    fn from(what: T) -> ProtocolBreach {
-        ProtocolBreach(what.into())
     }
 }

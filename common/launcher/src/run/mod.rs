@@ -3,11 +3,13 @@
 
 mod end_times;
 pub mod event_loop;
+mod host_states;
 pub mod hosts;
 pub mod launcher;
 mod multiplexer;
 pub mod outcome;
 mod process_table;
+mod profile_timer;
 pub mod records;
 pub mod signals;
 mod stall;

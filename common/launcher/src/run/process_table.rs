@@ -172,3 +172,12 @@ impl<'a> ProcessTable<'a> {
         Ok(())
     }
 }
+
+/// An event that a host must not send, or not now.
+pub struct ProtocolBreach(pub String);
+
+impl<T: Into<String>> From<T> for ProtocolBreach {
+    fn from(what: T) -> ProtocolBreach {
+        ProtocolBreach(what.into())
+    }
+}

@@ -1,6 +1,7 @@
 //! Reports to programs and people that a job stalls or moves again, where its processes stand, and
 //! which of them have raised an exception and do not end.
 
+use super::hosts::HostSession;
 use super::stall::{self, CompleteStall, FoundStall, StallReports};
 use crate::output::sink::OutputSink;
 use record::stacks;
@@ -31,9 +32,16 @@ impl<'a> StallReporter<'a> {
     pub fn new(
         job: &'a str,
         processes: &'a [Process],
-        names: Vec<String>,
-        first_host: u32,
+        sessions: &[HostSession<'_>],
     ) -> StallReporter<'a> {
+        let mut names = vec![String::new(); processes.len()];
+        for session in sessions {
+            for member in &session.members {
+                let Process { role, rank, .. } = &processes[*member];
+                names[*member] = format!("{}: {} {rank}", session.host.location(), role.name());
+            }
+        }
+        let first_host = sessions.first().map_or(0, |session| session.host.id);
         StallReporter {
             job,
             processes,

@@ -2,10 +2,10 @@
 //! people.
 
 use record::term;
-use record::{Gpu, Process, Sample};
+use record::{Process, Sample};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::supervise::{self, Usage};
+use wire::supervise::Usage;
 
 /// The records of a host's report: one of the host, and one of each process. `owners` are the
 /// process records, in the order of the report.
@@ -33,7 +33,7 @@ pub fn samples<'a>(
         net_tx_bytes: Some(used.net_tx_bytes),
         disk_read_bytes: Some(used.disk_read_bytes),
         disk_write_bytes: Some(used.disk_write_bytes),
-        gpus: usage.gpus.iter().map(gpu).collect(),
+        gpus: usage.gpus.clone(),
         ..all
     };
     let of_processes = owners.zip(&usage.processes).map(|(owner, used)| Sample {
@@ -46,15 +46,6 @@ pub fn samples<'a>(
         ..all.clone()
     });
     [of_host].into_iter().chain(of_processes).collect()
-}
-
-fn gpu(used: &supervise::Gpu) -> Gpu {
-    Gpu {
-        index: used.index,
-        util_percent: f64::from(used.util_percent),
-        mem_used_bytes: used.mem_used_bytes,
-        mem_bytes: used.mem_bytes,
-    }
 }
 
 /// The last report of each host.
@@ -119,7 +110,7 @@ impl Busiest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::Role;
+    use record::{Gpu, Role};
     use wire::supervise::{HostUsage, ProcessUsage};
 
     fn usage(cpu_ms: u64, mem_used_bytes: u64, net_rx_bytes: u64) -> Usage {
@@ -140,9 +131,9 @@ mod tests {
                 rss_bytes: 9,
                 shm_bytes: 3,
             }],
-            gpus: vec![supervise::Gpu {
+            gpus: vec![Gpu {
                 index: 1,
-                util_percent: 97,
+                util_percent: 97.0,
                 mem_used_bytes: 5,
                 mem_bytes: 8,
             }],

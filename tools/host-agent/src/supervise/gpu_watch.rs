@@ -7,11 +7,11 @@ use crate::processes::{OUTSIDE, ProcessHandle, TOKEN};
 use csv::StringRecord;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
+use record::Gpu;
 use std::io::{self, PipeReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use wire::supervise::Gpu;
 
 const ARGUMENTS: [&str; 2] = [
     "--query-gpu=index,utilization.gpu,memory.used,memory.total",
@@ -97,7 +97,7 @@ fn cards(text: &str) -> Vec<Gpu> {
     let card = |row: &StringRecord| {
         Some(Gpu {
             index: nvidia::number(row.get(0))?,
-            util_percent: nvidia::number(row.get(1))?,
+            util_percent: f64::from(nvidia::number::<u8>(row.get(1))?),
             mem_used_bytes: nvidia::bytes(row.get(2))?,
             mem_bytes: nvidia::bytes(row.get(3))?,
         })
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn what_nvidia_smi_says() {
-        let gpu = |index, util_percent, used: u64, all: u64| Gpu {
+        let gpu = |index, util_percent: u8, used: u64, all: u64| Gpu {
             index,
-            util_percent,
+            util_percent: f64::from(util_percent),
             mem_used_bytes: used << 20,
             mem_bytes: all << 20,
         };

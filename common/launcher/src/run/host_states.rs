@@ -1,0 +1,73 @@
+//! Which hosts of a job are up, and what went wrong at the end of the others.
+
+use record::Host;
+use record::error::{Fault, Report};
+
+/// The state of a host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HostState {
+    Up,
+    /// Everything has ended on the host, or it is lost.
+    Over,
+}
+
+/// The hosts of a job, by their positions.
+pub struct HostStates {
+    states: Vec<HostState>,
+    /// Faults of processes that could not be ended.
+    faults: Report,
+}
+
+impl HostStates {
+    /// Begins with hosts that are all up.
+    pub fn new(count: usize) -> HostStates {
+        HostStates {
+            states: vec![HostState::Up; count],
+            faults: Report::default(),
+        }
+    }
+
+    /// How many hosts are up.
+    pub fn up_count(&self) -> usize {
+        let up = self.states.iter().filter(|state| **state == HostState::Up);
+        up.count()
+    }
+
+    /// Whether nothing more is heard of a host.
+    pub fn is_over(&self, index: usize) -> bool {
+        self.states[index] == HostState::Over
+    }
+
+    /// Everything has ended on a host, except for so many processes.
+    pub fn end(&mut self, index: usize, host: &Host, survivors: u32) {
+        self.states[index] = HostState::Over;
+        if survivors > 0 {
+            let problem = format!("{survivors} of the job's processes could not be ended");
+            let fault = Fault::item(host.location(), problem);
+            self.faults.push(fault.fix("look with dgl-reap --list"));
+        }
+    }
+
+    /// A host is lost; `is_fault` if that is one of its own.
+    pub fn lose(&mut self, index: usize, host: &Host, why: &str, is_fault: bool) {
+        self.states[index] = HostState::Over;
+        if is_fault {
+            let problem = format!("lost while the job was ended: {why}");
+            let fix = "its own guardian ends the job there; look with dgl-reap --list";
+            let fault = Fault::unreachable(host.location(), problem);
+            self.faults.push(fault.fix(fix));
+        }
+    }
+
+    /// All faults, with those of hosts that are up at the end of the job.
+    pub fn into_faults<'h>(self, job: &str, hosts: impl Iterator<Item = &'h Host>) -> Report {
+        let mut faults = self.faults;
+        let problem = "it did not say that the job's processes have ended";
+        let fix = format!("look with dgl-reap --list, end them with dgl-reap --job {job}");
+        let up = hosts.zip(&self.states);
+        for (host, _) in up.filter(|(_, state)| **state == HostState::Up) {
+            faults.push(Fault::unreachable(host.location(), problem).fix(fix.clone()));
+        }
+        faults
+    }
+}
