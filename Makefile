@@ -147,10 +147,10 @@ recordings: need
 # Jobs of torch over gloo on four hosts in which one rank does not come, and whom dgl-stacks names by the connections alone. SILENCE=
 # has options of tests/silence/trials.py.
 silence: need-test
-	cargo build --workspace --locked --bins --examples
+	cargo build --workspace --locked
 	rm -f '$(CARGO_TARGET_DIR)/silence.jsonl'
 	tests/silence/trials.py '$(CARGO_TARGET_DIR)/silence.jsonl' --python "$$(tests/dgl/python.sh)" $(SILENCE)
-	$(CARGO_TARGET_DIR)/debug/examples/silence '$(CARGO_TARGET_DIR)/silence.jsonl'
+	TRIALS='$(abspath $(CARGO_TARGET_DIR)/silence.jsonl)' cargo test --locked --workspace --test silence -- --nocapture
 
 # What dgl-why says of the recorded ends and hangs of tests/verdicts, beside the truth: the score, and all that is not right.
 verdicts: need
@@ -241,4 +241,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells test-openssh soak two-jobs demo bench recordings verdicts faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells test-openssh soak two-jobs demo bench recordings verdicts silence faults fuzz install uninstall dist test-dist site pictures schema manual clean

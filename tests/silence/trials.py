@@ -3,7 +3,8 @@
 
 Usage: trials.py OUT [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS] [--python PYTHON]
 
-Each trial becomes a line of OUT: the operation, the fault, who it was, and the stack records."""
+Each trial becomes a line of OUT: the operation, the fault, who it was, and for each rank the frames of its main thread and its
+connections to the others, as common/verdict/tests/silence.rs reads them."""
 
 import argparse
 import json
@@ -22,6 +23,8 @@ OPERATIONS = ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours",
 FAULTS = ["sleep", "spin", "stop", "loader", "stop_inside"]
 # nothing goes wrong: all sleep for long before an operation, or go on with theirs
 HEALTHY = ["all_sleep", "none"]
+
+TIMES_AND_BYTES = ["since_sent_ms", "since_received_ms", "since_acknowledged_ms", "round_trip_us", "unacknowledged_bytes", "unread_bytes"]
 
 
 def options():
@@ -44,6 +47,25 @@ def wait_for(path, seconds=120):
         if time.monotonic() - begun > seconds:
             raise TimeoutError(path)
         time.sleep(0.05)
+
+
+def processes(stacks):
+    """The ranks without their children, with what their connections tell."""
+    stacks = [one for one in stacks if "rank" in one and "parent" not in one]
+    rank_of = {(link["local"], link["peer"]): one["rank"] for one in stacks for link in one["connections"]}
+    numbers = {}
+
+    def links(stack):
+        for link in stack["connections"]:
+            ends = (link["local"], link["peer"])
+            if ends[::-1] in rank_of:
+                number = numbers.setdefault(tuple(sorted(ends)), len(numbers))
+                yield [rank_of[ends[::-1]], number] + [link.get(name) for name in TIMES_AND_BYTES]
+
+    def frames(stack):
+        return next((thread["frames"] for thread in stack["threads"] if thread.get("name") == "MainThread"), None)
+
+    return [{"rank": one["rank"], "host": one["host"], "frames": frames(one), "links": list(links(one))} for one in stacks]
 
 
 class Job:
@@ -126,7 +148,8 @@ def main():
             if trial["fault"] == "none":
                 trial["steps"] = 200
             stacks = job.run(trial, chance.uniform(0.5, 3))
-            row = {"hosts": chosen.hosts, "size": job.size, "delay_ms": chosen.delay, "load": os.getloadavg()[0], **trial, "stacks": stacks}
+            load = os.getloadavg()[0]
+            row = {"size": job.size, "delay_ms": chosen.delay, "load": load, **trial, "processes": processes(stacks)}
             with open(chosen.out, "a") as file:
                 file.write(json.dumps(row) + "\n")
             print(trial, len(stacks), flush=True)
