@@ -345,9 +345,9 @@ fn a_host_that_reports_without_end_does_not_fill_the_memory_of_a_job() {
             "--stall-timeout 5s",
             vec![
                 stack,
-                json!({"event": "idle", "for_ms": 9000}),
-                json!({"event": "stands", "number": 1, "idle_ms": 9000}),
-                json!({"event": "moves"}),
+                json!({"event": "activity", "idle_ms": 9000}),
+                json!({"event": "stacks_reported", "idle_ms": 9000}),
+                json!({"event": "activity", "idle_ms": 0}),
             ],
         ),
         (

@@ -38,7 +38,16 @@ struct Process {
 /// were sent, came in and were acknowledged, the round trip in microseconds, and the bytes that
 /// were not acknowledged and not read.
 #[derive(Deserialize)]
-struct Link(u32, u16, Option<u32>, Option<u32>, u32, Option<u32>, u32, u32);
+struct Link(
+    u32,
+    u16,
+    Option<u32>,
+    Option<u32>,
+    u32,
+    Option<u32>,
+    u32,
+    u32,
+);
 
 impl Process {
     fn stack(self) -> Stack {
@@ -52,7 +61,11 @@ impl Process {
             role: Some(Role::Worker),
             rank: Some(self.rank),
             threads: self.frames.map(thread).into_iter().collect(),
-            connections: self.links.iter().map(|link| link.connection(self.rank)).collect(),
+            connections: self
+                .links
+                .iter()
+                .map(|link| link.connection(self.rank))
+                .collect(),
             ..Stack::default()
         }
     }
@@ -81,7 +94,8 @@ impl Link {
 
 #[test]
 fn the_rank_for_which_the_others_wait_is_named_and_no_other() {
-    let recorded = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/silence/trials.jsonl");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let recorded = root.join("tests/silence/trials.jsonl");
     let path = std::env::var_os("TRIALS").map_or(recorded, PathBuf::from);
     let text = std::fs::read_to_string(path).unwrap();
     let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
@@ -108,6 +122,9 @@ fn the_rank_for_which_the_others_wait_is_named_and_no_other() {
     }
     println!("{sums:?}");
     assert_eq!(sums.get("wrong"), None, "{sums:?}");
-    let (named, not) = (sums["named"], sums.get("nobody named").copied().unwrap_or(0));
+    let (named, not) = (
+        sums["named"],
+        sums.get("nobody named").copied().unwrap_or(0),
+    );
     assert!(named * 5 >= (named + not) * 4, "{sums:?}");
 }

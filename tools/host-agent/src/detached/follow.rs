@@ -68,10 +68,8 @@ pub fn run(folder: &Path) -> ExitCode {
 pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
     let launcher = folder.connect().ok();
     let mut reporter = Reporter {
-        files: [
-            (Stream::Stdout, Tail::new(folder.file(RECORDS))),
-            (Stream::Stderr, Tail::new(folder.file(MESSAGES))),
-        ],
+        records: Tail::new(folder.file(RECORDS)),
+        messages: Tail::new(folder.file(MESSAGES)),
         launcher: launcher.filter(|launcher| launcher.set_nonblocking(true).is_ok()),
         folder: folder.clone(),
         orders,
@@ -106,8 +104,16 @@ fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
+fn report_block(stream: Stream, block: &[u8]) -> io::Result<()> {
+    write_event(
+        &Event::Output(supervise::Output { index: 0, stream }),
+        block,
+    )
+}
+
 struct Reporter {
-    files: [(Stream, Tail); 2],
+    records: Tail,
+    messages: Tail,
     /// The connection with the launcher; `None` once that has ended.
     launcher: Option<UnixStream>,
     folder: Folder,
@@ -132,15 +138,21 @@ impl Reporter {
         Ok(!self.orders.has_ended())
     }
 
+    /// What was said before a record was written is sent before it: a tool that has seen all
+    /// processes start reads no further.
     fn report_files(&mut self) -> io::Result<bool> {
-        let mut more = false;
-        for (stream, file) in &mut self.files {
-            let block = file.read()?;
-            if !block.is_empty() {
-                more = true;
-                let (index, stream) = (0, *stream);
-                write_event(&Event::Output(supervise::Output { index, stream }), &block)?;
+        let records = self.records.read()?;
+        let mut more = !records.is_empty();
+        loop {
+            let messages = self.messages.read()?;
+            if messages.is_empty() {
+                break;
             }
+            more = true;
+            report_block(Stream::Stderr, &messages)?;
+        }
+        if !records.is_empty() {
+            report_block(Stream::Stdout, &records)?;
         }
         Ok(more)
     }
