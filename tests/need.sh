@@ -73,6 +73,9 @@ if [ "${1:-}" = test ]; then
     need slurmd slurmd
     need srun slurm-client
     need munged munge
+    need krb5kdc krb5-kdc
+    need kadmin.local krb5-admin-server
+    need kinit krb5-user
   fi
 fi
 
@@ -121,7 +124,7 @@ for try in 1 2 3; do
     apt-get -o DPkg::Lock::Timeout=600 update &&
       DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends $missing
   } >"$log" 2>&1; then
-    for service in munge slurmd slurmctld prometheus; do
+    for service in munge slurmd slurmctld prometheus krb5-kdc krb5-admin-server; do
       case "$missing " in *" $service "*) ! has systemctl || systemctl disable "$service" >/dev/null 2>&1 || true ;; esac
     done
     exit 0

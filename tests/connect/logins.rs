@@ -301,6 +301,100 @@ fn certificates_of_real_hosts_log_in_until_they_expire() {
     connectors(&cluster, &folder, "host-probe --host 1").gives(0, "-\nssh\n");
 }
 
+#[test]
+fn real_hosts_that_trust_another_host_are_logged_in_to_by_ssh() {
+    let (folder, cluster) = listed(2);
+    let here = folder.display();
+    // ssh-keysign reads only the files of /etc/ssh
+    let client = format!(
+        "mkdir -m 755 /srv/ssh && cp -r /etc/ssh/. /srv/ssh && rm -f /srv/ssh/ssh_host_* && \
+         ssh-keygen -q -t ed25519 -N '' -f /srv/ssh/ssh_host_ed25519_key </dev/null && \
+         printf 'EnableSSHKeysign yes\nHostbasedAuthentication yes\n' >/srv/ssh/ssh_config && \
+         mount --bind /srv/ssh /etc/ssh && cut -d' ' -f1,2 /etc/ssh/ssh_host_*.pub >{here}/key"
+    );
+    cluster.on(1, &client).ends(0);
+    // the hosts share the home folder, so this one gets another
+    let trusting = format!(
+        "mkdir -m 755 /srv/home && cp -r ~/.ssh /srv/home && cd /srv/home && \
+         mv .ssh/authorized_keys .ssh/away && echo \"h1 $(cat {here}/key)\" >>.ssh/known_hosts && \
+         echo h1 $(id -un) >.shosts"
+    );
+    cluster.on(2, &trusting).ends(0);
+    let settings = "HostbasedAuthentication yes\nHostbasedUsesNameFromPacketOnly yes\n\
+        IgnoreRhosts no";
+    configure(&cluster, 2, settings);
+    cluster.on(2, "mount --bind /srv/home ~").ends(0);
+    connectors(&cluster, &folder, "host-probe --host 1").gives(0, "-\nssh\n");
+    let log = std::fs::read_to_string(cluster.0.join("h2/sshd.log")).unwrap();
+    assert!(log.contains("Accepted hostbased for "), "{log}");
+    cluster
+        .sh(&folder, "host-probe --host 1 --connect ssh2 <hosts >probed")
+        .ends(74)
+        .err_has("the host offers publickey,keyboard-interactive,hostbased");
+}
+
+const KERBEROS: &str = "[libdefaults]
+ default_realm = LAB
+ dns_lookup_kdc = false
+ dns_canonicalize_hostname = false
+ rdns = false
+ default_keytab_name = FILE:/srv/keytab
+ default_ccache_name = FILE:/srv/tickets
+[realms]
+ LAB = {
+  kdc = 10.77.0.1
+  database_name = /srv/kdc/principal
+  key_stash_file = /srv/kdc/stash
+ }
+[domain_realm]
+ h2 = LAB
+";
+
+#[test]
+fn a_ticket_of_kerberos_logs_in_to_real_hosts() {
+    for program in ["krb5kdc", "kadmin.local", "kinit"] {
+        if support::sh(Path::new("/"), &format!("command -v {program}")).status != 0 {
+            assert!(std::env::var_os("CI").is_none(), "no {program}");
+            println!("skipped: no {program} here");
+            return;
+        }
+    }
+    let (folder, cluster) = listed(2);
+    write(&folder, "krb5.conf", KERBEROS);
+    write(&folder, "config", "GSSAPIAuthentication yes\n");
+    let environment = "export KRB5_CONFIG=$PWD/krb5.conf KRB5_KDC_PROFILE=$PWD/krb5.conf \
+        DGL_TOOLS_SSH_CONFIG=config";
+    let kdc = format!(
+        "{environment}; mkdir /srv/kdc && kdb5_util create -s -P pass -r LAB && \
+         for name in root host/h2; do kadmin.local -q \"addprinc -randkey $name\" || exit; done && \
+         kadmin.local -q 'ktadd -k user.keytab root' && \
+         kadmin.local -q 'ktadd -k host.keytab host/h2' && krb5kdc -P /srv/kdc/pid && \
+         echo h2 | ipconf-check >hosts"
+    );
+    cluster.run(&folder, &kdc);
+    let here = folder.display();
+    let host = format!(
+        "cp {here}/host.keytab /srv/keytab && mount --bind {here}/krb5.conf /etc/krb5.conf && \
+         mv ~/.ssh/authorized_keys ~/.ssh/away"
+    );
+    cluster.on(2, &host).ends(0);
+    configure(
+        &cluster,
+        2,
+        "GSSAPIAuthentication yes\nGSSAPIStrictAcceptorCheck no",
+    );
+    let probe = format!("{environment}; host-probe");
+    let without = cluster.sh(&folder, &format!("{probe} <hosts >probed"));
+    without
+        .ends(74)
+        .err_has("the host offers publickey,gssapi-")
+        .err_has("with Kerberos, `klist` must show a ticket");
+    let with = format!("{environment}; kinit -k -t user.keytab root && host-probe");
+    connectors(&cluster, &folder, &with).gives(0, "ssh\n");
+    let log = std::fs::read_to_string(cluster.0.join("h2/sshd.log")).unwrap();
+    assert!(log.contains("Accepted gssapi-with-mic for root"), "{log}");
+}
+
 /// Types an answer to each question; counts the questions.
 const TYPIST: &str = "import os, pty, select, sys
 pid, master = pty.fork()
@@ -330,11 +424,24 @@ fn a_second_factor_is_asked_for_once_on_a_terminal_of_real_hosts() {
     write(&folder, "typist.py", TYPIST);
     let shadow = "cp /etc/shadow /srv/shadow && hash=$(openssl passwd -6 'open sesame') && \
         sed -i \"s|^root:[^:]*:|root:$hash:|\" /srv/shadow && mount --bind /srv/shadow /etc/shadow";
-    for host in [2, 3] {
-        cluster.on(host, shadow).ends(0);
-        let both = "AuthenticationMethods publickey,password\nPasswordAuthentication yes\n\
-            PermitRootLogin yes";
-        configure(&cluster, host, both);
+    // a password of sshd's own, and a question of PAM
+    write(
+        &folder,
+        "pam",
+        "auth required pam_unix.so\naccount required pam_permit.so\n\
+         session required pam_permit.so\n",
+    );
+    let by_pam = format!(
+        "{shadow} && mount --bind {}/pam /etc/pam.d/sshd",
+        folder.display()
+    );
+    cluster.on(2, shadow).ends(0);
+    cluster.on(3, &by_pam).ends(0);
+    let password = "AuthenticationMethods publickey,password\nPasswordAuthentication yes";
+    let question = "AuthenticationMethods publickey,keyboard-interactive:pam\nUsePAM yes\n\
+        KbdInteractiveAuthentication yes";
+    for (host, asks) in [(2, password), (3, question)] {
+        configure(&cluster, host, &format!("PermitRootLogin yes\n{asks}"));
     }
     // nobody is asked where nobody could answer
     let probe = "host-probe --host 1,2 <hosts >probed";
@@ -342,6 +449,7 @@ fn a_second_factor_is_asked_for_once_on_a_terminal_of_real_hosts() {
         .sh(&folder, probe)
         .ends(74)
         .err_has("the host accepts /root/.ssh/id_ed25519 and asks for more (password)")
+        .err_has("the host accepts /root/.ssh/id_ed25519 and asks for more (keyboard-interactive)")
         .err_has("run this on a terminal, where ssh can ask");
     let pipeline = format!(
         "{probe} && dgl-reap --host 1,2 --list <probed >list && dgl-reap --host 1,2 --list \

@@ -138,20 +138,22 @@ fn refused(
 
 /// What to do about a refused login, by the methods that the host offers.
 pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
-    let asks = ["keyboard-interactive", "password"]
-        .iter()
-        .any(|method| methods.split(',').any(|offered| offered == *method));
-    match asks {
-        true => format!(
-            "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and \
-             DGL_TOOLS_IDENTITY; then `ssh -o BatchMode=yes {by_hand}` must work. For a \
-             passphrase, a password or a second factor, run this on a terminal, where ssh can ask"
-        ),
-        false => format!(
-            "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and \
-             DGL_TOOLS_IDENTITY; then `ssh -o BatchMode=yes {by_hand}` must work"
-        ),
-    }
+    let offers = |method: &str| methods.split(',').any(|offered| offered == method);
+    let ticket = match offers("gssapi-with-mic") {
+        true => "; with Kerberos, `klist` must show a ticket",
+        false => "",
+    };
+    let answers = match offers("keyboard-interactive") || offers("password") {
+        true => {
+            ". For a passphrase, a password or a second factor, run this on a terminal, where ssh \
+             can ask"
+        }
+        false => "",
+    };
+    format!(
+        "name user and key in ssh_config, or in DGL_TOOLS_SSH_USERNAME and DGL_TOOLS_IDENTITY; \
+         then `ssh -o BatchMode=yes {by_hand}` must work{ticket}{answers}"
+    )
 }
 
 /// The words of an `ssh` that people can run.
