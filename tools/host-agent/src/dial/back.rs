@@ -42,7 +42,7 @@ pub fn start(ticket: &Ticket) -> Result<(), Failure> {
 pub fn run() -> ExitCode {
     let dialer = Dialer::begin(Some("-"));
     let connected = dialer.and_then(|dialer| Ok((dialer.connect()?, dialer)));
-    let (link, dialer) = match connected {
+    let (link, mut dialer) = match connected {
         Ok(connected) => connected,
         Err(why) => {
             say(&why);
@@ -55,6 +55,8 @@ pub fn run() -> ExitCode {
     if null.is_ok_and(|null| dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).is_err()) {
         return ExitCode::FAILURE;
     }
+    // a launcher that is gone does not come again
+    dialer.ends_with_job = true;
     match dialer.run(link) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(UNREACHABLE),

@@ -63,6 +63,9 @@ struct Dialer {
     signals: Option<SignalFd>,
     /// Whether a signal came that asks us to end.
     asked_to_end: bool,
+    /// Whether a connection that breaks after the last conversation is the end, because the other
+    /// side is the launcher of one job.
+    ends_with_job: bool,
 }
 
 /// The result of waiting.
@@ -98,6 +101,7 @@ impl Dialer {
             conversations: Vec::new(),
             signals: None,
             asked_to_end: false,
+            ends_with_job: false,
         })
     }
 
@@ -119,6 +123,7 @@ impl Dialer {
             match waited {
                 Waited::Serve(token, rest) => self.serve(link, rest, &token)?,
                 Waited::Leave => return Ok(()),
+                Waited::Broken if self.ends_with_job && self.has_served() => return Ok(()),
                 // too many agents came at once, or the network fails; a tool that is alive takes us
                 // again
                 Waited::Broken => std::thread::sleep(FIRST_PAUSE),
@@ -129,6 +134,12 @@ impl Dialer {
                 Err(_) => return Ok(()),
             };
         }
+    }
+
+    /// Whether there was a conversation, and all have ended.
+    fn has_served(&self) -> bool {
+        let mut conversations = self.conversations.iter();
+        !self.conversations.is_empty() && conversations.all(JoinHandle::is_finished)
     }
 
     fn serve(&mut self, link: Link, received: Vec<u8>, token: &str) -> Result<(), String> {
