@@ -21,7 +21,7 @@ pub(crate) struct FileSession {
     over: Option<HostFault>,
     /// How many bytes waited to be sent when something last moved, and when that was.
     moved: (u64, Instant),
-    /// When the host was told last that we are here.
+    /// When the last heartbeat was sent to the host.
     pub(crate) beaten: Instant,
     /// Whether another connection, whose conversation began in the same way, was first.
     is_second: bool,

@@ -39,6 +39,17 @@ pub struct Limits {
     pub time: Duration,
 }
 
+impl Limits {
+    /// Of a port to which the agents of a job connect. Thousands do in the same second, from one
+    /// address where they are behind a router. Each takes milliseconds; one that was dropped in
+    /// favour of another connects again.
+    pub const FOR_AGENTS: Limits = Limits {
+        in_all: 4096,
+        per_source: 1024,
+        time: Duration::from_secs(10),
+    };
+}
+
 /// What a peer has to do to be admitted.
 pub trait Handshake: AsFd {
     /// Goes on as far as is possible without waiting; returns whether it is complete. It reads

@@ -211,16 +211,16 @@ impl Job {
         for stack in stacks {
             self.latest_ms = self.latest_ms.max(stack.time_ms);
             let member = stack.role.zip(stack.rank);
-            if began_ms.is_none_or(|began_ms| stack.time_ms >= began_ms)
-                && !stack.connections.is_empty()
-            {
+            if began_ms.is_some_and(|began_ms| stack.time_ms < began_ms) {
+                continue;
+            }
+            if !stack.connections.is_empty() {
                 self.connected
                     .insert((stack.host, stack.pid), stack.clone());
             }
             let of_member =
                 member.and_then(|(role, rank)| of_members.get_mut(&(stack.host, role, rank)));
-            if began_ms.is_none_or(|began_ms| stack.time_ms >= began_ms)
-                && stack.main_frames().is_some()
+            if stack.main_frames().is_some()
                 && let Some(of_member) = of_member
             {
                 of_member.insert(stack.pid, stack);

@@ -1,5 +1,5 @@
 //! For which process the others wait, as the clocks of the kernel tell: when data last went over
-//! each TCP connection between the processes of a job. It needs no stack, and no Python.
+//! each TCP connection between the processes of a job. It works without stacks and without Python.
 //!
 //! A process that computes, sleeps or is stopped between two operations has had its turn in the
 //! last one: its peers have begun the next one, so data came in after it last sent anything. All
@@ -12,6 +12,9 @@
 //! none. Where several processes have let their peers wait, who waits for another one of them is
 //! not the cause. Where more than one is left, nobody is named; nor where a process has no
 //! connection to the job by which it can be judged.
+//!
+//! While data still move, nobody is named. Where stacks were read, they must not contradict: the
+//! process does not wait for others itself, and at least one other process waits.
 
 use record::stacks::{self, Member};
 use record::{Connection, Role, Stack, term};

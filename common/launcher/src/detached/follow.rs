@@ -51,7 +51,7 @@ pub struct Followed {
     pub summary: Option<Summary>,
     /// The signal that has ended the following.
     pub signal: Option<i32>,
-    /// Why nothing more can be heard.
+    /// Why no more records can be received.
     pub faults: Report,
 }
 
@@ -74,7 +74,7 @@ pub struct Follower<'a, 'h> {
 }
 
 impl<'a, 'h> Follower<'a, 'h> {
-    /// Begins with a job whose launcher was told to send what it writes.
+    /// Follows a job whose launcher has been asked to send its records and messages.
     pub fn begin(
         until: Until,
         job: &'a str,

@@ -81,7 +81,7 @@ impl LineBuffer {
     }
 }
 
-/// Joins lines of which pieces were passed on.
+/// Joins the pieces of a line that were passed on one by one.
 #[derive(Debug, Default)]
 pub struct WholeLines {
     /// The beginning of a line, by the position of its process and whether it is stderr.

@@ -8,7 +8,7 @@ use wire::supervise::End;
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// How long before TERM the ABRT comes.
 const STACKS: Duration = Duration::from_secs(1);
-/// When the end of a job takes longer than this, people are told what is waited for.
+/// After this time, a message says what the end of the job waits for.
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
 /// When the end of a job goes on. `None` in it: the end has not begun.
@@ -20,7 +20,7 @@ struct Times {
     kill_at: Instant,
     /// When processes that have not ended are given up.
     give_up_at: Instant,
-    /// When people are told that the end takes long; `None` once they were.
+    /// When to say that the end takes long; `None` once that was said.
     notice_at: Option<Instant>,
 }
 

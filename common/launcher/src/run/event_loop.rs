@@ -48,7 +48,7 @@ pub struct EventLoop<'a, 'h> {
 }
 
 impl<'a, 'h> EventLoop<'a, 'h> {
-    /// Begins with processes that were all told to start.
+    /// Begins with processes whose start has been requested.
     pub fn begin(
         plan: &'a plan::Job,
         (processes, first): (&'a [Process], usize),

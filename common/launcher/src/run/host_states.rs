@@ -33,12 +33,12 @@ impl HostStates {
         up.count()
     }
 
-    /// Whether nothing more is heard of a host.
+    /// Whether a host sends nothing any more.
     pub fn is_over(&self, index: usize) -> bool {
         self.states[index] == HostState::Over
     }
 
-    /// Everything has ended on a host, except for so many processes.
+    /// All processes on a host have ended, except for this number.
     pub fn end(&mut self, index: usize, host: &Host, survivors: u32) {
         self.states[index] = HostState::Over;
         if survivors > 0 {

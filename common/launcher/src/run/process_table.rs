@@ -27,7 +27,7 @@ pub struct ProcessTable<'a> {
 }
 
 impl<'a> ProcessTable<'a> {
-    /// Begins with processes that were all told to start.
+    /// Begins with processes whose start has been requested.
     pub fn new(processes: &'a [Process], sessions: &[HostSession<'_>]) -> ProcessTable<'a> {
         let hosts = sessions.iter();
         ProcessTable {

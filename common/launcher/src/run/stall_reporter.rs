@@ -58,7 +58,7 @@ impl<'a> StallReporter<'a> {
         self.brief.as_deref()
     }
 
-    /// A host reports where a process stands. Of a job that ends, that is written at once.
+    /// A host sends the stacks of a process. While the job ends, they are recorded at once.
     pub fn stack(&mut self, host: usize, stack: Stack, is_ending: bool, sink: &mut OutputSink) {
         self.reports.stack(host, stack);
         if is_ending {

@@ -21,13 +21,6 @@ use tls::{Admission, Greeting, Guests, Identity, Limits, Link, Outcome, Port};
 use wire::codec::{self, Decoder};
 use wire::dial::{Ender, Hello, Ticket, Word};
 
-/// Agents of thousands of hosts connect in the same second, from one address where they are behind
-/// a router. Each takes milliseconds; one that was dropped in favour of another connects again.
-const LIMITS: Limits = Limits {
-    in_all: 4096,
-    per_source: 1024,
-    time: Duration::from_secs(10),
-};
 /// The most that an agent reports of itself: its names, and 16 bytes for each address. A node of
 /// Kubernetes has an address for each of its networks, some hundreds.
 const MAX_HELLO: usize = 16 << 10;
@@ -366,7 +359,7 @@ impl DialServer {
             ..WaitingAgents::default()
         }));
         let admitted = Arc::clone(&waiting);
-        let admission = Admission::new(listeners, LIMITS).map_err(failed)?;
+        let admission = Admission::new(listeners, Limits::FOR_AGENTS).map_err(failed)?;
         let port = Port::serve(
             admission,
             move |stream| Greeting::with_line(stream, &guests, &[], MAX_HELLO),

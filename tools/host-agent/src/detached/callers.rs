@@ -17,12 +17,6 @@ use wire::codec;
 use wire::detached::HostTicket;
 use wire::dial::{Ticket, Word};
 
-/// The agents of thousands of hosts connect in the same second, and prove their keys at once.
-const LIMITS: Limits = Limits {
-    in_all: 4096,
-    per_source: 1024,
-    time: Duration::from_secs(10),
-};
 /// The most that an agent reports of itself, which is not needed here.
 const MAX_HELLO: usize = 16 << 10;
 /// An agent waits with one connection; where one has broken without a word it has another.
@@ -71,7 +65,7 @@ impl Callers {
         let parked = Parked::default();
         let admitted = Arc::clone(&parked);
         let port = Port::serve(
-            Admission::new(vec![listener], LIMITS)?,
+            Admission::new(vec![listener], Limits::FOR_AGENTS)?,
             move |stream| Greeting::with_line(stream, &guests, &[], MAX_HELLO),
             move |outcome| park(&admitted, outcome),
         )?;
