@@ -1,5 +1,5 @@
-//! What a process died of in its own words, and whether these words only say that another process
-//! had gone.
+//! What a process wrote about the reason of its end, and whether this reason is only that another
+//! process had ended.
 
 use crate::evidence::{Evidence, Kind, Line, Raiser, Statement};
 use crate::job::{Job, ProcessHistory};
@@ -7,23 +7,23 @@ use record::stacks;
 
 /// The longest message that is quoted; the rest of it is in the output.
 const QUOTED: usize = 400;
-/// What native code writes so shortly before an exception belongs to it.
+/// Output of native code this shortly before an exception belongs to the exception.
 const BEFORE_MS: u64 = 5000;
-/// With more lines after an exception, the process has gone on and not died of it.
+/// If more lines than this follow an exception, the process has survived it.
 const GOES_ON_LINES: u64 = 50;
 
-/// What words say about others.
+/// Whether a message blames another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Echo {
-    /// The process speaks of itself.
+    /// The message is about the process itself.
     None,
-    /// A child of the process may have gone, or another process of the job.
+    /// A child of the process, or another process of the job, may have ended.
     Child,
-    /// Another process of the job had gone, or did not answer.
+    /// Another process of the job had ended, or did not answer.
     Peer,
 }
 
-/// What libraries write when a process at the other end of a connection has gone or does not
+/// What libraries write when the process at the other end of a connection has ended or does not
 /// answer: gloo, NCCL, torch's store and RPC, tensorpipe, DGL's and GLT's RPC, MPI.
 const PEER: [&str; 46] = [
     "connection closed by peer",
@@ -74,8 +74,8 @@ const PEER: [&str; 46] = [
     "unexpected shutdown of",
 ];
 
-/// What Python writes when a process at the other end of a pipe or socket has gone, which may be a
-/// child of its own.
+/// What Python writes when the process at the other end of a pipe or socket has ended. It may be a
+/// child of the process.
 const CHILD: [&str; 12] = [
     "connectfullmesh failed",
     "brokenpipeerror",
@@ -91,7 +91,7 @@ const CHILD: [&str; 12] = [
     "workers died",
 ];
 
-/// What a message says about others.
+/// Whether a message blames another process.
 pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     let lines: Vec<&str> = lines.into_iter().collect();
     let text = lines.join("\n").to_lowercase();
@@ -106,8 +106,8 @@ pub fn echo<'a>(lines: impl IntoIterator<Item = &'a str>) -> Echo {
     }
 }
 
-/// A message in one line, without what libraries add to each of its kind, and without the lines of
-/// exit hooks behind it.
+/// A message in one line, without the text that libraries add to all their messages, and without
+/// the lines of exit hooks at its end.
 pub fn quoted(lines: &[String]) -> String {
     const BOILERPLATE: [&str; 10] = [
         "CUDA kernel errors might be",
@@ -132,7 +132,7 @@ pub fn quoted(lines: &[String]) -> String {
     let others = lines.take_while(is_own).filter(|_| first.is_some());
     let own: Vec<&str> = first.into_iter().chain(others).map(str::trim).collect();
     let text = own.join(" ");
-    // an exception's hint is advice without knowledge of the job
+    // the hint of an exception does not know the job
     let text = text.split(" HINT: ").next().unwrap_or_default();
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -140,13 +140,13 @@ pub fn quoted(lines: &[String]) -> String {
     }
 }
 
-/// What a process says that it died of.
+/// The reason that a process gave for its end.
 #[derive(Clone)]
 pub struct Account<'a> {
     pub process: &'a ProcessHistory,
     pub statement: &'a Statement,
     pub echo: Echo,
-    /// Which of its children wrote it, in words.
+    /// The child that wrote it, in words.
     pub child: Option<String>,
     /// What native code wrote right before.
     before: Option<&'a Statement>,
@@ -156,7 +156,7 @@ impl<'a> Account<'a> {
     fn new(process: &'a ProcessHistory, statement: &'a Statement) -> Account<'a> {
         let cause = || statement.cause().iter().map(String::as_str);
         let echo = match echo(cause()) {
-            // the script looks in another place than where the others are
+            // the script uses another address than the others
             Echo::Peer if names_other_address(process, &cause().collect::<String>()) => Echo::None,
             echo => echo,
         };
@@ -169,7 +169,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The account of a process that has ended by itself, or by a signal that is nobody else's.
+    /// The account of a process that has ended by itself, or by a signal that it caused itself.
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let died = || all.iter().copied().filter(|one| one.kind == Kind::Died);
@@ -197,8 +197,8 @@ impl<'a> Account<'a> {
         Some(Account::new(process, raised).with_first_cause(&all))
     }
 
-    /// The account of a process that has met with a fatal signal, though it has not ended yet: it
-    /// may be writing its memory to disk.
+    /// The account of a process that has received a fatal signal but has not ended yet: it may be
+    /// writing its memory to disk.
     pub fn of_fatal(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
         let fatal = all.into_iter().rfind(|one| is_fatal(one))?;
@@ -206,7 +206,8 @@ impl<'a> Account<'a> {
         is_last.then(|| Account::new(process, fatal))
     }
 
-    /// Where a process only says that another had gone, one of its children may have said more.
+    /// If the process only reports that another had ended, one of its children may have reported
+    /// more.
     fn with_first_cause(self, all: &[&'a Statement]) -> Account<'a> {
         if self.echo == Echo::None {
             return self;
@@ -257,7 +258,7 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Where in the script it happened, in brackets; empty where that is not known.
+/// Where in the script it happened, in brackets; empty if that is unknown.
 fn place(statement: &Statement) -> String {
     let frame = stacks::own_frame(&statement.frames);
     let Some((function, place)) = frame.and_then(|frame| frame.split_once(" (")) else {
@@ -276,8 +277,8 @@ fn is_fatal(statement: &Statement) -> bool {
     first.is_some_and(|line| line.starts_with("Fatal Python error"))
 }
 
-/// Whether a message says that the process looked for the rendezvous elsewhere than it was told:
-/// `trying to connect to (localhost, 29500)`.
+/// Whether a message shows another address of the rendezvous than the process was given: `trying to
+/// connect to (localhost, 29500)`.
 pub fn names_other_address(process: &ProcessHistory, text: &str) -> bool {
     let given = |name: &str| process.process.env.get(name).map(String::as_str);
     let tried = text
@@ -292,23 +293,23 @@ pub fn names_other_address(process: &ProcessHistory, text: &str) -> bool {
     }
 }
 
-/// The first of these processes that has raised an exception and done nothing more: one that speaks
-/// of itself, if there is one.
+/// The first of these processes that has raised an exception and done nothing more, if possible one
+/// whose message is about itself.
 pub fn first_raised(job: &Job, is_wanted: impl Fn(&ProcessHistory) -> bool) -> Option<Account<'_>> {
     let wanted = job.processes.iter().filter(|one| is_wanted(one));
     let raised = wanted.filter_map(Account::of_raised);
     raised.min_by_key(|one| (one.echo, one.statement.named.time_ms))
 }
 
-/// The statements before the end of the job; those of a destructor and of DGL's leaving are none.
+/// The statements before the end of the job, without those of destructors and of DGL's exit.
 fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
     let mut all = evidence.statements();
     all.retain(|one| !one.first.while_ending && one.kind != Kind::Raised(Raiser::Nobody));
     all
 }
 
-/// The exception by which a process has ended: the last one of its main thread, unless it has gone
-/// on for long; otherwise that of a thread or a child.
+/// The exception by which a process has ended: the last one of its main thread, unless it has
+/// continued for long afterwards; otherwise that of a thread or a child.
 fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Statement> {
     let count = evidence
         .last_lines()
@@ -321,7 +322,7 @@ fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Sta
     main.or(late.next_back()).copied()
 }
 
-/// Whether the thread raised it that feeds a queue of multiprocessing, which no process dies of.
+/// Whether the feeder thread of a multiprocessing queue raised it, which does not end the process.
 fn is_feeder(statement: &Statement) -> bool {
     let is_feed = |frame: &String| frame.starts_with("_feed (");
     statement.frames.iter().any(is_feed)
@@ -386,7 +387,7 @@ fn failed_child(statement: &Statement) -> Option<(String, String)> {
 /// The last words of a process that has ended without an exception, such as those of
 /// `sys.exit("text")`: the lines that it wrote last to stderr, or its very last line.
 pub fn last_words(evidence: &Evidence) -> Vec<&Line> {
-    /// As much is written at once.
+    /// Lines within this time count as written at once.
     const AT_ONCE_MS: u64 = 100;
     const MAX_LINES: usize = 4;
     let own = || evidence.last_lines().filter(|line| !line.while_ending);

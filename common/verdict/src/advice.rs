@@ -1,5 +1,5 @@
-//! What to do: the first paragraph of advice.txt that fits the evidence. That file is also what the
-//! messages of dgl-tools-trouble(7) are made of.
+//! Finds what to do: the first paragraph of advice.txt that fits the evidence. The messages of
+//! dgl-tools-trouble(7) are made of that file too.
 
 use crate::account;
 use crate::findings::Finding;
@@ -27,18 +27,18 @@ struct Advice {
     text: &'static str,
 }
 
-/// What conditions look at.
+/// The facts that conditions test.
 struct Scene<'a> {
     process: Option<&'a ProcessHistory>,
     host: Option<&'a Host>,
-    /// The evidence in small letters.
+    /// The evidence in lower case.
     text: String,
     /// The module that Python did not find.
     module: String,
 }
 
-/// Gives a finding about a failure the first advice that fits its own words; otherwise one that
-/// fits what else its process wrote in the end.
+/// Adds to a finding about a failure the first advice that fits its text; otherwise the first that
+/// fits the rest of what its process wrote at its end.
 pub fn give(job: &Job, finding: &mut Finding) {
     if finding.fix.is_some() {
         return;
@@ -116,8 +116,8 @@ impl Advice {
 }
 
 impl Scene<'_> {
-    /// What of an advice the run has not followed: its clauses, without those that set variables
-    /// which the process had already.
+    /// The part of an advice that the run has not followed: its clauses, without those that set
+    /// variables which the process already had.
     fn not_followed(&self, text: &str) -> Option<String> {
         let env = self.process.map(|one| &one.process.env);
         let is_set = |word: &str| {
@@ -145,7 +145,7 @@ impl Scene<'_> {
             .is_some_and(|one| one.process.env.contains_key(name))
     }
 
-    /// Whether the process has an environment of its own: a venv, one of conda's, an activation.
+    /// Whether the process runs in an environment: a venv, one of conda's, or an activated one.
     fn has_environment(&self) -> bool {
         let process = self.process.map(|one| &one.process);
         let is_path = |python: &String| python.contains('/');
@@ -156,7 +156,7 @@ impl Scene<'_> {
                 .is_some_and(|one| one.setup.is_some() || one.python.as_ref().is_some_and(is_path))
     }
 
-    /// Whether the module is one of a package that people install.
+    /// Whether the module belongs to a package that users install.
     fn is_package(&self) -> bool {
         let name = self.module.split('.').next();
         let mut packages = paragraphs()
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// What the manual says of each message, in mdoc.
+    /// The section of the manual about the messages, in mdoc.
     fn section() -> String {
         let mut text = String::new();
         for paragraph in paragraphs().skip(1) {

@@ -1,7 +1,7 @@
-//! What a process has written about its own end: exceptions whole, with all lines of their
+//! Collects what a process writes about its own end: whole exceptions, with all lines of their
 //! messages and the chain with its first cause; deaths of native code; the stacks of faulthandler;
-//! what loggers mark as errors; and its last lines. Lines come one by one, and what is kept is
-//! bounded, because a launcher keeps it of every process of a job.
+//! errors that loggers mark; and the last lines. It takes one line after the other, and keeps a
+//! bounded amount, because a launcher keeps this for every process of a job.
 
 use crate::syntax::{self, Start};
 use std::borrow::Cow;
@@ -9,19 +9,19 @@ use std::collections::VecDeque;
 
 pub use crate::syntax::Raiser;
 
-/// What is kept of the statements of a process: 4,000 processes that write nothing but tracebacks
+/// The limit for the statements of a process: 4,000 processes that write nothing but tracebacks
 /// fill 128 MB.
 const MAX_BYTES: usize = 32 << 10;
-/// A longer line is cut: no message that people know is longer, but a printed tensor is.
+/// Longer lines are truncated: no known message is longer, but a printed tensor is.
 const MAX_LINE: usize = 1000;
 /// The longest message: torchrun's about the eight processes of a host has 70 lines.
 const MAX_MESSAGE_LINES: usize = 80;
-/// A line that comes later than this does not belong to the message before it.
+/// A line that arrives later than this does not belong to the message before it.
 const AFTERTHOUGHT_MS: u64 = 2000;
-/// As many of the last lines explain a failure of which nothing else is known.
+/// This many of the last lines explain a failure without other evidence.
 pub const LAST_LINES: usize = 20;
-/// How many of the first errors that a logger has marked are kept, whatever comes later: the first
-/// one is often the cause of all.
+/// How many of the first errors that a logger has marked are always kept: the first one is often
+/// the cause of all.
 const FIRST_ERRORS: usize = 3;
 /// torchrun marks the lines of its children, at most as many as a host has GPUs.
 const MAX_READERS: usize = 36;
@@ -45,7 +45,7 @@ pub struct Line {
 pub enum Kind {
     /// An exception with its traceback.
     Raised(Raiser),
-    /// Native code, the dynamic linker, a shell or the kernel says why a process dies.
+    /// The reason of a death, from native code, the dynamic linker, a shell or the kernel.
     Died,
     /// Stacks that faulthandler writes.
     Stacks,
@@ -59,11 +59,12 @@ pub struct Statement {
     pub kind: Kind,
     /// Its first line.
     pub first: Line,
-    /// The line that names it: of an exception the last one of a chain, of stacks the first frame.
+    /// The line that names it: for an exception the last one of a chain, for stacks the first
+    /// frame.
     pub named: Line,
     /// Its last line.
     pub last: Line,
-    /// Its messages, each in lines: those of an exception with what caused it first.
+    /// Its messages, each in lines; an exception has its first cause first.
     messages: Vec<Vec<String>>,
     /// The frames of its first traceback or of the main thread's stack, the innermost first.
     pub frames: Vec<String>,
@@ -97,12 +98,12 @@ impl Statement {
         self.messages.first().map_or(&[], Vec::as_slice)
     }
 
-    /// The message of what was raised in the end, in lines.
+    /// The message of the last exception of the chain, in lines.
     pub fn result(&self) -> &[String] {
         self.messages.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the main thread, or a child or thread that has ended by it, has raised it.
+    /// Whether the main thread raised it, or a child or thread that it ended.
     pub fn is_raised(&self) -> bool {
         matches!(self.kind, Kind::Raised(raiser) if raiser != Raiser::Nobody)
     }
@@ -114,7 +115,7 @@ impl Statement {
     }
 }
 
-/// What reads the lines of one stream that have the same mark.
+/// Reads the lines of one stream that have the same mark.
 #[derive(Clone, Debug)]
 struct Reader {
     is_stderr: bool,
@@ -128,7 +129,7 @@ struct Reader {
     raiser: Raiser,
 }
 
-/// What the lines to come may be.
+/// What the next lines may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
@@ -136,25 +137,25 @@ enum State {
     Frames,
     /// Further lines of a message.
     Message,
-    /// Stacks; `taken` if those of this thread are kept, `chosen` if no other is wanted.
+    /// Stacks; `taken` if that of this thread is kept, `chosen` if it is the final choice.
     Stacks {
         taken: bool,
         chosen: bool,
     },
 }
 
-/// What is kept of the lines of a process.
+/// The evidence of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     count: u64,
-    /// How many of the last lines are kept, if that is more than explain a failure.
+    /// How many of the last lines are kept, if more than [`LAST_LINES`].
     lines: usize,
     last_lines: VecDeque<Line>,
     /// The last line before the end of the job, once that has begun.
     last: Option<Line>,
-    /// The last line with which the process has continued after whatever it had stated.
+    /// The last line that the process has written after its statements.
     continued: Option<(u64, u64)>,
-    /// When the first line came after the end of the job had begun.
+    /// When the first line arrived after the end of the job had begun.
     pub ending_ms: Option<u64>,
     statements: Vec<Statement>,
     bytes: usize,
@@ -186,7 +187,7 @@ impl Evidence {
             self.ending_ms = Some(time_ms);
             self.last = self.last_lines.back().cloned();
         }
-        // most lines say nothing about an end, so each costs as little as possible
+        // most lines are no evidence, so each must cost as little as possible
         let is_full = self.last_lines.len() >= LAST_LINES.max(self.lines);
         let oldest = is_full.then(|| self.last_lines.pop_front()).flatten();
         let mut line = oldest.unwrap_or_default();
@@ -222,8 +223,8 @@ impl Evidence {
         Some((self.readers[index].raiser, text[offset..].trim_end()))
     }
 
-    /// Keeps a statement, and gives up older ones if they are too many: of the errors of loggers
-    /// all but the first few, then whatever is oldest.
+    /// Keeps a statement, and drops older ones if there are too many: first all errors of loggers
+    /// but the first few, then the oldest statements.
     fn keep(&mut self, statement: Option<Statement>) {
         let Some(mut statement) = statement else {
             return;
@@ -264,8 +265,8 @@ impl Evidence {
     /// its innermost frame.
     pub fn stacks(&self) -> Vec<(&Line, &[String])> {
         let all = self.statements();
-        // a process whose peers were ended first raises an exception because of that, and has moved
-        // on when its own turn comes
+        // if the peers of a process were ended first, it raises an exception because of that, and
+        // is at another line when it is ended itself
         let raised = all
             .iter()
             .find(|one| one.is_raised() && one.first.while_ending);
@@ -276,7 +277,7 @@ impl Evidence {
             .collect()
     }
 
-    /// Whether the process has written something else after a statement.
+    /// Whether the process has written other lines after a statement.
     pub fn continued_after(&self, statement: &Statement) -> bool {
         let last = &statement.last;
         self.continued
@@ -284,7 +285,7 @@ impl Evidence {
     }
 }
 
-/// What a reader makes of a line.
+/// The result of reading a line.
 #[derive(Default)]
 struct Read {
     /// Statements that have ended.
@@ -363,7 +364,7 @@ impl Reader {
         self.message = 0;
     }
 
-    /// A traceback begins a statement, or belongs to the chain of the one before.
+    /// Begins a statement with a traceback, or adds the traceback to the chain of the one before.
     fn begin_traceback(&mut self, text: &str, has_margin: bool, line: &Line, read: &mut Read) {
         let is_quoted = text.starts_with("Original") || syntax::is_quotation(&self.before);
         let is_linked = syntax::is_link(&self.before);
@@ -390,8 +391,8 @@ impl Reader {
         self.state = State::Frames;
     }
 
-    /// The next member of an exception group begins. Those that have come stand before it, and the
-    /// group itself comes last.
+    /// Begins the next member of an exception group. Earlier members precede it, and the group
+    /// itself comes last.
     fn begin_member(&mut self) {
         let Some(open) = &mut self.open else { return };
         let of_group = |line: &String| line.contains("sub-exception");
@@ -405,16 +406,16 @@ impl Reader {
         let Some(open) = &mut self.open else { return };
         open.last = line.clone();
         if text.starts_with([' ', '\t', '│', '╭', '╰', '>', '❱']) || text.is_empty() {
-            // quoted tracebacks come later, and are those of the cause
+            // quoted tracebacks follow later, and belong to the cause
             let frames = syntax::frame(text).filter(|_| self.message == 0);
             open.frames.splice(0..0, frames);
             return;
         }
-        // a line of another process, between those of the traceback
+        // a line of another process within the traceback
         if !syntax::has_class(text) {
             return;
         }
-        // an exception class whose name says nothing is recognised by its position alone
+        // the position alone identifies an exception class with an unusual name
         open.named = line.clone();
         self.state = State::Message;
         read.named = Some(text.to_owned());
@@ -442,7 +443,7 @@ impl Reader {
             .is_some_and(|open| open.kind == Kind::Died)
     }
 
-    /// A line that is a statement by itself; deaths that follow one another are one.
+    /// Begins a statement of a single line; consecutive deaths are one statement.
     fn begin_single(&mut self, text: &str, start: Option<Start>, line: &Line, read: &mut Read) {
         let kind = match start {
             Some(Start::Death) => Kind::Died,
@@ -450,7 +451,7 @@ impl Reader {
         };
         self.begin(kind, line, read);
         self.add(text, line);
-        // further lines belong to what C++ throws
+        // further lines belong to the C++ exception
         self.state = match kind == Kind::Died {
             true => State::Message,
             false => State::Idle,
@@ -469,8 +470,8 @@ impl Reader {
         self.stack_line(text, line, taken, chosen);
     }
 
-    /// Takes a line of stacks; returns whether it was one. The stack of the current thread is kept;
-    /// where none is marked as such, the last one, which is the main thread's.
+    /// Takes a line of stacks; returns whether it was one. Keeps the stack of the current thread;
+    /// if none is marked as current, the last one, which is the main thread's.
     fn stack_line(&mut self, text: &str, line: &Line, taken: bool, chosen: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
@@ -510,7 +511,7 @@ impl Reader {
     }
 }
 
-/// The text without the sequences that colour it.
+/// The text without colour sequences.
 fn without_colours(text: &str) -> Cow<'_, str> {
     if !text.contains('\x1b') {
         return Cow::Borrowed(text);
@@ -539,7 +540,7 @@ mod tests {
         evidence
     }
 
-    /// Each statement by its kind, its first cause and what it led to, and its first frame.
+    /// The kind, first cause, result and first frame of each statement.
     fn stated(text: &str) -> Vec<(Kind, String, String, String)> {
         let evidence = of(text);
         let told = |one: &&Statement| {
@@ -616,7 +617,7 @@ mod tests {
                 format!("[rank1]: {marked}\n"),
                 vec![(MAIN, "E: 1 / more", "E: 1 / more", "f (a.py:1)")],
             ),
-            // a line of another process comes between
+            // a line of another process in between
             (
                 format!("{TRACE}sampler 3 of 4: 17 rows\nE: 1"),
                 vec![(MAIN, "E: 1", "E: 1", "f (a.py:1)")],

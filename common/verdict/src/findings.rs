@@ -1,4 +1,4 @@
-//! The verdict on a run, and the findings of which it consists.
+//! The verdict on a run, and its findings.
 
 use crate::silence::Awaited;
 use record::stacks::Comparison;
@@ -9,11 +9,11 @@ use record::{Culprit, Record, jsonl};
 pub enum Outcome {
     /// It ended with status 0.
     EndedWell,
-    /// It ended with status 0, though a program of it failed.
+    /// It ended with status 0, although a program of it failed.
     Hidden,
     /// A process or a host failed, or a time limit ran out.
     Failed,
-    /// Somebody ended it.
+    /// A user or a signal ended it.
     Interrupted,
     /// Nothing was started.
     NotStarted,
@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome in words, to be put before the finding that explains it.
+    /// The outcome in words, for the beginning of the sentence with the finding that explains it.
     pub fn words(self) -> &'static str {
         match self {
             Outcome::EndedWell => "ended well",
@@ -37,18 +37,18 @@ impl Outcome {
         }
     }
 
-    /// Whether nothing has gone wrong.
+    /// Whether the run is not known to have failed.
     pub fn is_fine(self) -> bool {
         matches!(self, Outcome::EndedWell | Outcome::Runs)
     }
 }
 
-/// Something that the records show.
+/// A fact that the records show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
     /// The finding as a sentence without its full stop.
     pub text: String,
-    /// Since when it is so, in milliseconds since 1970.
+    /// When it began, in milliseconds since 1970.
     pub since_ms: Option<u64>,
     /// The process or host that causes it.
     pub culprit: Option<Culprit>,
@@ -90,7 +90,7 @@ impl Finding {
         lines.fold(self, Finding::with_evidence)
     }
 
-    /// Adds a record that shows it, as [`evidence`] has it.
+    /// Adds a record that shows it, in the form of [`evidence`].
     pub fn with_evidence(mut self, line: String) -> Finding {
         if !self.evidence.contains(&line) {
             self.evidence.push(line);
@@ -116,7 +116,7 @@ impl Finding {
     }
 }
 
-/// A record as it is shown: one line, and not too long.
+/// Formats a record as evidence: one line of limited length.
 pub fn evidence<T: Record>(record: &T) -> String {
     const MAX_CHARACTERS: usize = 240;
     let line = jsonl::line(record);
@@ -137,10 +137,10 @@ pub struct Verdict {
     pub others: Vec<Finding>,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
-    /// Where the trainers and workers were when nothing moved any longer, as far as is known.
+    /// Where the trainers and workers were during the stall or hang, as far as is known.
     pub comparison: Comparison,
-    /// Who waited for whom at the last stall, as connections tell.
+    /// Which processes waited for which at the last stall, by their connections.
     pub waits: Vec<Awaited>,
-    /// Where those were that still ran when the job failed.
+    /// Where the processes were that were still running when the job failed.
     pub at_failure: Comparison,
 }

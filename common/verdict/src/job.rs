@@ -1,4 +1,4 @@
-//! A run as its records show it: the last try of each process, and what happened to the job.
+//! A run according to its records: the last try of each process, and what happened to the job.
 
 use crate::evidence::{Evidence, Line, Statement};
 use crate::run::{Pauses, Run};
@@ -19,8 +19,8 @@ pub struct Job {
     pub pushed: Vec<Pushed>,
     /// The processes in the last try.
     pub processes: Vec<ProcessHistory>,
-    /// How many of them have no record of their own, as in a stream from which somebody has left
-    /// out records: what other records tell of them is all that is known.
+    /// How many of them have no process record, because the stream was filtered: only other records
+    /// describe them.
     pub unrecorded: usize,
     /// The processes in earlier tries.
     pub earlier: Vec<Life>,
@@ -35,7 +35,7 @@ pub struct Job {
     pub connected: BTreeMap<(u32, u32), Stack>,
     /// The pauses between all lines that trainers and workers wrote before the end of the job.
     pub pauses: Pauses,
-    /// How the job ended, the last time.
+    /// How the last try ended.
     pub summary: Option<Summary>,
     /// The latest time in the records.
     pub latest_ms: u64,
@@ -159,7 +159,7 @@ impl Job {
         job.add_lives(lives(events), &mut histories);
         for (id, history) in &mut histories {
             history.evidence = run.evidence.get(id).cloned().unwrap_or_default();
-            // where its output is missing, the summary still has its end
+            // if its output is missing, the summary still has its end
             let is_missing = failure.as_ref().filter(|one| one.id == Some(*id));
             let is_missing = is_missing.filter(|_| !run.evidence.contains_key(id));
             for line in is_missing.into_iter().flat_map(|one| &one.last_lines) {
@@ -298,10 +298,10 @@ impl Event {
     }
 }
 
-/// All lives with the ids of their processes, in the order in which they began. What happens to a
-/// process belongs to its latest start before that. A try begins where a process starts that has
-/// started in the try before; processes that have started between the end of that try and this
-/// start belong to the new one too.
+/// All lives with the ids of their processes, in the order in which they began. An event belongs to
+/// the latest start of its process before it. A new try begins when a process starts that has
+/// started in the try before; processes that started between the end of that try and this start
+/// belong to the new one too.
 fn lives(events: Vec<Event>) -> Vec<(u32, Life)> {
     let mut lives: Vec<(u32, Life)> = Vec::new();
     let mut latest: HashMap<u32, usize> = HashMap::new();
@@ -378,12 +378,12 @@ mod tests {
                 "start 0, listen 0, start 1, exit 1, exit 0",
                 vec![(0, 0, [true; 3]), (1, 0, ended)],
             ),
-            // the second try goes on
+            // the second try is still running
             (
                 "start 0, listen 0, exit 0, start 0",
                 vec![(0, 0, [true; 3]), (0, 1, runs)],
             ),
-            // the host of the first try was lost, and nobody knows how its process ended
+            // the host of the first try was lost, so the end of its process is unknown
             (
                 "start 0, start 1, exit 1, start 0, start 1, exit 0",
                 vec![(0, 0, runs), (1, 0, ended), (0, 1, ended), (1, 1, runs)],
@@ -393,7 +393,7 @@ mod tests {
                 "start 0, exit 0, start 1, start 0",
                 vec![(0, 0, ended), (1, 1, runs), (0, 1, runs)],
             ),
-            // the records begin in the midst
+            // the records begin in the middle of a run
             ("exit 0", vec![(0, 0, [false, false, true])]),
         ];
         for (words, expected) in table {

@@ -44,7 +44,7 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
             Some(finding) => (Outcome::Hidden, finding),
             None => (Outcome::EndedWell, all_ended(job, summary)),
         },
-        // another try could not start; what happened in the one before is the cause
+        // the last try could not start; the failure of the one before is the cause
         ("preflight" | "host", _) if failed_process(job).is_some() => {
             let first = failed_process(job).unwrap_or_default();
             let mut finding = failed(job, &first);
@@ -88,7 +88,7 @@ const NO_INPUT: &str = "a stage before dgl-spawn failed; its stderr says how";
 const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
-/// A program that failed in a shell text which ends with the status of something else.
+/// A program that failed in shell text that ends with the status of another command.
 fn hidden_failure(job: &Job) -> Option<Finding> {
     let hidden = |one: &ProcessHistory| {
         let text = shell_text(&one.process)?;
@@ -150,8 +150,8 @@ fn all_ended(job: &Job, summary: &Summary) -> Finding {
     Finding::new(format!("{count}, {time}"))
 }
 
-/// What ended the job from outside, `text`, with what it waited for until then behind `joint`; if
-/// that is not known, with `otherwise` and its last line.
+/// The finding `text` about an end from outside, followed by `joint` and what the job waited for
+/// until then; if that is unknown, by `otherwise` and its last line.
 fn until_then(job: &Job, text: &str, joint: &str, otherwise: &str) -> Finding {
     match wait::on(job).or_else(|| wait::silence(job)) {
         Some(mut waited) => {
@@ -171,7 +171,7 @@ fn interrupted(job: &Job, summary: &Summary) -> Finding {
     let number = i32::from(summary.code) - 128;
     let text = format!("dgl-spawn got SIG{}", record::exit::signal_name(number));
     let mut finding = until_then(job, &text, "; until then ", "");
-    // nobody needs to be told who has pressed Ctrl-C
+    // users know when they pressed Ctrl-C
     if number != 2 {
         finding = finding
             .fix("ask who sends it: a batch system at its own time limit, a terminal that closed");
@@ -179,8 +179,8 @@ fn interrupted(job: &Job, summary: &Summary) -> Finding {
     finding
 }
 
-/// The cause of a job of which a process or a host failed: the process that failed first of all,
-/// even if another one ended before it because of that.
+/// The cause of a job in which a process or a host failed: the process that failed first, even if
+/// another one ended before it as a consequence.
 fn failed(job: &Job, failure: &FirstFailure) -> Finding {
     let finding = of_failure(job, failure);
     let Some(first) = failure.id.and_then(|id| job.history(id)) else {
@@ -242,12 +242,12 @@ fn failed(job: &Job, failure: &FirstFailure) -> Finding {
     }
 }
 
-/// Failures that come in this time may have come in any order.
+/// The order of failures within this time is unknown.
 const SIMULTANEOUS_MS: u64 = 50;
-/// KILL that comes so soon after the first failure is not dgl-spawn's, which sends TERM first.
+/// A KILL this soon after the first failure is not dgl-spawn's, which sends TERM first.
 const SOON_MS: u64 = 1000;
 
-/// A process that has failed, besides the one that ended first.
+/// A failed process other than the one that ended first.
 struct Suspect<'a> {
     process: &'a ProcessHistory,
     text: String,
@@ -259,7 +259,7 @@ struct Suspect<'a> {
 }
 
 impl<'a> Suspect<'a> {
-    /// A process that speaks of itself, or has died of a signal that nobody has sent.
+    /// A process that wrote about its own failure, or died of a signal that the tools did not send.
     fn of(job: &Job, one: &'a ProcessHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
         let exited = one.life.exited.as_ref();
         let end_ms = one.life.end_ms();
@@ -305,7 +305,7 @@ impl<'a> Suspect<'a> {
         })
     }
 
-    /// The finding that it is the cause, with what followed.
+    /// The finding that it is the cause, with the consequences.
     fn finding(self, what_followed: &str) -> Finding {
         Finding::new(self.text + what_followed)
             .since(self.since_ms)
@@ -315,7 +315,7 @@ impl<'a> Suspect<'a> {
     }
 }
 
-/// The process that the messages themselves name as the one that does something else.
+/// The process that the messages name as the one that deviates from the others.
 fn named_peer(job: &Job, finding: &Finding) -> Option<Finding> {
     let statements = job.clients().flat_map(|one| one.evidence.statements());
     let lines: Vec<String> = statements
@@ -357,7 +357,7 @@ fn named_peer(job: &Job, finding: &Finding) -> Option<Finding> {
     })
 }
 
-/// The process that another one has missed, if the records decide which that is.
+/// The process that another one misses, if the records show which one it is.
 fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<Finding> {
     let is_other = |one: &&ProcessHistory| one.process.id != first.process.id;
     let others = || job.clients().filter(is_other);
@@ -384,7 +384,7 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
             .any(|address| finding.text.contains(address))
     };
     let named: Vec<&&ProcessHistory> = silent.iter().filter(on_named_host).collect();
-    // of two processes nobody knows which one was to go on
+    // with two candidates it is unknown which one was expected to continue
     if let [one] = left.as_slice()
         && job.clients().count() == 2
     {
@@ -420,7 +420,7 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
     )
 }
 
-/// What failed first, as dgl-spawn has noted it.
+/// The first failure, as dgl-spawn recorded it.
 fn of_failure(job: &Job, failure: &FirstFailure) -> Finding {
     match failure.id.and_then(|id| job.history(id)) {
         Some(one) => process(job, one, failure),
@@ -479,7 +479,7 @@ fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
     finding.caused_by(one.culprit()).shown_by(&one.life.exited)
 }
 
-/// The finding about a process that a signal of its own making has ended.
+/// The finding about a process that a signal ended which it caused itself.
 fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> Finding {
     let (line, frames) = one.evidence.stacks().into_iter().next().unzip();
     let mut text = format!("{name} was ended by SIG{signal}");
@@ -539,7 +539,7 @@ fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> Finding {
     Finding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
 }
 
-/// The finding about a process, or what it ran (`is_child`), that the kernel killed.
+/// The finding about a process, or a program that it ran (`is_child`), that the kernel killed.
 fn out_of_memory(job: &Job, one: &ProcessHistory, is_child: bool) -> Finding {
     let host = job.host(one.process.host);
     let used = |one: &ProcessHistory| one.life.exited.as_ref()?.max_rss_bytes;
@@ -564,8 +564,8 @@ fn out_of_memory(job: &Job, one: &ProcessHistory, is_child: bool) -> Finding {
     Finding::new(text).shown_by(host)
 }
 
-/// The finding about SIGBUS, which comes of writing to a page of /dev/shm for which there is no
-/// room.
+/// The finding about SIGBUS, which a process receives when it writes to a page of /dev/shm for
+/// which there is no space.
 fn bus(job: &Job, one: &ProcessHistory) -> Finding {
     let host = job.host(one.process.host);
     let name = job.name(&one.culprit());
@@ -580,7 +580,7 @@ fn bus(job: &Job, one: &ProcessHistory) -> Finding {
     Finding::new(text).shown_by(host).shown_by(&one.last_line())
 }
 
-/// The process that has ended first with a failure before the end of the job, by its own end.
+/// The process that failed first, by itself, before the end of the job.
 fn failed_process(job: &Job) -> Option<FirstFailure> {
     let failures = job.processes.iter().filter_map(|one| {
         let exited = one.life.exited.as_ref()?;
@@ -599,7 +599,7 @@ fn failed_process(job: &Job) -> Option<FirstFailure> {
     })
 }
 
-/// The finding if the records break off before the job's end.
+/// The finding about records that end before the job's end.
 fn unfinished(job: &Job) -> (Outcome, Finding) {
     if let Some(failure) = failed_process(job) {
         let outcome = match failure.reaped {
@@ -624,7 +624,7 @@ fn unfinished(job: &Job) -> (Outcome, Finding) {
     }
 }
 
-/// The records are of somebody who looked at a job for a while.
+/// The finding about the records of `dgl-stacks --record`.
 fn profiled(job: &Job) -> Finding {
     let longest = job.profiles.iter().map(|one| one.elapsed_ms).max();
     Finding::new(format!(

@@ -1,6 +1,6 @@
-//! Why a job ended, or what it waits for, from its records, in three steps that map values to
-//! values: the evidence that each process gave, the judgement who was first and what only followed
-//! from that, and the advice.
+//! Finds from the records of a job why it ended or what it waits for, in three steps that map
+//! values to values: the evidence of each process; the judgement which process was first and which
+//! failures only followed from it; and the advice.
 
 mod account;
 pub mod advice;

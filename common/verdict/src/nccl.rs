@@ -1,12 +1,11 @@
-//! What torch leaves behind when NCCL gives up an operation, most often because not all ranks have
-//! begun it.
+//! What torch leaves when NCCL gives up an operation, usually because not all ranks have begun it.
 
 use crate::findings::Finding;
 use crate::job::{Job, ProcessHistory};
 use record::quote::shown;
 use record::{Output, Process};
 
-/// What torch writes when NCCL gives up an operation, as its libraries (2.15) have it.
+/// What torch writes when NCCL gives up an operation, as found in its libraries (2.15).
 const GAVE_UP: [&str; 4] = [
     "Watchdog caught collective operation timeout",
     "To avoid data inconsistency, we are taking the entire process down",
@@ -17,7 +16,7 @@ const GAVE_UP: [&str; 4] = [
 /// The variables that name the dumps of torch's flight recorder, without the rank at the end.
 const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"];
 
-/// The processes in which NCCL gave up an operation, and how to find out which rank is to blame.
+/// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
 pub fn gave_up(job: &Job) -> Option<Finding> {
     let gave_up = job.clients().filter_map(|one| Some((one, sign(one)?)));
     let gave_up: Vec<(&ProcessHistory, Output)> = gave_up.collect();

@@ -1,5 +1,5 @@
-//! The records of a run as they come. Most of them are lines of output, of which each process's
-//! evidence is kept: memory does not grow with them.
+//! Reads the records of a run. Most of them are lines of output, of which only the evidence of each
+//! process is kept, so memory does not grow with them.
 
 use crate::evidence::Evidence;
 use record::error::Report;
@@ -13,9 +13,9 @@ use std::path::Path;
 /// A run.
 #[derive(Default)]
 pub struct Run {
-    /// Its records, but for lines of output.
+    /// Its records, except lines of output.
     pub(crate) stream: Stream,
-    /// What was kept of the output of each process, by its id, since it was started last.
+    /// The evidence from the output of each process, by its id, since its last start.
     pub(crate) evidence: HashMap<u32, Evidence>,
     /// The pauses between all lines of output.
     pub(crate) pauses: Pauses,
@@ -23,7 +23,7 @@ pub struct Run {
     lines: usize,
     started: HashSet<u32>,
     servers: HashSet<u32>,
-    /// The beginnings of lines that came in pieces.
+    /// The beginnings of lines that arrived in pieces.
     pieces: HashMap<(u32, bool), String>,
 }
 
@@ -60,7 +60,7 @@ impl Run {
         if head.r#type == Process::TYPE && is_server(text) {
             self.servers.insert(id);
         }
-        // what it wrote in an earlier try says nothing about this one
+        // output of an earlier try is no evidence for this one
         if head.r#type == Started::TYPE && !self.started.insert(id) {
             self.evidence.remove(&id);
         }
@@ -120,8 +120,7 @@ fn is_server(process: &[u8]) -> bool {
     serde_json::from_slice::<Of>(process).is_ok_and(|of| of.role == Role::Server)
 }
 
-/// The pauses between lines of output: each that is longer than all later ones, with the time at
-/// which it began.
+/// The pauses between lines of output that are longer than all later ones, with their beginnings.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses {
     last_ms: Option<u64>,
@@ -129,8 +128,8 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Adds the time of a line. Lines come in the order in which they were written, but for what
-    /// moves between hosts, which makes no pause.
+    /// Adds the time of a line. Lines arrive in the order in which they were written, except for
+    /// small differences between hosts, which make no pause.
     pub fn add(&mut self, time_ms: u64) {
         if let Some(last_ms) = self.last_ms {
             let pause_ms = time_ms.saturating_sub(last_ms);

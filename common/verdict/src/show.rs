@@ -4,7 +4,7 @@ use crate::findings::{Finding, Verdict};
 use record::term;
 use std::time::Duration;
 
-/// The verdict first, the records that show it below if they are wanted, then what else is unusual.
+/// The verdict, the records that show it if `has_records`, and then other unusual facts.
 pub fn text(verdict: &Verdict, has_records: bool) -> String {
     let mut text = format!("The job {}: ", verdict.outcome.words());
     show(&mut text, &verdict.cause, verdict.began_ms, has_records);

@@ -1,20 +1,20 @@
-//! For which process the others wait, as the clocks of the kernel tell: when data last went over
+//! Finds the process for which the others wait, from the times at which the kernel last saw data on
 //! each TCP connection between the processes of a job. It works without stacks and without Python.
 //!
-//! A process that computes, sleeps or is stopped between two operations has had its turn in the
-//! last one: its peers have begun the next one, so data came in after it last sent anything. All
-//! others have answered what came in, and wait. Both times are of one connection's end, or of the
-//! connections of one process, so they are of one clock: nothing has to be known about the clocks
-//! of the hosts, nor about when each of them was asked.
+//! A process that computes, sleeps or is stopped between two operations has finished its part of
+//! the last one, and its peers have begun the next one: data arrived after it last sent any. All
+//! others have answered what they received, and wait. Both times belong to one end of a connection,
+//! or to the connections of one process, so they come from one clock. The clocks of the hosts may
+//! differ, and so may the times at which the hosts were asked.
 //!
-//! What is compared is counted in ticks of the kernel, and in an operation that is over, the last
-//! data may have come in a round trip after the last were sent. A difference that these explain is
-//! none. Where several processes have let their peers wait, who waits for another one of them is
-//! not the cause. Where more than one is left, nobody is named; nor where a process has no
-//! connection to the job by which it can be judged.
+//! Times are counted in ticks of the kernel, and at the end of an operation the last data may
+//! arrive a round trip after the last data was sent, so small differences count as none. If several
+//! processes let their peers wait, those that wait for another one of them are not the cause. If
+//! more than one is left, or a process has no connection to the job by which it can be judged, the
+//! result names none.
 //!
-//! While data still move, nobody is named. Where stacks were read, they must not contradict: the
-//! process does not wait for others itself, and at least one other process waits.
+//! It names none while data still moves either. Where stacks were read, they must agree: the
+//! process itself does not wait for others, and at least one other process does.
 
 use record::stacks::{self, Member};
 use record::{Connection, Role, Stack, term};
@@ -23,25 +23,26 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// A tick of the kernel has up to 10 ms, and of two that are compared, one may just have ended.
+/// A tick of the kernel has up to 10 ms; when two times are compared, one tick may just have ended.
 const TICK_MS: u32 = 12;
-/// As many round trips may lie between the last data that a process has sent and the answer to it.
+/// The answer to the last data that a process sent may take this many round trips.
 const ROUND_TRIPS: u32 = 2;
-/// A job over whose connections data went within this time gets on.
+/// A job whose connections carried data within this time makes progress.
 const QUIET_MS: u32 = 1000;
-/// Data that were not acknowledged for so long were lost, or their host stands still. The kernel
-/// sends them again after 0.2 to 1 s.
+/// Data that was not acknowledged for this long was lost, or its host hangs. The kernel sends it
+/// again after 0.2 to 1 s.
 const UNACKNOWLEDGED_MS: u32 = 3000;
 
-/// What the connections of a job tell.
+/// The conclusions from the connections of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
     /// The process for which the others wait.
     pub culprit: Option<Member>,
-    /// What is known of it, and of connections that do not carry data, in sentences without their
+    /// Facts about it, and about connections that do not carry data, in sentences without their
     /// full stops. Empty where nothing is certain.
     pub sentences: Vec<String>,
-    /// Who waits for whom: those first that have let others wait longest.
+    /// Which processes wait for which, beginning with the process for which others have waited
+    /// longest.
     pub waits: Vec<Awaited>,
 }
 
@@ -53,8 +54,8 @@ struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// How long ago the last data came in at the peer, if it has not answered them. A peer that
-    /// never sends anything over this connection does not answer by it.
+    /// How long ago the last data arrived at the peer, if it has not answered. A peer that never
+    /// sends anything over this connection does not answer by it.
     fn awaited_ms(&self) -> Option<u32> {
         let sent = self.peers.since_sent_ms?;
         unanswered(Some(sent), self.peers)
@@ -65,13 +66,13 @@ impl Link<'_> {
 #[derive(Default)]
 struct Node<'a> {
     links: Vec<Link<'a>>,
-    /// Whether it waits for an answer of its own, as rank 0 does that has torch's store.
+    /// Whether it waits for its own answer, as rank 0 does, which has torch's store.
     waits_for_itself: bool,
 }
 
 impl Node<'_> {
-    /// The data that came in after the process last sent anything, if that cannot be the answer to
-    /// what it sent: how long ago they came in. `None` if it cannot be told.
+    /// How long ago data arrived after the process last sent any, if it cannot be the answer to
+    /// that. `None` if this is unknown.
     fn unanswered_ms(&self) -> Option<Option<u32>> {
         let all = || self.links.iter().map(|link| link.own);
         let sent = all().filter_map(|one| one.since_sent_ms).min()?;
@@ -98,8 +99,8 @@ impl Node<'_> {
     }
 }
 
-/// How long ago the last data of a connection came in, if they came in after these were sent and
-/// are no answer to them.
+/// How long ago the last data of a connection arrived, if it arrived after the other data was sent
+/// and is no answer to it.
 fn unanswered(since_sent_ms: Option<u32>, connection: &Connection) -> Option<u32> {
     let received = connection.since_received_ms?;
     let round_trip_ms = connection.round_trip_us.unwrap_or(0).div_ceil(1000);
@@ -109,9 +110,9 @@ fn unanswered(since_sent_ms: Option<u32>, connection: &Connection) -> Option<u32
 }
 
 impl Silence {
-    /// What the connections of these stacks tell. For a job that has stood still for `idle`, those
-    /// over which data went within that time are left out: there it only asks again and again
-    /// whether something has come, as torch's store and NCCL's watchdog do.
+    /// Concludes from the connections of these stacks. If a job has been inactive for `idle`,
+    /// connections that carried data within that time are left out: torch's store and NCCL's
+    /// watchdog, for instance, only ask repeatedly whether something has arrived.
     pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
         let (nodes, lost) = nodes(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
@@ -138,9 +139,9 @@ impl Silence {
     }
 }
 
-/// Whether the stacks, as far as there are any, allow that the others wait for this process: it
-/// does not wait for others itself, and somebody waits. Between two operations that all have ended,
-/// the last data came in at one of them too.
+/// Whether the stacks, if there are any, agree that the others wait for this process: it does not
+/// wait for others itself, and another process waits. Between two operations that all have
+/// finished, some process has also received the last data.
 fn may_let_others_wait(member: Member, stacks: &[Stack]) -> bool {
     let known = stacks.iter().filter_map(|stack| {
         let of = stack.member()?;
@@ -157,14 +158,14 @@ fn may_let_others_wait(member: Member, stacks: &[Stack]) -> bool {
 pub struct Awaited {
     pub silent: Member,
     pub waiting: BTreeSet<Member>,
-    /// How long ago the last data came in at it, of those that have waited longest.
+    /// How long ago the last data arrived from the process that has waited longest.
     pub since_ms: u32,
-    /// Bytes that came in and that it has not read.
+    /// Bytes that arrived and that it has not read.
     pub unread_bytes: u64,
 }
 
 impl Awaited {
-    /// What is known of it: `data of workers 1 and 3 came in 5.8 s ago, and it has not answered`.
+    /// Describes it: `data of workers 1 and 3 came in 5.8 s ago, and it has not answered`.
     pub fn words(&self) -> String {
         let waiting = stacks::names(&self.waiting.iter().copied().collect::<Vec<_>>());
         let answer = match self.unread_bytes {
@@ -200,7 +201,7 @@ impl Lost {
 
 /// The processes of the job with their connections to each other, and what was lost between them.
 fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Lost>) {
-    /// The host, if the addresses are those of every host; then both addresses.
+    /// The host, for addresses that every host has, such as 127.0.0.1; and both addresses.
     type Key = (Option<u32>, SocketAddr, SocketAddr);
     let mut nodes: BTreeMap<Member, Node<'_>> = BTreeMap::new();
     let mut ends: HashMap<Key, Option<(Member, &Connection)>> = HashMap::new();
@@ -213,7 +214,7 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Los
             let host = connection.local.ip().is_loopback().then_some(stack.host);
             let end = ends.entry((host, connection.local, connection.peer));
             let end = end.or_insert(Some((member, connection)));
-            // a child has its parent's connections too; of two processes, nobody knows whose it is
+            // a child has its parent's connections too, so two processes may have this one
             if end.is_some_and(|(other, _)| other != member) {
                 *end = None;
             }
@@ -273,13 +274,13 @@ fn culprit(nodes: &BTreeMap<Member, Node<'_>>) -> Option<Member> {
     let [member] = silent[..] else {
         return None;
     };
-    // a server may keep an answer back until the last trainer has come
+    // a server may hold an answer back until the last trainer has arrived
     let mut trainers = nodes.iter().filter(|(one, _)| one.0 != Role::Server);
     let is_awaited = member.0 != Role::Server || trainers.all(|(_, node)| node.waits());
     is_awaited.then_some(member)
 }
 
-/// Who waits for whom, the longest first.
+/// Which processes wait for which, the longest wait first.
 fn waits(nodes: &BTreeMap<Member, Node<'_>>) -> Vec<Awaited> {
     let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
     for (member, node) in nodes {
@@ -303,7 +304,7 @@ fn waits(nodes: &BTreeMap<Member, Node<'_>>) -> Vec<Awaited> {
     waits
 }
 
-/// What is known of the process for which the others wait.
+/// Describes the process for which the others wait.
 fn sentence(culprit: Member, nodes: &BTreeMap<Member, Node<'_>>) -> String {
     let (name, node) = (stacks::names(&[culprit]), &nodes[&culprit]);
     let unread = node.unread_bytes();
@@ -326,8 +327,8 @@ fn ago(ms: u32) -> String {
 mod tests {
     use super::*;
 
-    /// What a process says of its connection to another one: since when it has sent nothing, and
-    /// nothing came in, in milliseconds and 2 seconds more.
+    /// Since when a process has sent nothing over a connection, and since when it has received
+    /// nothing, in milliseconds beyond 2 seconds.
     type Times = (Option<u32>, Option<u32>);
 
     fn address(of: u32, to: u32) -> SocketAddr {
@@ -377,7 +378,7 @@ mod tests {
 
     #[test]
     fn who_was_sent_something_and_has_sent_nothing_since_is_named() {
-        // gloo's all_reduce on four hosts, of which each has a clock of its own; worker 1 sleeps
+        // gloo's all_reduce on four hosts with different clocks; worker 1 sleeps
         let all_reduce = workers(&[
             &[(1, both(8356, 8376)), (3, both(8356, 8356))],
             &[(0, both(8888, 8868)), (2, both(8888, 8868))],
@@ -417,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_round_trips_and_ticks_explain_names_nobody() {
-        // each has the answer to what it sent
+        // each has received the answer to its data
         let over = |received| workers(&[&[(1, both(900, received))], &[(0, both(700, 700))]]);
         assert_eq!(culprit(&over(900)), None);
         assert_eq!(culprit(&over(888)), None);
@@ -427,7 +428,7 @@ mod tests {
             stack.connections[0].round_trip_us = Some(200_000);
         }
         assert_eq!(culprit(&far), None);
-        // two have let a third wait
+        // two let a third wait
         let two = workers(&[
             &[(2, both(900, 800))],
             &[(2, both(900, 800))],
@@ -465,7 +466,7 @@ mod tests {
 
     #[test]
     fn who_asks_itself_waits() {
-        // torch's store is in worker 0; worker 1 has not come
+        // torch's store is in worker 0; worker 1 has not arrived
         let mut store = workers(&[
             &[(2, both(900, 500)), (1, both(900, 900))],
             &[(0, both(900, 900))],
@@ -513,7 +514,7 @@ mod tests {
         job[1].connections[0].unread_bytes = 0;
         job[0].connections[0].unacknowledged_bytes = 40_000;
         job[0].connections[0].since_acknowledged_ms = 64_000;
-        // retransmissions make it look as if it had just sent
+        // retransmissions count as sent data
         job[0].connections[0].since_sent_ms = Some(600);
         for known in [&job[..], &job[..1]] {
             let silence = Silence::of(known, None);

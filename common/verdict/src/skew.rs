@@ -9,7 +9,7 @@ use record::{Culprit, Exited, Profile, Role, Sample};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The processes for which the others of their role have waited while the job was recorded.
+/// The processes for which the others of their role waited during the recording.
 pub fn slow(job: &Job) -> Option<Finding> {
     let slow = profile::slow(&job.profiles)?;
     let of_member = |member: &Member| {
@@ -228,7 +228,7 @@ fn starts(job: &Job) -> Values {
     values
 }
 
-/// Seconds for a gigabyte, for hosts to which enough was sent to tell.
+/// Seconds for a gigabyte, for hosts that received enough to measure it.
 fn copies(job: &Job) -> Values {
     const ENOUGH_BYTES: f64 = 50e6;
     let sent = sums((job.pushed.iter()).map(|one| (one.host, one.sent_bytes as f64)));
@@ -273,9 +273,9 @@ fn show_sample(finding: Finding, job: &Job, host: u32) -> Finding {
     finding.shown_by(host_samples(job).rfind(|sample| sample.host == host))
 }
 
-/// The finding about the host whose memory was the fullest.
+/// The finding about the host with the fullest memory.
 fn full_memory(job: &Job) -> Option<Finding> {
-    /// The share from which on memory counts as full.
+    /// The share from which memory counts as full.
     const FULL: f64 = 0.95;
     let shares = host_samples(job).filter_map(|sample| {
         let (used, all) = (sample.mem_used_bytes?, sample.mem_bytes?);

@@ -1,38 +1,38 @@
-//! How Python, torch, C++ and loggers write what went wrong: which lines begin something, and what
-//! a single line says.
+//! The syntax of errors of Python, torch, C++ and loggers: which lines begin a statement, and what
+//! a single line means.
 
 use aho_corasick::AhoCorasick;
 use std::sync::LazyLock;
 
-/// The end of the line that begins a traceback. Before it may stand `Original` (torch, of an
-/// exception that another process raised) or `+ Exception Group`.
+/// The end of the line that begins a traceback. `Original` (torch, for an exception of another
+/// process) or `+ Exception Group` may precede it.
 const TRACEBACK: &str = "Traceback (most recent call last):";
 /// The list of all imported extension modules, thousands of characters long, which faulthandler
 /// writes last.
 pub const EXTENSION_MODULES: &str = "Extension modules:";
-/// Lines between two tracebacks, of which the second followed from the first.
+/// Lines between two tracebacks if the first exception led to the second.
 const LINKS: [&str; 2] = [
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 ];
 
-/// What a line begins, whatever came before it.
+/// What a line begins, independent of the lines before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// A traceback.
     Traceback,
     /// The stacks that faulthandler writes.
     Stacks,
-    /// A native library, the dynamic linker, a shell or the kernel says why the process dies.
+    /// The reason of a death, from a native library, the dynamic linker, a shell or the kernel.
     Death,
     /// A line that a logger marks as an error.
     Error,
-    /// Something that has nothing to do with what came before: a warning, an ignored exception.
+    /// Text that is unrelated to the lines before: a warning, an ignored exception.
     Other,
 }
 
-/// What native code, the dynamic linker, shells and batch systems write about a process that dies.
-/// `ERROR` and the like are the words of loggers.
+/// What native code, the dynamic linker, shells and batch systems write about a death. `ERROR` and
+/// the like are words of loggers.
 const DEATHS: [&str; 46] = [
     "terminate called",
     "what():",
@@ -92,12 +92,12 @@ const LEVELS: [&str; 6] = [
 
 const WARNING: &str = "Warning: ";
 
-/// All words are looked for at once, because every line that a job writes is examined.
+/// Searches for all words at once, because every line that a job writes is examined.
 static WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS).chain([&WARNING])).ok());
 
 impl Start {
-    /// What a line without its marks begins.
+    /// Classifies a line without its marks.
     pub fn of(line: &str) -> Option<Start> {
         let begins = |words: &str| line.starts_with(words);
         match () {
@@ -125,7 +125,7 @@ impl Start {
             let (before, after) = (&line[..word.start()], &line[word.end()..]);
             is_error |= !is_letter(before.chars().next_back()) && !is_letter(after.chars().next());
         }
-        // a shell that reports the end of its child has the word alone in the line
+        // a shell that reports the end of its child writes only this word
         let is_killed = matches!(line.trim_end(), "Killed" | "Aborted" | "Terminated");
         match (is_killed, is_error) {
             (true, _) => Some(Start::Death),
@@ -158,32 +158,32 @@ fn is_thread(line: &str) -> bool {
         && (line.ends_with("(most recent call first):") || line.ends_with(")!"))
 }
 
-/// Whether a line stands between two tracebacks of one chain.
+/// Whether a line links two tracebacks of a chain.
 pub fn is_link(line: &str) -> bool {
     LINKS.contains(&line)
 }
 
-/// Whether a traceback that follows this line belongs to the message of the exception before it: it
-/// is that of the process which raised it first.
+/// Whether a traceback after this line belongs to the message of the exception before it, as that
+/// of the process which raised it first.
 pub fn is_quotation(line: &str) -> bool {
     line == "\"\"\"" || line.starts_with("-- Process ") && line.contains("terminated with")
 }
 
-/// Who raised the exception of a traceback, as the line before it tells.
+/// Who raised the exception of a traceback, according to the line before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Raiser {
     /// The main thread; or code that caught the exception and printed it.
     #[default]
     Main,
-    /// Another thread, which has ended by it.
+    /// Another thread, which it ended.
     Thread,
-    /// A child process of multiprocessing, which has ended by it.
+    /// A child process of multiprocessing, which it ended.
     Child,
     /// Code whose exceptions Python ignores, such as a destructor.
     Nobody,
 }
 
-/// The raiser that a line before a traceback tells.
+/// The raiser that a line before a traceback names.
 pub fn raiser_line(line: &str) -> Option<Raiser> {
     let begins = |words: &str| line.starts_with(words);
     match () {
@@ -226,7 +226,7 @@ pub fn unmarked(line: &str) -> (&str, &str) {
     (&line[..line.len() - rest.len()], rest)
 }
 
-/// A line of an exception group without its margin; `None` where it has none.
+/// A line of an exception group without its margin; `None` if it has no margin.
 pub fn without_margin(line: &str) -> Option<&str> {
     let rest = line.trim_start();
     let rest = rest.strip_prefix(['|', '+'])?;
@@ -234,8 +234,8 @@ pub fn without_margin(line: &str) -> Option<&str> {
     (line.starts_with(' ')).then_some(rest)
 }
 
-/// Whether a line names an exception by its shape: `ValueError: no`, `my.Odd`. A class is named
-/// before the colon, if there is one.
+/// Whether a line has the form of an exception: `ValueError: no`, `my.Odd`. The class precedes the
+/// colon, if there is one.
 pub fn has_class(line: &str) -> bool {
     let class = line.split(':').next().unwrap_or_default();
     let is_name = |part: &str| {
@@ -248,7 +248,7 @@ pub fn has_class(line: &str) -> bool {
         .all(|part| is_name(part) || part == "<locals>")
 }
 
-/// Whether a line names an exception by a class whose name says what it is.
+/// Whether a line names an exception whose class has a typical name.
 pub fn is_exception(line: &str) -> bool {
     let class = line.split(':').next().unwrap_or_default();
     let ends = ["Error", "Exception", "Interrupt", "Exit", "Timeout"];
@@ -265,13 +265,13 @@ pub fn frame(line: &str) -> Option<String> {
     Some(format!("{function} ({}:{number})", short(path)))
 }
 
-/// Whether a frame is that of a file as a whole, outside of all functions. It is the outermost
-/// frame of a main thread that runs its script.
+/// Whether a frame is module-level code. It is the outermost frame of a main thread that runs its
+/// script.
 pub fn is_module(frame: &str) -> bool {
     frame.starts_with("<module> (")
 }
 
-/// The path below the folder in which Python looks for packages; otherwise the name of the file.
+/// The path below the folder in which Python searches for packages; otherwise the name of the file.
 fn short(path: &str) -> &str {
     let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
     let library = || {

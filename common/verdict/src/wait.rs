@@ -10,10 +10,10 @@ use record::term;
 use record::{Role, Stack, Stalled};
 use std::time::Duration;
 
-/// A shorter silence is not taken for a hang.
+/// A shorter silence does not count as a hang.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// What the last try waits for, or waited for until it was ended, as far as the records tell.
+/// What the last try waits for, or waited for until it was ended, as far as the records show.
 pub fn on(job: &Job) -> Option<Finding> {
     exception(job)
         .or_else(|| servers(job))
@@ -61,7 +61,7 @@ fn names(processes: &[&ProcessHistory]) -> String {
     stacks::names(&members)
 }
 
-/// The clients that were alive until the end, without this one.
+/// The other clients that were alive until the end.
 fn others<'a>(job: &'a Job, one: &ProcessHistory) -> Vec<&'a ProcessHistory> {
     job.clients()
         .filter(|other| other.has_stayed() && other.process.id != one.process.id)
@@ -97,7 +97,7 @@ fn servers(job: &Job) -> Option<Finding> {
     Some(finding)
 }
 
-/// The last stall of the last try, if the job has not moved since.
+/// The last stall of the last try, if the job has shown no activity since.
 fn last_stall(job: &Job) -> Option<&Stalled> {
     let stalled = job.stalled.last()?;
     let is_of_try = job.began_ms().is_none_or(|began| stalled.time_ms >= began);
@@ -106,8 +106,8 @@ fn last_stall(job: &Job) -> Option<&Stalled> {
     (is_of_try && !moved.any(|time_ms| time_ms > stalled.time_ms)).then_some(stalled)
 }
 
-/// The finding about a stall that was noticed while the job ran. What dgl-spawn noted besides the
-/// stacks, such as a signal that has stopped a process, counts more than these.
+/// The finding about a stall that was noticed while the job ran. Other facts that dgl-spawn noted,
+/// such as a signal that has stopped a process, count more than the stacks.
 fn stalled(job: &Job) -> Option<Finding> {
     let stalled = last_stall(job)?;
     let reason = stalled.reason.trim_end_matches('.');
@@ -193,7 +193,7 @@ fn has_sampler(one: &ProcessHistory) -> bool {
     all.any(|stack| stacks::child(&stack.frames) == Some(Child::Sampler))
 }
 
-/// Where the trainers and workers were when nothing moved any longer, as far as is known.
+/// Where the trainers and workers were during the stall or hang, as far as is known.
 fn comparison(job: &Job) -> Comparison {
     match silent(job).is_none() && last_stall(job).is_none() {
         true => Comparison::default(),
@@ -210,7 +210,7 @@ pub fn places(job: &Job) -> Comparison {
     }
 }
 
-/// Who waited for whom when nothing moved any longer, as the connections tell.
+/// Which processes waited for which during the stall, by their connections.
 pub fn by_connections(job: &Job) -> Vec<Awaited> {
     let stacks: Vec<Stack> = job.connected.values().cloned().collect();
     let silent_s = last_stall(job).map_or(0.0, |stalled| stalled.silent_s);
@@ -223,7 +223,7 @@ fn last_stacks(job: &Job) -> Comparison {
     Comparison::of(alive.filter_map(|one| Some((one.process.member(), stack_of(one)?.frames))))
 }
 
-/// Where the trainers and workers were that still ran when the job failed.
+/// Where the trainers and workers were that were still running when the job failed.
 pub fn at_failure(job: &Job) -> Comparison {
     let read_then = |history: &ProcessHistory| {
         let mut stacks = history.stacks.values().filter(|stack| stack.while_ending);
@@ -233,7 +233,7 @@ pub fn at_failure(job: &Job) -> Comparison {
     Comparison::of(job.clients().filter_map(read_then))
 }
 
-/// What is added to where processes are that compute, if the stall was reported so.
+/// The remark about processes that compute, if the record of the stall mentions them.
 fn call_note(job: &Job, comparison: &Comparison) -> &'static str {
     let elsewhere = comparison.describe_outliers(stacks::names);
     let rest = last_stall(job).and_then(|stalled| stalled.reason.strip_prefix(&elsewhere));
@@ -251,7 +251,7 @@ fn by_stacks(job: &Job) -> Option<Finding> {
         _ => stacks::names(members),
     };
     let for_samplers = (comparison.outliers().iter()).any(|one| one.wait == Some(Wait::Samplers));
-    // a trainer that waits for samplers, where the others still have theirs
+    // a trainer that waits for samplers while the others still have theirs
     let has_lost_samplers = |one: &&ProcessHistory| {
         for_samplers && !has_sampler(one) && others(job, one).into_iter().any(has_sampler)
     };
@@ -272,9 +272,8 @@ fn by_stacks(job: &Job) -> Option<Finding> {
     )
 }
 
-/// For how long clients have been silent, and their longest pause before, if they have been silent
-/// for longer than ever before: only then does a stack tell more than where a healthy job happens
-/// to be.
+/// How long clients have been silent, and their longest pause before, if this silence is longer
+/// than any before. Otherwise stacks only show where a healthy job happens to be.
 fn silent(job: &Job) -> Option<(Duration, Duration)> {
     let started = job.clients().filter_map(|one| one.life.started.as_ref());
     let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
@@ -284,7 +283,7 @@ fn silent(job: &Job) -> Option<(Duration, Duration)> {
         .max(last_line)?;
     let began_ms = job.began_ms().filter(|_| job.tries.len() > 1).unwrap_or(0);
     let longest = Duration::from_millis(job.pauses.longest_since(began_ms));
-    // lines that belong to the end come later than all others
+    // lines that belong to the end arrive after all others
     let of_end = job
         .processes
         .iter()
@@ -295,7 +294,7 @@ fn silent(job: &Job) -> Option<(Duration, Duration)> {
     (last >= SILENCE && last >= longest * 2).then_some((last, longest))
 }
 
-/// The finding that nobody has written a line for long.
+/// The finding that the clients have written nothing for a long time.
 pub fn silence(job: &Job) -> Option<Finding> {
     let (last, longest) = silent(job)?;
     let (one, line) = job.last_client_line()?;
