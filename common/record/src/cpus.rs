@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Option<BTreeSet<u32>> {
     ranges.map(|ranges| ranges.into_iter().flatten().collect())
 }
 
-/// Formats a list, with ranges where numbers follow one another.
+/// Formats a list, with ranges for consecutive numbers.
 pub fn list(cpus: impl IntoIterator<Item = u32>) -> String {
     let cpus: BTreeSet<u32> = cpus.into_iter().collect();
     let mut ranges: Vec<(u32, u32)> = Vec::new();

@@ -1,8 +1,8 @@
-//! Faults and reports. A fault knows its place and its fix and is made where both are known; a
-//! report holds all faults that were found at once.
+//! Faults and reports. A fault knows its location and its fix, and is created where both are known;
+//! a report holds all faults that were found at once.
 //!
-//! A problem may quote hosts, files and other programs. Such text is made harmless for a terminal
-//! here, where every fault passes on its way to people; records keep it unchanged.
+//! A problem may quote hosts, files and other programs. This module makes that text harmless for a
+//! terminal when it prints a fault; records keep it unchanged.
 
 use crate::exit::Exit;
 use crate::term::{self, plain};
@@ -20,10 +20,10 @@ pub struct Fault {
     pub location: String,
     /// What is wrong there, in lower case, without a full stop.
     pub problem: String,
-    /// Lines below the problem, where one line cannot name all parts of it.
+    /// Lines below the problem, if one line cannot name all parts of it.
     pub details: Vec<String>,
-    /// The fix. It is written by us; of text from elsewhere it holds only what
-    /// [`crate::quote::may_be_pasted`] allows.
+    /// The fix, in words of the tools. It contains text from elsewhere only if
+    /// [`crate::quote::may_be_pasted`] allows it.
     pub fix: Option<String>,
     /// The exit status that the fault leads to.
     pub exit: Exit,
@@ -73,7 +73,7 @@ impl Fault {
         }
     }
 
-    /// Adds which path may have been meant in place of one that is missing.
+    /// Suggests a similar path for a missing one.
     pub fn did_you_mean(mut self, missing: &Path) -> Fault {
         if let Some(meant) = similar::path(missing) {
             self.problem += &format!("; did you mean {}?", meant.display());
@@ -116,8 +116,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults that were found. Beyond [`Report::SHOWN`] they are counted, not shown, because nobody
-/// reads the same line for 500 hosts.
+/// All faults that were found. Those beyond [`Report::SHOWN`] are counted but not shown: the same
+/// line for 500 hosts helps no reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report(pub Vec<Fault>);
 
@@ -168,12 +168,12 @@ impl Report {
         }
     }
 
-    /// The lines that people read. A fix that several faults share stands once, behind the last of
-    /// them. On a terminal it is broken between words.
+    /// The lines for people. A fix that several faults share is printed once, after the last of
+    /// them. On a terminal it is wrapped between words.
     pub fn lines(&self, tool: &str) -> Vec<String> {
         let mut by_fix: IndexMap<(Option<&str>, usize), Vec<&Fault>> = IndexMap::new();
         for (at, fault) in self.0.iter().enumerate() {
-            // what has no fix shares none
+            // faults without a fix are not grouped
             let key = (
                 fault.fix.as_deref(),
                 if fault.fix.is_some() { 0 } else { at },
@@ -206,8 +206,8 @@ impl Report {
     }
 }
 
-/// The variable with the name of the script that made the pipeline. Its own options are those of
-/// another program, so a fix can name an option that it does not have.
+/// The variable with the name of the script that made the pipeline. That script has other options
+/// than the tools, so an option in a fix may be unknown to it.
 pub const WRAPPER: &str = "DGL_TOOLS_WRAPPER";
 
 /// A fix below its problem. Some are commands, one on each line.

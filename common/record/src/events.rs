@@ -5,7 +5,7 @@ use crate::{Culprit, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// A process runs.
+/// A process has started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Started {
@@ -53,11 +53,11 @@ pub struct Output {
     pub line: String,
     /// When this happened, in milliseconds since 1970.
     pub time_ms: u64,
-    /// Whether this is a piece of a line: the line's end had not come yet, or the line is longer
-    /// than 64 KiB. The next record of this stream continues it.
+    /// Whether this is a piece of a line, because its end had not arrived yet or it is longer than
+    /// 64 KiB. The next record of this stream continues it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
-    /// Whether the line was not UTF-8; what could not be decoded is U+FFFD.
+    /// Whether the line was not UTF-8; U+FFFD replaces bytes that could not be decoded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lossy: bool,
     /// Whether the end of the job had begun before.
@@ -65,7 +65,7 @@ pub struct Output {
     pub while_ending: bool,
 }
 
-/// Records that a slow reader did not get.
+/// Records that were not written because the reader was too slow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Dropped {
@@ -104,7 +104,7 @@ pub struct Exited {
     /// Whether dgl-reap ended the process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reaped: bool,
-    /// Whether the end of the job had begun before, so that this is not a failure of its own.
+    /// Whether this happened during shutdown, and is not a failure of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_ending: bool,
 }
@@ -114,7 +114,7 @@ pub struct Exited {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
-    /// Whether all went well.
+    /// Whether the tool succeeded.
     pub ok: bool,
     /// The tool's exit status.
     pub code: u8,
@@ -125,17 +125,17 @@ pub struct Summary {
     pub reason: Option<String>,
     /// What failed first.
     pub first_failure: Option<FirstFailure>,
-    /// Milliseconds from the start of the tool to its end; of a job that was attached to, at least
+    /// Milliseconds from the start of the tool to its end; after `dgl-spawn --attach`, at least
     /// those from the start of the job to its end.
     pub elapsed_ms: u64,
     /// The job's name.
     pub job: Option<String>,
-    /// The tool, if it only asked hosts, so that this is not the end of a job.
+    /// The tool, if it only asked hosts and this is not the end of a job.
     pub tool: Option<String>,
 }
 
 impl Summary {
-    /// The summary of a tool that asks all hosts and runs no processes of its own.
+    /// The summary of a tool that only asks hosts.
     pub fn of_questions(tool: &str, exit: Exit, elapsed_ms: u64, job: Option<String>) -> Summary {
         let cause = match exit {
             Exit::Done => None,
@@ -154,7 +154,7 @@ impl Summary {
     }
 }
 
-/// Why a job ended, as dgl-spawn judges and dgl-why repeats it.
+/// Why a job ended, as judged by dgl-spawn and dgl-why.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -163,14 +163,14 @@ pub struct Verdict {
     pub outcome: String,
     /// The cause, in a sentence without its full stop.
     pub cause: String,
-    /// The process or host that failed first or that the others wait for, if the records decide.
+    /// The process or host that failed first or for which the others wait, if the records show it.
     pub culprit: Option<Culprit>,
     /// When it began, in milliseconds since 1970.
     pub since_ms: Option<u64>,
-    /// The records that show it, each as a line of the stream, cut at 240 characters.
+    /// The records that show it, each as a line of the stream, truncated to 240 characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// The name of the advice, the same for all messages that call for it.
+    /// The name of the advice, which is the same for all messages with this remedy.
     pub advice: Option<String>,
     /// What to do, in a sentence without its full stop.
     pub fix: Option<String>,
@@ -193,7 +193,7 @@ pub struct FirstFailure {
     pub code: Option<u8>,
     /// The signal that ended the process, in place of `code`.
     pub signal: Option<String>,
-    /// What happened to the host, or that the server did not listen in time; in words.
+    /// Why the host was lost, or that the server did not listen in time; in words.
     pub error: Option<String>,
     /// Whether the kernel killed the process because memory ran out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -207,7 +207,7 @@ pub struct FirstFailure {
 }
 
 impl FirstFailure {
-    /// What happened to the process or host, in words behind its name.
+    /// What happened to the process or host, in words that follow its name.
     pub fn words(&self) -> String {
         let code = self.code.unwrap_or(1);
         match (&self.error, &self.signal) {

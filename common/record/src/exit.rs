@@ -11,8 +11,8 @@ pub enum Exit {
     ItemFailed,
     /// The command line is wrong.
     Usage,
-    /// The input is wrong: a file's content, a record, a stage before this one that failed.
-    /// `EX_DATAERR` of sysexits.h.
+    /// The input is wrong: a file's content, a record, a failed earlier stage. `EX_DATAERR` of
+    /// sysexits.h.
     BadData,
     /// A host or a file could not be reached or read. `EX_IOERR` of sysexits.h.
     Unreachable,

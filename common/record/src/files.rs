@@ -9,17 +9,17 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What the names of part-push's own files on a host begin with. No file that it copies may have
-/// such a name: it would be taken for a lock, or left behind with a push that was interrupted.
+/// The beginning of the names of part-push's own files on a host. Files that it copies must not
+/// have such names: they would be taken for a lock, or remain after an interrupted push.
 pub const RESERVED: &str = ".part-push.";
 
-/// The partitioned graph and its place on the hosts.
+/// The partitioned graph and its location on the hosts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Graph {
     /// The name of the graph in the partition config.
     pub graph_name: String,
-    /// The number of partitions: that of the hosts, or for workers a multiple of it.
+    /// The number of partitions: the number of hosts, or for workers a multiple of it.
     pub num_parts: u32,
     /// The number of file records in the stream.
     pub files: u32,
@@ -31,7 +31,7 @@ pub struct Graph {
     pub ip_config: String,
 }
 
-/// The folder on the hosts of a job that has no graph.
+/// The workspace of a job without a graph.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Workspace {
@@ -42,9 +42,8 @@ pub struct Workspace {
 }
 
 /// A file and its destination. It is on this machine (`src`) or made from the record (`content`).
-/// With neither of these it must already be on the host, as the parts are that a job fetched or the
-/// distributed partitioning pipeline left there: part-push checks that it is and sends nothing. A
-/// `dst` that ends in `/` is an empty folder.
+/// Otherwise it must already be on the host, for instance because a job downloaded it: part-push
+/// only checks that. A `dst` that ends in `/` is an empty folder.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -61,14 +60,13 @@ pub struct FileCopy {
     pub src: Option<String>,
     /// `src` in base64, where the path is not UTF-8.
     pub src_b64: Option<String>,
-    /// The text of a file that is made, not found, in place of `src`.
+    /// The text of a file that a tool made, in place of `src`.
     pub content: Option<String>,
     /// The path of the file on the host, absolute.
     pub dst: Option<String>,
     /// `dst` in base64, where the path is not UTF-8.
     pub dst_b64: Option<String>,
-    /// The size in bytes; 0 if it is not known here, as that of a file which must already be on the
-    /// host.
+    /// The size in bytes; 0 if it is unknown, because the file must already be on the host.
     pub bytes: u64,
     /// When the file was last changed, in seconds since 1970; absent for a file made from
     /// `content`.
@@ -80,7 +78,7 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
-    /// Whether an empty folder is to be made.
+    /// Whether this is an empty folder.
     pub fn is_folder(&self) -> Result<bool, Fault> {
         Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
     }
@@ -119,7 +117,7 @@ impl FileCopy {
     }
 }
 
-/// Whether a path on a host has a name of part-push's own in it.
+/// Whether a path on a host contains a name of part-push's own files.
 pub fn is_reserved(path: &Path) -> bool {
     path.iter()
         .any(|name| name.as_bytes().starts_with(RESERVED.as_bytes()))
@@ -138,7 +136,7 @@ pub struct LocalFile {
     pub mtime_nsec: u32,
     /// Permission bits.
     pub mode: u32,
-    /// Device and inode, which identify the file under whatever name.
+    /// Device and inode, which identify the file under any name.
     pub identity: (u64, u64),
 }
 
@@ -187,7 +185,7 @@ pub struct Pushed {
     pub ok: bool,
     /// The size of the file in bytes.
     pub bytes: u64,
-    /// How many bytes went over the wire for it.
+    /// How many bytes this machine sent for it.
     pub sent_bytes: u64,
     /// The whole file was on the host already.
     pub skipped: bool,
@@ -197,12 +195,12 @@ pub struct Pushed {
     pub error: Option<String>,
 }
 
-/// A file that was brought from a host. Without a file, a host that gave none.
+/// A file that was copied from a host, or a failure of the host before a file was known.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pulled {
-    /// The number of this file: 0 to `of` - 1; absent where the host gave no file.
+    /// The number of this file: 0 to `of` - 1; absent without a file.
     pub id: Option<u32>,
     /// How many files there are.
     pub of: Option<u32>,
@@ -220,7 +218,7 @@ pub struct Pulled {
     pub ok: bool,
     /// The size of the file in bytes.
     pub bytes: u64,
-    /// How many bytes came over the wire for it.
+    /// How many bytes were received for it.
     pub received_bytes: u64,
     /// The whole file was on this machine already.
     pub skipped: bool,

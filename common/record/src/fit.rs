@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// What a partition needs of its host, and whether the host has it.
+/// The memory that a partition needs on its host, and whether the host has it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -20,7 +20,7 @@ pub struct Fit {
     pub edges: u64,
     /// The size of the partition's files in bytes.
     pub disk_bytes: u64,
-    /// Bytes in /dev/shm. This and what follows counts all partitions of the host.
+    /// Bytes in /dev/shm. This and the following fields include all partitions of the host.
     pub shm_bytes: u64,
     /// The peak resident memory of the first graph server in bytes, /dev/shm included.
     pub server_bytes: u64,
@@ -37,7 +37,7 @@ pub struct Fit {
     pub node_skew: f64,
     /// The number of its edges divided by the mean of all partitions.
     pub edge_skew: f64,
-    /// Whether the host has what the partition needs, and the margin above it.
+    /// Whether the host has the memory that the partition needs, with a margin.
     pub fits: bool,
     /// Bytes of memory that are missing; absent if none are.
     pub missing_mem_bytes: Option<u64>,

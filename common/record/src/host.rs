@@ -1,4 +1,4 @@
-//! A machine of the job, and the facts that host-probe finds about it.
+//! A host of the job, and the facts that host-probe finds about it.
 
 use crate::error::Fault;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
-/// A machine of the job; host k holds partition k.
+/// A host of the job; host k holds partition k.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -21,11 +21,11 @@ pub struct Host {
     pub port: u16,
     /// The line of ip_config that names the host, counted from 1.
     pub line: Option<u64>,
-    /// The name that ip_config has, from which the address was resolved, or that a table gives.
+    /// The name in ip_config, from which the address was resolved, or in a table of hosts.
     pub name: Option<String>,
-    /// Where to log in, if not at `name` or `ip`.
+    /// The destination of logins, if it is neither `name` nor `ip`.
     pub login: Option<String>,
-    /// What logs in there, as an earlier tool has found out.
+    /// The connector that logs in, as an earlier tool has found.
     pub connect: Option<Connect>,
     /// The facts that host-probe found.
     #[serde(flatten)]
@@ -34,14 +34,14 @@ pub struct Host {
     pub ok: Option<bool>,
     /// Why the host cannot be used.
     pub error: Option<String>,
-    /// The fields that these tools do not know. Users and later versions add some, so whoever
-    /// writes the record again keeps them.
+    /// Unknown fields. Users and later versions add some, so a tool that writes the record again
+    /// keeps them.
     #[serde(flatten, deserialize_with = "unknown_fields")]
     #[cfg_attr(test, schemars(skip))]
     pub unknown: Map<String, Value>,
 }
 
-/// What logs in to a host by ssh.
+/// The connectors that log in by ssh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -52,7 +52,7 @@ pub enum Connect {
     Ssh,
 }
 
-/// What is left of a record's fields, apart from `type`, which is not a field of the host.
+/// The remaining fields of a record without `type`, which is not a field of the host.
 fn unknown_fields<'de, D: Deserializer<'de>>(fields: D) -> Result<Map<String, Value>, D::Error> {
     let mut unknown = Map::deserialize(fields)?;
     unknown.shift_remove("type");
@@ -65,7 +65,7 @@ impl Host {
         self.login.clone().unwrap_or_else(|| self.name_or_ip())
     }
 
-    /// The name of the host, or its address where it has none.
+    /// The name of the host, or its address if it has none.
     pub fn name_or_ip(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.ip.to_string())
     }
@@ -85,15 +85,15 @@ pub fn host_of(hosts: &[Host], id: u32) -> Option<&Host> {
     Some(&hosts[at])
 }
 
-/// The host with this number in messages, also where its record is missing.
+/// The host with this number in messages, even if its record is missing.
 pub fn location_of(hosts: &[Host], id: u32) -> String {
     host_of(hosts, id).map_or_else(|| format!("host {id}"), Host::location)
 }
 
-/// DGL's own choice of a port for the first graph server of a host, where ip_config names none.
+/// DGL's default port for the first graph server of a host.
 pub const DEFAULT_PORT: u16 = 30050;
 
-/// What is wrong with a number of partitions of which each host is to get `per_host`.
+/// Why this number of partitions cannot give each host `per_host`.
 pub fn unequal_parts(parts: u64, hosts: usize, per_host: u32) -> Option<String> {
     let needed = hosts as u64 * u64::from(per_host);
     let reason = match per_host {
@@ -111,8 +111,8 @@ pub fn ip_config(hosts: &[Host]) -> String {
     lines.collect()
 }
 
-/// Expands `~/x` by the hosts' home, which must be the same on all of them, because the folder of a
-/// job is. `location` has the path, for messages.
+/// Expands `~/x` by the hosts' home, which must be the same on all of them, because the workspace
+/// is. `location` has the path, for messages.
 pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fault> {
     let below = match path.strip_prefix('~') {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
@@ -187,11 +187,11 @@ pub struct Facts {
     pub mem_limit_bytes: Option<u64>,
     /// Free space in bytes in /dev/shm, where graph servers keep their data.
     pub shm_free_bytes: Option<u64>,
-    /// Free space in bytes where the workspace is or will be.
+    /// Free space for the workspace, in bytes.
     pub free_bytes: Option<u64>,
     /// The number of NVIDIA GPUs.
     pub gpus: Option<u32>,
-    /// What nvidia-smi lists of each of them.
+    /// What nvidia-smi reports about each of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_cards: Vec<GpuCard>,
     /// The hard limit on open files (`ulimit -Hn`).
@@ -201,15 +201,15 @@ pub struct Facts {
     /// Further ports on which nothing listens.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub free_ports: Vec<u16>,
-    /// The user's home folder.
+    /// The user's home directory.
     pub home: Option<String>,
-    /// The type of the workspace's file system: `ext4`, `nfs4`.
+    /// The type of the workspace's file system, such as `ext4` or `nfs4`.
     pub workspace_fs: Option<String>,
     /// The version of Python.
     pub python: Option<String>,
     /// The path of the interpreter itself.
     pub python_path: Option<String>,
-    /// The folder of the environment that was asked for, a venv or one of conda's.
+    /// The folder of the requested environment, a venv or one of conda's.
     pub prefix: Option<String>,
     /// The name of the environment in conda, if it is one of conda's.
     pub conda_env: Option<String>,
@@ -229,7 +229,7 @@ impl Facts {
     }
 }
 
-/// A card of NVIDIA's, as nvidia-smi lists it.
+/// An NVIDIA GPU, as nvidia-smi reports it.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -237,38 +237,39 @@ impl Facts {
 pub struct GpuCard {
     /// Its number on the host.
     pub index: u32,
-    /// Its memory in bytes; absent where it does not tell, as a card in parts may not.
+    /// Its memory in bytes; absent if it does not report that, for instance because it is divided.
     pub mem_bytes: Option<u64>,
-    /// What of that is free, in bytes.
+    /// Its free memory in bytes.
     pub mem_free_bytes: Option<u64>,
-    /// How many parts (MIG instances) it is divided into, each a device of its own for CUDA; 0
-    /// where it is whole.
+    /// The number of its parts (MIG instances), each a separate device for CUDA; 0 if it is not
+    /// divided.
     #[serde(skip_serializing_if = "is_whole")]
     pub parts: u32,
-    /// The processes that compute on it, as far as they can be seen.
+    /// The visible processes that compute on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<GpuUser>,
 }
 
-/// Whether a card is divided into no parts; serde asks with a reference.
+/// Whether a GPU is not divided; serde passes a reference.
 fn is_whole(parts: &u32) -> bool {
     *parts == 0
 }
 
-/// A process that computes on a card.
+/// A process that computes on a GPU.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuUser {
-    /// Its number, as the driver counts: of a process in another container it is no number here.
+    /// Its process id according to the driver; it is not valid here if the process is in another
+    /// container.
     pub pid: u32,
-    /// Whose it is; absent where the process cannot be seen.
+    /// Its user; absent if the process is not visible.
     pub user: Option<String>,
-    /// Its command line, cut.
+    /// Its command line, truncated.
     pub command: Option<String>,
     /// The job that it belongs to.
     pub job: Option<String>,
-    /// What of the card's memory it uses, in bytes; absent where the driver does not tell.
+    /// The GPU memory that it uses, in bytes; absent if the driver does not report that.
     pub mem_used_bytes: Option<u64>,
 }

@@ -2,21 +2,20 @@
 //! plain `sh`.
 //!
 //! 1. A tool copies every input line to its output byte for byte and adds its own lines. host-probe
-//!    puts its host records in place of those that came in, part-push its pushed records.
+//!    replaces the host records, part-push the pushed records.
 //! 2. A record with `id` and `of` belongs to the set of its type: ids 0..of-1, each once, in any
-//!    order. Every set must be whole and no record may say `"ok":false`, whether a tool needs that
-//!    set or not: so a stage that failed or was killed makes every later one fail. An empty input
-//!    is such a failure; a terminal as input is a usage error.
-//! 3. `--partial` and `--host` (tools that act): sets may have holes, and what is not `ok` counts
-//!    as one.
+//!    order. Every set must be complete and no record may have `"ok":false`, even if the tool does
+//!    not need that set: so a stage that failed or was killed makes every later one fail. For the
+//!    same reason an empty input is a failure. A terminal as input is a usage error.
+//! 3. With `--partial` and `--host` (tools that act) sets may have holes, and a record that is not
+//!    `ok` counts as one.
 //! 4. A record that names a host names one of the set of host records.
-//! 5. Input is read to its end before anything is done.
+//! 5. A tool reads its input to the end before it does anything.
 //!
-//! A value that spans several lines, as `jq .` prints it, is accepted and goes on as one line.
+//! A value that spans several lines, as `jq .` prints it, is accepted and passed on as one line.
 //! Windows line ends are white space.
 //!
-//! Faults are reported as the lines come. Memory holds the text and 40 bytes for each line,
-//! whatever comes in.
+//! Faults are found as lines arrive. Memory holds the text and 40 bytes for each line.
 
 use crate::encoded::edited;
 use crate::error::{Fault, Report};
@@ -33,14 +32,14 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 /// A record may hold the config of a graph with thousands of partitions (some 600 bytes each), but
 /// must not fill the memory.
 const MAX_LINE: usize = 64 << 20;
-/// More records than a job of 10,000 hosts with 100 processes each has.
+/// More than a job of 10,000 hosts with 100 processes each needs.
 pub const MAX_SET: u32 = 4_000_000;
-/// As many hosts as the largest job anybody could start.
+/// More hosts than the largest job has.
 pub const MAX_HOSTS: u32 = 1 << 20;
-/// Further faults of the stream tell nothing new.
+/// Further faults of the stream are not informative.
 const MAX_FAULTS: usize = 10;
 
-/// All lines that came in.
+/// All input lines.
 #[derive(Default)]
 pub struct Stream {
     /// The lines one after another, each with its end. A separate allocation for each would double
@@ -78,7 +77,7 @@ impl Head {
             r#type: String,
         }
         serde_json::from_slice(text).or_else(|error| match serde_json::from_slice(text) {
-            // a user's own record may mean something else by these names
+            // a user's own record may give these names another meaning
             Ok(Named { r#type }) if !TYPES.contains(&r#type.as_str()) => Ok(Head {
                 r#type,
                 ..Head::default()
@@ -106,8 +105,8 @@ impl Stream {
         hosts.check().map(|()| stream)
     }
 
-    /// Like [`Stream::read`]; `at_cut` decides about a last line that breaks off, by its number,
-    /// and `take` gets each line.
+    /// Like [`Stream::read`]; `at_cut` decides about an incomplete last line, by its number, and
+    /// `take` gets each line.
     pub fn read_lines(
         input: impl Read,
         partial: bool,
@@ -179,13 +178,13 @@ impl Stream {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// All records of these types as they came, as an enum that tells them apart by `type`.
+    /// All records of these types in input order, as an enum with the tag `type`.
     pub fn in_order<T: DeserializeOwned>(&self, types: &[&str]) -> Result<Vec<T>, Report> {
         let records = self.parse(|_, line| types.contains(&line.r#type))?;
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// The wanted records with their ids, as they came. `wanted` gets each line and its position.
+    /// The wanted records with their ids, in input order. `wanted` gets each line and its position.
     fn parse<T: DeserializeOwned>(
         &self,
         wanted: impl Fn(usize, &Line) -> bool,
@@ -225,7 +224,7 @@ impl Stream {
         Ok(records)
     }
 
-    /// The only record of a type; `None` if none came in, a fault if several did.
+    /// The only record of a type; `None` if there is none, a fault if there are several.
     pub fn one<T: Record + DeserializeOwned>(&self) -> Result<Option<T>, Report> {
         let mut records = self.all()?;
         match records.len() {
@@ -239,8 +238,9 @@ impl Stream {
         }
     }
 
-    /// How the last job in the stream ended: a summary that is not of a tool that only asks hosts.
-    /// Those of 0.2.0 do not name themselves, but write the answers right before the summary.
+    /// How the last job in the stream ended: the last summary that is not from a tool that only
+    /// asks hosts. Those tools do not name themselves in 0.2.0, but write their answers right
+    /// before the summary.
     pub fn end(&self) -> Result<Option<Summary>, Report> {
         let answers = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
         let mut ends: Vec<(Option<u32>, Summary)> = self.parse(|at, line| {
@@ -251,7 +251,7 @@ impl Stream {
         Ok(ends.pop().map(|(_, summary)| summary))
     }
 
-    /// Whether a record of a type came in, whatever its content.
+    /// Whether the input has a record of a type, whatever its content.
     pub fn has<T: Record>(&self) -> bool {
         self.lines.iter().any(|line| line.r#type == T::TYPE)
     }
@@ -273,8 +273,8 @@ impl Stream {
         all
     }
 
-    /// Every line unchanged and without its end. For a host record that is not marked as failed,
-    /// its id comes along.
+    /// Every line unchanged and without its end, with the id if it is a host record that is not
+    /// marked as failed.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
         let host = |line: &Line| {
             line.id
@@ -286,7 +286,7 @@ impl Stream {
     }
 }
 
-/// What to do about a last line that breaks off, whose number this is.
+/// Decides about an incomplete last line with this number.
 pub type AtCut<'a> = &'a dyn Fn(u64) -> Result<(), Report>;
 
 /// Stdin, unless it is a terminal.
@@ -308,7 +308,7 @@ const WHOLE: &str = "run the stage before again to its end, without a filter tha
     a tool that reaches hosts goes on without them by --partial";
 const PIPE: &str = "a record is a JSON object with a \"type\"; only records may go into the pipe";
 
-/// Checks the rules of the stream on each line as it comes, so that a line that breaks them is
+/// Checks the rules of the stream on each line as it arrives, so that a line that breaks them is
 /// refused before the end.
 struct Rules {
     partial: bool,
@@ -317,15 +317,15 @@ struct Rules {
 }
 
 impl Rules {
-    /// `Err` if nothing that follows can make it good, or if there are too many faults already.
+    /// `Err` if later lines cannot make it valid, or if there are too many faults already.
     fn follow(&mut self, head: &Head, text: &[u8]) -> Result<(), Report> {
         if head.r#type == Graph::TYPE
             && let Ok(Graph {
                 files: of @ 1.., ..
             }) = serde_json::from_slice(text)
         {
-            // The graph record announces the file records that follow it: a stream cut between them
-            // has lost a whole set.
+            // The graph record gives the number of file records after it: a stream that was cut
+            // between them lacks a whole set.
             self.set(FileCopy::TYPE, of);
         }
         if head.ok == Some(false) && !self.partial {
@@ -377,9 +377,9 @@ impl Rules {
     }
 }
 
-/// The hosts that records name, which must be among those of the stream. With `--partial` a host
-/// record may be missing, but not one that never was. Tools that only explain a run take it as it
-/// is.
+/// The hosts that records name, which must be among those of the stream. With `--partial` the
+/// record of a host may be missing, but its id must be below `of`. Tools that only explain a run do
+/// not check this.
 #[derive(Default)]
 struct NamedHosts {
     /// How many hosts there are.
@@ -418,15 +418,15 @@ fn of_set(name: &str, problem: &str) -> Fault {
         .fix("let only one pipeline's records in: make the stream anew, from ipconf-check on")
 }
 
-/// The ids of the records of one type. They are kept as they came, 4 bytes each; a number in a
-/// record never determines how much memory is taken.
+/// The ids of the records of one type, in input order, 4 bytes each. A number in a record never
+/// determines how much memory is allocated.
 struct Set {
     of: u32,
     ids: Vec<u32>,
 }
 
 impl Set {
-    /// Adds a record, or says how it breaks the rules of its set.
+    /// Adds a record, or returns how it breaks the rules of its set.
     fn add(&mut self, id: u32, of: u32, most: u32) -> Option<String> {
         if of != self.of {
             return Some(format!("one says it is of {}, another of {of}", self.of));
@@ -512,8 +512,8 @@ fn next_value(
                 return Ok(Some(text));
             }
             Ok(_) => return Ok(Some(compact(&text))),
-            // Only an opening brace that is alone on its line begins a value of several lines (jq's
-            // form): anything else that breaks off is a record that was cut.
+            // Only an opening brace alone on its line begins a value of several lines, as jq writes
+            // it; any other incomplete line is a record that was cut.
             Err(error)
                 if error.is_eof() && (text.starts_with(b"{\n") || text.starts_with(b"{\r\n")) => {}
             Err(error) if error.is_eof() && !is_array(&text) => {
@@ -548,7 +548,8 @@ fn is_array(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"[")
 }
 
-/// Names what other programs make of a stream, and the way back.
+/// The fault of a line that is not a record, with a fix for the known changes that other programs
+/// make to a stream.
 fn not_a_record(number: u64, text: &[u8], error: &serde_json::Error) -> Report {
     let (problem, fix) = if is_array(text) {
         (
@@ -620,7 +621,7 @@ pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
         lines.truncate(fields);
         lines.extend_from_slice(format!("{{\"unwritable\":\"{error}\"}}").as_bytes());
     }
-    // the fields go on where the type ends
+    // the fields continue after the type
     match lines[fields + 1] {
         b'}' => drop(lines.remove(fields)),
         _ => lines[fields] = b',',
@@ -628,8 +629,8 @@ pub fn append<T: Record>(record: &T, lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-/// Writes the whole output of a planner: the input, then the planner's own lines. A reader that has
-/// gone away ends it quietly.
+/// Writes the whole output of a planner: the input, then the planner's own lines. If the reader has
+/// closed the pipe, it ends quietly.
 pub fn print(
     stream: Option<&Stream>,
     own: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -638,8 +639,8 @@ pub fn print(
     print_lines(lines.map(|(line, _)| Ok(Cow::Borrowed(line))), own)
 }
 
-/// The same where the planner's own lines belong to the set of a type that the input has too, and
-/// that has `of` records then.
+/// Like [`print`], if the planner's own lines join the set of a type that the input has too, which
+/// then has `of` records.
 pub fn print_more<T: Record>(
     stream: &Stream,
     of: u32,
@@ -679,7 +680,7 @@ fn print_lines<'a>(
     }
 }
 
-/// A record's line with other values of these fields, and everything else as it was.
+/// A record's line with these fields changed, and everything else unchanged.
 pub fn with_fields<'a>(
     line: &[u8],
     changed: impl IntoIterator<Item = (&'a str, Value)>,
@@ -692,7 +693,7 @@ pub fn with_fields<'a>(
 }
 
 /// The stdout of a tool that acts: every record is written as soon as it is true. If the reader
-/// goes away, a warning says so once and the work continues.
+/// closes the pipe, one warning says so and the work continues.
 pub struct Out {
     tool: &'static str,
     open: bool,
@@ -709,13 +710,12 @@ impl Out {
         }
     }
 
-    /// Whether a write failed for a reason other than a reader that went away, so that records are
-    /// lost.
+    /// Whether records are lost because a write failed for a reason other than a closed pipe.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// The fault that records, or what people read, are lost; for the report at the end.
+    /// The fault that records, or text for people, were lost; for the report at the end.
     pub fn fault(&self) -> Option<Fault> {
         self.failed.then(|| {
             Fault::unreachable("stdout", "not all of it could be written")
@@ -731,7 +731,7 @@ impl Out {
         let mut out = io::stdout().lock();
         if let Err(error) = out.write_all(lines).and_then(|()| out.flush()) {
             self.open = false;
-            // a reader that went away has seen what it needed
+            // a reader that closed the pipe has read what it needed
             self.failed = error.kind() != io::ErrorKind::BrokenPipe;
             stderr::write_line(format_args!(
                 "{}: stdout: {error}; the work goes on without it",
@@ -879,7 +879,7 @@ mod tests {
                 format!("{A}\r\n{}\r\n", &B[..20]),
                 "line 2 breaks off in the middle of a record",
             ),
-            // nothing that comes later makes these good
+            // later lines cannot make these valid
             (
                 A.replace(":2,\"ip", ":1048577,\"ip"),
                 "host records: of 1048577 is more than 1048576",

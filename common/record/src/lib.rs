@@ -1,6 +1,6 @@
-//! Every record of the stream, the stream itself with its rules, faults, and exit statuses:
-//! everything that all tools share, whether they reach hosts or not. dgl-tools(7) and
-//! dgl-tools-records(5) describe it for users.
+//! Everything that all tools share, whether they reach hosts or not: the records, the stream with
+//! its rules, faults, and exit statuses. dgl-tools(7) and dgl-tools-records(5) describe it for
+//! users.
 //!
 //! Names are permanent: a field is added, never renamed or given another meaning; a changed meaning
 //! needs a new type. No integer exceeds 2^53, because jq would change it.
@@ -71,7 +71,7 @@ macro_rules! records {
             vec![$(schema::of::<$record>(generator)),*]
         }
 
-        /// A record read as the type that it names, and written again.
+        /// Reads a record as the type that it names, and writes it again.
         #[cfg(test)]
         fn rewritten(
             kind: &str,

@@ -1,9 +1,9 @@
-//! What most hosts have, by which those that differ are found.
+//! Finds the value that most hosts have, to find those that differ.
 
 use indexmap::IndexMap;
 use std::hash::Hash;
 
-/// The most frequent value, the first of equally frequent ones, and how often it is there.
+/// The most frequent value, the first of equally frequent ones, and its count.
 pub fn most_frequent<T: Eq + Hash>(values: impl IntoIterator<Item = T>) -> Option<(T, usize)> {
     let mut counts: IndexMap<T, usize> = IndexMap::new();
     for value in values {

@@ -1,4 +1,4 @@
-//! A process to be started: its command, its host and its environment.
+//! A process to start: its command, its host and its environment.
 
 use crate::IpAddr;
 use crate::cpus;
@@ -14,8 +14,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::str::FromStr;
 
-/// The role of a process in its job, which is also the name of the program that it is one process
-/// of: ranks, world size and rendezvous count within a role.
+/// The role of a process in its job, which is also the name of its program: ranks, world size and
+/// rendezvous count within a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -42,7 +42,7 @@ impl Role {
         }
     }
 
-    /// So many processes of the role, as people say it: `2 trainers`, `3 store processes`.
+    /// This many processes of the role, in words: `2 trainers`, `3 store processes`.
     pub fn count(self, number: usize) -> String {
         match (self, number) {
             (Role::Program(name), 1) => format!("1 {} process", name.0),
@@ -51,7 +51,7 @@ impl Role {
         }
     }
 
-    /// What stands before the ranks of several: `trainers`, but `store`.
+    /// The word before the ranks of several: `trainers`, but `store`.
     pub fn names(&self) -> String {
         match self {
             Role::Program(name) => name.0.as_str().to_owned(),
@@ -78,11 +78,12 @@ impl FromStr for Role {
     }
 }
 
-/// The longest name of a program in bytes: as much as a tag before each line of output should take.
+/// The longest name of a program in bytes: a longer tag before each line of output takes too much
+/// space.
 const MAX_PROGRAM_NAME: usize = 24;
 
-/// The name of a program: 1 to 24 lowercase letters, digits, dashes and underscores, the first a
-/// letter. It stands in messages, placeholders and the names of logs.
+/// The name of a program: 1 to 24 lowercase letters, digits, dashes and underscores, beginning with
+/// a letter. Messages, placeholders and names of logs contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(extend("pattern" = "^[a-z][a-z0-9_-]{0,23}$")))]
@@ -120,13 +121,13 @@ impl From<ProgramName> for String {
     }
 }
 
-/// The variable in which torch's own launcher says how often it started the processes again.
+/// The variable in which torch's own launcher gives the number of its restarts.
 const RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 
-/// What usually stands in a process record for how often its job was started again before.
+/// The usual text in a process record for the number of restarts of its job.
 pub const ATTEMPT: &str = "{attempt}";
 
-/// A process to be started.
+/// A process to start.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -143,10 +144,10 @@ pub struct Process {
     pub role: Role,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// The port that a server will listen on.
+    /// The port on which a server will listen.
     pub port: Option<u16>,
-    /// Whether the program serves the others: it is ended when these have ended well, and it is a
-    /// failure if it ends before.
+    /// Whether the program serves the others: it is ended when these have ended well, and its
+    /// earlier end is a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub service: bool,
     /// The name of the persistent graph servers; the process is one of them or uses them.
@@ -165,7 +166,7 @@ pub struct Process {
     pub setup: Option<String>,
     /// The command's words.
     pub argv: Option<Vec<String>>,
-    /// All words of the command in base64, where one is not UTF-8.
+    /// All words of the command in base64, if one is not UTF-8.
     pub argv_b64: Option<Vec<String>>,
     /// The command as shell text, in place of words.
     pub shell: Option<String>,
@@ -173,17 +174,17 @@ pub struct Process {
     pub python: Option<String>,
     /// The script that the Python runs, as the command names it, relative to `cwd`.
     pub script: Option<String>,
-    /// The port of torch's rendezvous, where the process has one.
+    /// The port of torch's rendezvous, if the process has one.
     pub master_port: Option<u16>,
     /// Further ports on the host of the program's first process, by the names that its command
     /// gives them.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ports: IndexMap<String, u16>,
-    /// Whether `{attempt}` in its command, setup and environment stands for how often the job was
-    /// started again before.
+    /// Whether `{attempt}` in its command, setup and environment stands for the number of restarts
+    /// of the job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attempt: bool,
-    /// The text that stands for that number, where `{attempt}` itself is part of its texts.
+    /// The text that stands for that number instead, if `{attempt}` occurs literally.
     pub attempt_text: Option<String>,
 }
 
@@ -197,7 +198,7 @@ pub enum Command {
 }
 
 impl Process {
-    /// A process with its role and place in the job alone, in a set that is not counted yet.
+    /// A process with only its role, rank and host, in a set whose size is still unknown.
     pub fn new(id: u32, host: u32, ip: IpAddr, role: Role, rank: u32) -> Process {
         Process {
             id,
@@ -236,12 +237,12 @@ impl Process {
         format!("host {} {} {}", self.host, self.role.name(), self.rank)
     }
 
-    /// Whether the process is there for the others: it is ended when these have ended.
+    /// Whether the process serves the others: it is ended when these have ended.
     pub fn serves(&self) -> bool {
         self.service || self.role == Role::Server
     }
 
-    /// The command, from whichever field holds it.
+    /// The command, from the field that holds it.
     pub fn command(&self) -> Result<Command, Fault> {
         let record = || format!("process record {}", self.id);
         match (&self.argv, &self.argv_b64, &self.shell) {
@@ -263,9 +264,8 @@ impl Process {
         }
     }
 
-    /// Checks what can be known before the start: that there is exactly one command, and that no
-    /// text contains a NUL byte. The kernel ends a word there and a shell leaves it out, so
-    /// something else than was written would run.
+    /// Checks that there is exactly one command, and that texts contain no NUL byte: the kernel
+    /// ends a word there and a shell drops it, so that another command would run.
     pub fn check(&self) -> Result<(), Fault> {
         if let Some(list) = &self.cpus
             && cpus::parse(list).is_none()
@@ -324,7 +324,7 @@ impl Process {
         self.argv = text;
     }
 
-    /// A text to stand for the number of the attempt, which is not in any text of the process.
+    /// A stand-in for the number of the attempt that no text of the process contains.
     pub fn unused_attempt_text(&self) -> Result<String, Fault> {
         let mut texts: Vec<OsString> = match self.command()? {
             Command::Words(words) => words,
@@ -342,8 +342,8 @@ impl Process {
         Ok(candidates.find(is_unused).unwrap_or_default())
     }
 
-    /// The process as it is started after so many starts of its job that failed: torch's variable
-    /// for that is set, and the number is written where a text stands for it.
+    /// The process for this restart of its job: sets torch's variable, and replaces the text that
+    /// stands for the number.
     pub fn in_attempt(mut self, attempt: u32) -> Result<Process, Fault> {
         let number = attempt.to_string();
         if self.attempt {
@@ -409,7 +409,7 @@ fn replaced(text: &OsStr, what: &str, by: &str) -> OsString {
     OsString::from_vec(whole)
 }
 
-/// Where a text begins in another; an empty text is nowhere.
+/// Where a text begins in another; `None` for an empty text.
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
     let mut windows = text.windows(what.len().max(1));
     windows.position(|window| window == what)
@@ -420,13 +420,13 @@ pub fn log_name(role: Role, rank: u32) -> String {
     format!("{}-{rank}.log", role.name())
 }
 
-/// Whether a text is the name of a variable of the environment.
+/// Whether a text is a valid name of an environment variable.
 pub fn is_variable_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !text.is_empty() && text.bytes().all(is_plain) && !text.as_bytes()[0].is_ascii_digit()
 }
 
-/// Whether a text is a job's name: one that can stand in messages, paths and the environment
+/// Whether a text is a valid name of a job: messages, paths and the environment can contain it
 /// unchanged.
 pub fn is_job_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

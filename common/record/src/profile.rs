@@ -1,5 +1,5 @@
-//! Where the Pythons of a job spend their time: stacks that were read again and again, counted; and
-//! which process the others wait for, as these counts tell.
+//! Where the Python processes of a job spend their time: sampled stacks, counted; and the process
+//! for which the others wait, according to these counts.
 
 use crate::Role;
 use crate::stacks::{self, Member, Wait};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::collections::BTreeMap;
 
-/// The stacks of one process of a job, read again and again over some time.
+/// The stacks of one process of a job, sampled over some time.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -29,17 +29,17 @@ pub struct Profile {
     pub parent: Option<u32>,
     /// The command of the process, cut at 200 characters.
     pub command: String,
-    /// How many samples a second were to be taken.
+    /// The intended number of samples per second.
     pub rate: u32,
     /// How many samples of its stacks were taken.
     pub samples: u32,
-    /// How many samples failed, or would have come too late.
+    /// How many samples failed, or were left out because they would have been late.
     pub missed: u32,
     /// From the first sample to the last, in milliseconds.
     pub elapsed_ms: u64,
     /// When the last sample was taken, in milliseconds since 1970.
     pub time_ms: u64,
-    /// All frames that were seen, as `function (file.py:123)`; stacks name them by their position.
+    /// All frames of the stacks, as `function (file.py:123)`; stacks refer to them by their index.
     #[serde(default)]
     pub frames: Vec<String>,
     /// Its threads, those of one name together.
@@ -56,21 +56,21 @@ pub struct Profile {
 pub struct ThreadProfile {
     /// The name that Python gives them, without a number.
     pub name: Option<String>,
-    /// Each stack that was seen, the most frequent first.
+    /// Each sampled stack, the most frequent first.
     pub stacks: Vec<CountedStack>,
 }
 
-/// A stack, and how often it was seen.
+/// A stack, and the number of its samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CountedStack {
-    /// Positions in `frames`, the innermost frame first.
+    /// Indices into `frames`, the innermost frame first.
     pub frames: Vec<u32>,
-    /// In how many samples a thread was there.
+    /// The number of samples with this stack.
     pub samples: u32,
     /// In how many of these the thread computed.
     pub active: u32,
-    /// How often a thread came there from another stack. Looks at a thread that stays are no news.
+    /// How often a thread changed to this stack from another one.
     pub visits: u32,
 }
 
@@ -94,7 +94,7 @@ impl Profile {
         self.parent.is_some() || frames().is_some_and(|frames| stacks::child(&frames).is_some())
     }
 
-    /// The process by its role and rank; `None` for a child, and where they are not known.
+    /// The process by its role and rank; `None` for a child, and if they are unknown.
     pub fn member(&self) -> Option<Member> {
         (!self.is_child()).then_some((self.role?, self.rank?))
     }
@@ -113,7 +113,7 @@ impl Profile {
             let frames = self.frames_of(stack);
             let line = stacks::own_frame(&frames).unwrap_or("no frame").to_owned();
             let wait = stacks::wait(&frames);
-            // in DDP's passes it computes, and waits for the others at their ends
+            // in DDP's passes a process computes, and waits for the others at the end
             let waiting = match wait {
                 Some(Wait::Forward | Wait::Backward) => stack.samples.saturating_sub(stack.active),
                 Some(_) => stack.samples,
@@ -166,7 +166,7 @@ impl LineCount {
     }
 }
 
-/// On what the main thread of a process has spent its time, as shares of 1.
+/// How the main thread of a process has spent its time, as shares of 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TimeShares {
     /// Waiting for other trainers or workers.
@@ -197,39 +197,39 @@ impl TimeShares {
     }
 }
 
-/// Processes for which the others of their role have waited again and again.
+/// Processes for which the others of their role have waited repeatedly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slow {
     pub members: Vec<Member>,
     /// The host of them all, if it is one.
     pub host: Option<u32>,
-    /// Where they were most, compared with the others.
+    /// The line at which they were more often than the others.
     pub line: String,
-    /// In which share of the looks they were there.
+    /// The share of their samples at that line.
     pub share: f64,
-    /// At how many looks at each of them.
+    /// The number of samples of each of them.
     pub samples: u32,
-    /// The others, what they wait for and where, and in which share of the looks.
+    /// The others, what they wait for and where, and in which share of the samples.
     pub others: Vec<Member>,
     pub others_wait: String,
     pub others_share: f64,
 }
 
-/// Fewer looks tell nothing.
+/// Fewer samples are no evidence.
 const FEWEST_LOOKS: u32 = 20;
-/// The least difference between the shares of time in which those who are slow and the others wait.
+/// The least difference between the shares of time that the slow processes and the others wait.
 const LEAST_DIFFERENCE: f64 = 0.05;
-/// Whoever is slow waits for at most this part of the time in which any other waits.
+/// A slow process waits for at most this part of the time that any other waits.
 const MOST_OF_OTHERS: f64 = 0.75;
-/// The difference must be so many times what chance makes of it.
+/// The difference must be this many standard deviations.
 const DEVIATIONS: f64 = 3.0;
 
-/// What the counts say of one process.
+/// The counts of one process.
 struct Vote<'p> {
     profile: &'p Profile,
     member: Member,
     lines: Vec<LineCount>,
-    /// The share of looks at which it waited for others.
+    /// The share of samples in which it waited for others.
     waiting: f64,
     /// How often it began to wait.
     waits: u32,
@@ -252,8 +252,8 @@ impl Vote<'_> {
         })
     }
 
-    /// What chance makes of the share, squared, if all have waited so often: looks at one wait are
-    /// one observation, and those between two waits are another.
+    /// The variance of the share by chance, if all have waited this often: all samples of one wait
+    /// are one observation, and all samples between two waits are another.
     fn variance(&self, waits: u32) -> f64 {
         let observations = f64::from((2 * waits + 1).min(self.profile.samples));
         let smoothed = (self.waiting * observations + 0.5) / (observations + 1.0);
@@ -270,8 +270,8 @@ impl Vote<'_> {
     }
 }
 
-/// The processes for which the others wait: those that hardly ever wait themselves. At most a third
-/// of a role, or one of two. `None` where nothing stands out of what chance makes.
+/// The processes for which the others wait: those that rarely wait themselves. At most a third of a
+/// role, or one of two. `None` if chance can explain the differences.
 pub fn slow(profiles: &[Profile]) -> Option<Slow> {
     let mut roles: BTreeMap<Role, BTreeMap<u32, Vote<'_>>> = BTreeMap::new();
     for vote in profiles.iter().filter_map(Vote::of) {
@@ -342,7 +342,7 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
 }
 
 impl Slow {
-    /// The vote in a sentence without its full stop; `name` names the slow ones.
+    /// The result in a sentence without its full stop; `name` names the slow processes.
     pub fn sentence(&self, name: impl Fn(&[Member]) -> String) -> String {
         let percent = |share: f64| (share * 100.0).round();
         format!(
@@ -367,7 +367,7 @@ mod tests {
     const BACKWARD: &[&str] = &["backward (torch/_tensor.py:5)", "step (train.py:70)"];
     const LOAD: &[&str] = &["load (lag.py:6)", "step (train.py:60)"];
 
-    /// A profile of so many looks at each stack: samples, of which active, and visits.
+    /// A profile with these counts for each stack: samples, active samples, and visits.
     fn profile(rank: u32, stacks: &[(&[&str], [u32; 3])]) -> Profile {
         let mut profile = Profile {
             host: rank / 2,
@@ -396,7 +396,7 @@ mod tests {
         profile
     }
 
-    /// Waits in so many of 100 looks, in so many visits; otherwise it loads.
+    /// A profile that waits in this many of 100 samples and this many visits, and loads otherwise.
     fn waits(rank: u32, waiting: u32, visits: u32) -> Profile {
         let loading = [100 - waiting, 100 - waiting, visits];
         profile(rank, &[(REDUCE, [waiting, 0, visits]), (LOAD, loading)])

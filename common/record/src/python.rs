@@ -4,14 +4,14 @@ use crate::majority::most_frequent;
 use crate::{Facts, Host};
 
 /// The software whose version must be the same on all hosts, because their processes work together.
-/// A torch that was built for CUDA has that in its version: `2.2.1+cu121`.
+/// The version of a torch for CUDA names that: `2.2.1+cu121`.
 const MUST_AGREE: [(&str, fn(&Facts) -> Option<&str>); 3] = [
     ("python", |facts| facts.python.as_deref().map(minor)),
     ("torch", |facts| facts.torch.as_deref()),
     ("dgl", |facts| facts.dgl.as_deref()),
 ];
 
-/// The variables that an activation of an environment sets: a venv, or one of conda's with its name
+/// The variables that activating an environment sets: a venv, or one of conda's with its name
 /// there. `path` is PATH without it.
 pub fn activation(
     prefix: &str,
@@ -29,8 +29,8 @@ pub fn activation(
     }
 }
 
-/// For each host how its versions differ from those of most hosts, or of the first ones if none are
-/// more frequent. `must_have` tells whether a host may lack what others have.
+/// How the versions of each host differ from the most frequent ones, or from the first of equally
+/// frequent ones. `must_have` says whether hosts must have what the others have.
 pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<String>> {
     let mut odd = vec![Vec::new(); hosts.len()];
     for (name, version) in MUST_AGREE {
@@ -59,7 +59,7 @@ pub fn odd_versions(hosts: &[(&Host, &Facts)], must_have: bool) -> Vec<Option<St
 /// Major, minor, patch.
 pub type Version = (u32, u32, u32);
 
-/// `3.11` of `3.11.2`: what is pickled or compiled for one patch release fits all.
+/// `3.11` of `3.11.2`: pickled or compiled data fits all patch releases.
 pub fn minor(version: &str) -> &str {
     let mut dots = version.match_indices('.').map(|(at, _)| at);
     dots.nth(1).map_or(version, |second| &version[..second])
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// The python, torch and dgl of a host; `-` where it has none.
+    /// The python, torch and dgl of a host; `-` if it lacks one.
     type Versions = [&'static str; 3];
 
     #[test]

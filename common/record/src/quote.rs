@@ -23,8 +23,8 @@ fn means_itself(word: &[u8]) -> bool {
     !word.is_empty() && word.iter().all(plain) && word[0] != b'='
 }
 
-/// Whether a word from a host may stand in a command that people are told to paste: the shell takes
-/// it literally, and it is not an option.
+/// Whether a word from a host may be part of a command that users are advised to paste: the shell
+/// takes it literally, and it is not an option.
 pub fn may_be_pasted(word: &str) -> bool {
     means_itself(word.as_bytes()) && !word.starts_with('-')
 }
@@ -47,8 +47,7 @@ pub fn one_line(words: &[u8]) -> Vec<u8> {
     pieces.join(&b"'\"$nl\"'"[..])
 }
 
-/// Like [`sh`], as text for messages and plans that people read; bytes that are not UTF-8 are
-/// replaced.
+/// Like [`sh`], as text for messages and plans; bytes that are not UTF-8 are replaced.
 pub fn shown(word: impl AsRef<[u8]>) -> String {
     String::from_utf8_lossy(&sh(word)).into_owned()
 }

@@ -29,8 +29,7 @@ pub struct Found {
     pub silent_s: Option<f64>,
     /// The resident memory of the process in bytes.
     pub rss_bytes: u64,
-    /// Bytes of the resident memory that are shared memory, which the processes of a job map
-    /// together.
+    /// Bytes of the resident memory that are shared with other processes of the job.
     #[serde(default)]
     pub shm_bytes: u64,
     /// The ports on which the process listens.
@@ -43,14 +42,14 @@ pub struct Found {
     pub command: String,
 }
 
-/// A job was ended on a host, or signalled, or shared memory that nobody uses was removed.
+/// A job was ended or signalled on a host, or unused shared memory was removed.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reaped {
     /// The `id` of the host.
     pub host: u32,
-    /// The job's name; empty for shared memory whose job is not known.
+    /// The job's name; empty for shared memory of an unknown job.
     pub job: String,
     /// The signal that was sent, in place of ending the job.
     pub signal: Option<String>,
@@ -60,7 +59,7 @@ pub struct Reaped {
     pub processes: u32,
     /// How many files were removed from /dev/shm.
     pub shm_files: u32,
-    /// How many folders were removed of left jobs that have ended.
+    /// How many folders of ended detached jobs were removed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub folders: u32,
     /// What could not be ended or removed.

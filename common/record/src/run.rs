@@ -1,4 +1,4 @@
-//! The records of a run that may have failed, been cut short or still be written, as they come.
+//! Reads the records of a run that may have failed, been cut short or still be running.
 
 use crate::error::{Fault, Report};
 use crate::jsonl::{self, Head, Stream};
@@ -6,8 +6,8 @@ use crate::stderr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// Reads stdin if `file` is absent or `-`, and gives each record to `take`. Sets may have holes,
-/// and a last line that breaks off is left out, which `tool` says.
+/// Reads stdin if `file` is absent or `-`, and gives each record to `take`. Sets may have holes. An
+/// incomplete last line is left out, with a message by `tool`.
 pub fn read(tool: &str, file: Option<&Path>, take: impl FnMut(&Head, &[u8])) -> Result<(), Report> {
     let name = file.filter(|file| *file != "-");
     let name = name.map_or("stdin".to_owned(), |file| file.display().to_string());

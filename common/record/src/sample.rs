@@ -4,8 +4,8 @@ use crate::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// What a process or a whole host used in an interval. Fields that concern only the other are
-/// absent.
+/// The resources that a process or a whole host used in an interval. Fields that only apply to the
+/// other are absent.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -35,7 +35,7 @@ pub struct Sample {
     pub mem_used_bytes: Option<u64>,
     /// Main memory of a host, in bytes.
     pub mem_bytes: Option<u64>,
-    /// Bytes that a host's /dev/shm holds.
+    /// Bytes in use in a host's /dev/shm.
     pub shm_used_bytes: Option<u64>,
     /// Bytes that a host received in the interval.
     pub net_rx_bytes: Option<u64>,

@@ -1,5 +1,5 @@
 //! The JSON Schema of the records, made from their types: records.schema.json. The test that it is
-//! up to date also writes it, so that nothing which is installed has schemars in it.
+//! up to date also writes it, so that installed programs do not contain schemars.
 
 use crate::Record;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -7,7 +7,7 @@ use schemars::transform::transform_subschemas;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-/// Above all else: what holds for each record.
+/// The description of the whole schema: rules for every record.
 const DESCRIPTION: &str = "A line of the stream between the tools of dgl-tools; its `type` has the \
     definition of that name. The name of a quantity ends with its unit: `_bytes`, `_ms` \
     (milliseconds), `_s` (seconds), `_percent`, `_per_s`; `time_ms` is in milliseconds since 1970. \
@@ -32,8 +32,8 @@ pub fn of<R: Record + JsonSchema>(generator: &mut SchemaGenerator) -> (String, V
     (R::TYPE.to_owned(), definition)
 }
 
-/// Leaves out what is true of Rust alone: that a field which is not written could be null, the
-/// size of a number in bits, and the ends of lines in comments.
+/// Removes details that only concern Rust: that an absent field could be null, the number of bits
+/// of a number, and the line ends of comments.
 fn for_readers(schema: &mut Schema) {
     if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|name| name != "null");
@@ -86,7 +86,7 @@ fn schema() -> Value {
     schema.to_value()
 }
 
-/// With DGL_TOOLS_WRITE_SCHEMA (`make schema`), makes it so.
+/// With DGL_TOOLS_WRITE_SCHEMA (`make schema`), writes it.
 #[test]
 fn records_schema_json_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/records.schema.json");
@@ -101,7 +101,7 @@ fn records_schema_json_is_up_to_date() {
     );
 }
 
-/// Nobody who reads the schema can ask what a number counts.
+/// Readers of the schema must learn what each number counts.
 #[test]
 fn the_description_of_a_quantity_has_its_unit() {
     let schema = schema();
@@ -130,8 +130,8 @@ fn the_description_of_a_quantity_has_its_unit() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The manual wraps an example: a line begins with four blanks where the record has a blank, and
-/// with two where it has none.
+/// The manual wraps an example: a line begins with four blanks if the record has a blank there, and
+/// with two if it has none.
 #[test]
 fn each_example_of_the_manual_is_what_its_type_writes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/dgl-tools-records.5");

@@ -1,11 +1,11 @@
-//! What somebody may have meant, of the names and paths that are there.
+//! Finds existing names and paths that resemble a wrong one.
 
 use std::path::{Path, PathBuf};
 
-/// A folder may hold more files than anybody wants to wait for.
+/// More files in a folder would take too long to compare.
 const MAX_FILES: usize = 10_000;
 
-/// More letters apart are two words: `edge_feat.dgl` is not `node_feat.dgl`.
+/// With more different letters, names are different words: `edge_feat.dgl` is not `node_feat.dgl`.
 const MAX_SLIPS: usize = 2;
 
 /// The most similar of some names, if one differs in few enough letters to be the same word.
@@ -21,7 +21,7 @@ pub fn name(wrong: &str, names: impl IntoIterator<Item = String>) -> Option<Stri
         .map(|(_, name)| name)
 }
 
-/// A path that is there and differs from a missing one in the first name that is not.
+/// An existing path that differs from a missing one in the first missing name.
 pub fn path(missing: &Path) -> Option<PathBuf> {
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let wrong = missing.ancestors().take_while(is_missing).last()?;

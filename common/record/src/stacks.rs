@@ -1,5 +1,5 @@
-//! The Python stacks of processes, and what many of them say together: for what each process waits,
-//! and which of them stand elsewhere than the others. A frame is `function (file.py:123)`; the
+//! The Python stacks of processes, and their comparison: what each process waits for, and which
+//! processes are elsewhere in the program than the others. A frame is `function (file.py:123)`; the
 //! innermost comes first.
 
 use crate::{Connection, Role};
@@ -37,7 +37,7 @@ pub struct Stack {
     pub threads: Vec<Thread>,
     /// Why there are no threads.
     pub error: Option<String>,
-    /// Its TCP connections that have moved data, those that did last first.
+    /// Its TCP connections that have moved data, the latest activity first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<Connection>,
     /// When the stacks were read, in milliseconds since 1970.
@@ -48,16 +48,15 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Where the main thread of the process stands; the oldest thread comes first, where Python has
-    /// no names for them.
+    /// The frames of the main thread, or of the oldest thread if Python has no names for threads.
     pub fn main_frames(&self) -> Option<&[String]> {
         let mut threads = self.threads.iter();
         let main = threads.find(|one| one.name.as_deref() == Some(MAIN_THREAD));
         Some(&main.or(self.threads.first())?.frames)
     }
 
-    /// The process by its role and rank; `None` for a child such as a sampler, and where the role
-    /// and rank are not known.
+    /// The process by its role and rank; `None` for a child such as a sampler, and if the role and
+    /// rank are unknown.
     pub fn member(&self) -> Option<Member> {
         let is_child = self.parent.is_some() || child(self.main_frames()?).is_some();
         (!is_child).then_some((self.role?, self.rank?))
@@ -77,26 +76,26 @@ impl Stack {
 pub struct Thread {
     /// The name that Python gives the thread.
     pub name: Option<String>,
-    /// The thread id in the kernel; Pythons before 3.11 do not tell it for every thread.
+    /// The thread id in the kernel; before Python 3.11 it is not known for every thread.
     pub tid: Option<u32>,
     /// Whether the thread computed at that moment.
     pub active: bool,
     /// The frames as `function (file.py:123)`, the innermost first.
     pub frames: Vec<String>,
-    /// The system call in which it waits, where the kernel tells it.
+    /// The system call in which it waits, if the kernel reports it.
     pub system_call: Option<String>,
 }
 
-/// The name of a thread without its number, which would keep equal ones apart: `Thread-3 (run)`.
+/// The name of a thread without its number, which would separate equal ones: `Thread-3 (run)`.
 pub fn name_without_number(name: &str) -> &str {
     let end = name.find(|c: char| c.is_ascii_digit());
     name[..end.unwrap_or(name.len())].trim_end_matches(['-', '_', ' '])
 }
 
-/// What a process waits for, as its frames tell.
+/// What a process waits for, according to its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wait {
-    /// DGL's barrier at the end of a client, where it waits for all others to end.
+    /// DGL's barrier at the end of a client, at which it waits until all others end.
     ExitBarrier,
     /// A barrier, DGL's or torch's.
     Barrier,
@@ -106,7 +105,7 @@ pub enum Wait {
     Message,
     /// The answer to a call of torch.distributed.rpc.
     RemoteCall,
-    /// The forward pass, in which torch's DDP brings the buffers of all others into line.
+    /// The forward pass, in which torch's DDP synchronizes the buffers of all.
     Forward,
     /// The backward pass, in which torch's DDP waits for all others.
     Backward,
@@ -118,12 +117,12 @@ pub enum Wait {
     ServersStart,
     /// An answer from graph servers.
     Servers,
-    /// Threads that its script has left behind.
+    /// Threads that its script has left running.
     Threads,
 }
 
 impl Wait {
-    /// What the process does, to be put behind its name: `waits for its samplers`.
+    /// What the process does, in words that follow its name: `waits for its samplers`.
     pub fn words(self) -> &'static str {
         match self {
             Wait::ExitBarrier => "waits at DGL's exit barrier for all others to end",
@@ -141,7 +140,7 @@ impl Wait {
         }
     }
 
-    /// Whether a process that is there and computes may do work of its own, instead of waiting.
+    /// Whether a process that computes there may be working instead of waiting.
     pub fn may_be_work(self) -> bool {
         matches!(self, Wait::Backward | Wait::Threads)
     }
@@ -153,15 +152,15 @@ impl Wait {
     }
 }
 
-/// The words about one process for several: `wait for their samplers`.
+/// Turns the words about one process into the plural: `wait for their samplers`.
 pub fn of_several(words: &str) -> String {
     let words = words.replacen("waits", "wait", 1);
     words.replace(" its ", " their ")
 }
 
 /// What a stack waits for; `None` if it may be computing. The names are those of DGL 0.5 to 2.4 and
-/// torch 1 and 2. They count in what the script has called, and for the script's own function only
-/// where they can mean nothing else.
+/// torch 1 and 2. They count in functions that the script calls, and for the script's own functions
+/// only if they are unambiguous.
 pub fn wait(frames: &[String]) -> Option<Wait> {
     let own = own_position(frames);
     let called = &frames[..own.unwrap_or(frames.len())];
@@ -179,7 +178,7 @@ pub fn wait(frames: &[String]) -> Option<Wait> {
     let is_in = |file: &str| called.iter().any(|frame| is_of(frame, file));
     let innermost_is_in = |file: &str| called.first().is_some_and(|frame| is_of(frame, file));
     Some(match () {
-        // torchrun itself, which looks after its children
+        // torchrun itself, which supervises its children
         () if is_in("torch/distributed/elastic/") => return None,
         () if has(&["exit_client"]) => Wait::ExitBarrier,
         () if has(&["init_process_group", "_store_based_barrier", "rendezvous"]) => {
@@ -219,7 +218,7 @@ const COLLECTIVES: &[&str] = &[
     "broadcast_object_list",
     "reduce_scatter",
 ];
-/// Names of collective operations that a script may well give to a function of its own.
+/// Names of collective operations that a script may use for its own functions.
 const AMBIGUOUS_COLLECTIVES: &[&str] = &["broadcast", "gather", "reduce", "scatter"];
 
 /// What a child process of a trainer does. It writes to the trainer's streams.
@@ -248,8 +247,8 @@ pub fn child(frames: &[String]) -> Option<Child> {
 }
 
 /// The innermost frame in the user's own code: one whose file is neither in a package nor part of
-/// Python. Where no frame has its folder, it is the innermost one in the file of the `<module>`.
-/// Where there is none, it is the innermost frame of all.
+/// Python. If no frame has its folder, the innermost one in the file of `<module>`; without that,
+/// the innermost frame of all.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
     let at = own_position(frames).unwrap_or(0);
     frames.get(at).map(String::as_str)
@@ -287,20 +286,20 @@ fn own_position(frames: &[String]) -> Option<usize> {
     })
 }
 
-/// What is added to where a process is that computes, all the time at one line of its own.
+/// The remark about a process that computes at one line of its script all the time.
 pub const LONG_CALL: &str = ", perhaps in one long call";
 
 /// A process by its role and rank.
 pub type Member = (Role, u32);
 
-/// Processes that stand at the same line of their script and wait for the same.
+/// Processes at the same line of their script that wait for the same thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The line of the script: its innermost frame in the user's own code.
     line: String,
-    /// What they wait for, if it is known.
+    /// What they wait for, if known.
     pub wait: Option<Wait>,
-    /// Where all of them stand below that line, if it is the same frame.
+    /// The frame below that line, if it is the same for all of them.
     inner: Option<String>,
     /// The frames of the first of them, the innermost first.
     pub frames: Vec<String>,
@@ -309,7 +308,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// What the group does, to be put behind its name: `waits for its samplers [train
+    /// What the group does, in words that follow its name: `waits for its samplers [train
     /// (train.py:93)]`.
     pub fn words(&self) -> String {
         let (line, is_one) = (&self.line, self.members.len() == 1);
@@ -330,27 +329,27 @@ impl Group {
         self.wait.is_some_and(Wait::is_for_others)
     }
 
-    /// Whether both wait at the same place. Workers pass from DDP's forward into its backward pass
-    /// one after the other, so that where all wait for one of them it is chance who is in which.
+    /// Whether both wait for the same. Workers move from DDP's forward into its backward pass one
+    /// after the other, so if all wait for one of them, either pass may contain any of the others.
     fn waits_with(&self, other: &Group) -> bool {
         let is_of_ddp = |group: &Group| matches!(group.wait, Some(Wait::Forward | Wait::Backward));
         is_of_ddp(self) && is_of_ddp(other) || (self.wait, &self.line) == (other.wait, &other.line)
     }
 }
 
-/// Where the processes of a job stand, and which of them stand elsewhere than the others.
+/// Where the processes of a job are, and which of them are elsewhere than the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Those that stand elsewhere first.
+    /// The outliers first.
     groups: Vec<Group>,
-    /// How many of the groups stand elsewhere.
+    /// How many of the groups are outliers.
     outliers: usize,
 }
 
 impl Comparison {
-    /// Compares the stacks of trainers and workers; those of servers only if there is nothing else,
-    /// because they wait for the others. Programs run code of their own, so each is compared by
-    /// itself.
+    /// Compares the stacks of trainers and workers; those of servers only if there are no others,
+    /// because servers wait for the others. Each program has its own code and is compared
+    /// separately.
     pub fn of(stacks: impl IntoIterator<Item = (Member, Vec<String>)>) -> Comparison {
         let (servers, clients): (Vec<_>, Vec<_>) = stacks
             .into_iter()
@@ -369,12 +368,12 @@ impl Comparison {
         }
     }
 
-    /// All groups, those that stand elsewhere first.
+    /// All groups, the outliers first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// The groups for which the others wait; none where nothing stands out.
+    /// The groups for which the others wait; none if no group is an outlier.
     pub fn outliers(&self) -> &[Group] {
         &self.groups[..self.outliers]
     }
@@ -388,7 +387,7 @@ impl Comparison {
     }
 
     /// The comparison in a sentence without its full stop; `name` names the members of a group, and
-    /// `note` is added to what stands elsewhere.
+    /// `note` is a remark about the outliers.
     pub fn sentence(&self, name: impl Fn(&[Member]) -> String, note: &str) -> String {
         match self.groups.split_at(self.outliers) {
             ([], all) => describe(all, name),
@@ -399,7 +398,7 @@ impl Comparison {
         }
     }
 
-    /// What stands elsewhere, in a sentence without its full stop; empty where nothing does.
+    /// The outliers in a sentence without its full stop; empty if there are none.
     pub fn describe_outliers(&self, name: impl Fn(&[Member]) -> String) -> String {
         describe(self.outliers(), name)
     }
@@ -417,9 +416,9 @@ impl Comparison {
     }
 }
 
-/// The members as people name them: `trainers 0, 2 and 3`; of many, only the number.
+/// The members in words: `trainers 0, 2 and 3`; if there are many, only the number.
 pub fn names(members: &[(Role, u32)]) -> String {
-    /// As many ranks as are read at a glance.
+    /// More ranks than this are not listed.
     const NAMED: usize = 6;
     let name = |(role, rank): &(Role, u32)| format!("{} {rank}", role.name());
     let role = members.first().map(|member| member.0);
@@ -444,7 +443,7 @@ fn describe(groups: &[Group], name: impl Fn(&[Member]) -> String) -> String {
     groups.iter().map(words).collect::<Vec<_>>().join("; ")
 }
 
-/// Groups stacks by the line of the script and by what waits, in the order in which they come.
+/// Groups stacks by the line of the script and the kind of wait, in the order of the input.
 fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (member, frames) in stacks {
@@ -472,7 +471,7 @@ fn groups(stacks: Vec<(Member, Vec<String>)>) -> Vec<Group> {
     groups
 }
 
-/// The members of each group for which the others wait, if the stacks tell.
+/// The members of each group for which the others wait, if the stacks show it.
 fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
     let count = |of: &dyn Fn(&Group) -> bool| -> usize {
         let counted = groups.iter().filter(|group| of(group));
@@ -486,11 +485,11 @@ fn outliers(groups: &[Group]) -> Vec<Vec<Member>> {
     let is_busy = |group: &Group| !group.waits_for_others();
     match count(&is_busy) {
         0 => {}
-        // those who wait for others wait for those who do not
+        // those that wait for others wait for those that do not
         busy if busy < all && busy * 2 <= all => return members(&is_busy),
         _ => return Vec::new(),
     }
-    // All wait for others: those at the rarer place are missing at the other, where most are.
+    // All wait for others: the few at one place are missing at the other, where most are.
     let Some(most) = groups
         .iter()
         .max_by_key(|one| count(&|group| group.waits_with(one)))
@@ -616,7 +615,7 @@ mod tests {
                 ],
                 Some(Wait::Collective),
             ),
-            // what the script calls so is its own
+            // the script's own function of that name
             (
                 &[
                     "reduce (train.py:3)",

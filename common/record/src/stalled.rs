@@ -4,7 +4,7 @@ use crate::{Process, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-/// The job shows no activity any longer, or computes without getting on.
+/// The job shows no activity, or computes without progress.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -13,18 +13,18 @@ pub struct Stalled {
     pub since_ms: u64,
     /// Seconds since the last activity.
     pub silent_s: f64,
-    /// Whether processes compute, though each has stayed at the same lines all this time.
+    /// Whether processes compute, although each has stayed at the same lines all this time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub computing: bool,
-    /// Why the job is believed to stall, in one sentence.
+    /// Why the job seems to stall, in one sentence.
     pub reason: String,
-    /// The process that the others wait for, if it is known.
+    /// The process for which the others wait, if known.
     pub culprit: Option<Culprit>,
     /// When the stall was noticed, in milliseconds since 1970.
     pub time_ms: u64,
 }
 
-/// A job that stalled moves again.
+/// A job that stalled shows activity again.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -33,9 +33,9 @@ pub struct Resumed {
     pub since_ms: u64,
     /// When the next activity was noticed, in milliseconds since 1970.
     pub time_ms: u64,
-    /// The process that gave it, if it is known.
+    /// The process that showed it, if known.
     pub process: Option<Culprit>,
-    /// What the sign was, if it is known.
+    /// The kind of activity, if known.
     pub sign: Option<Sign>,
 }
 
@@ -48,20 +48,20 @@ pub enum Sign {
     Started,
     /// It listens.
     Listening,
-    /// It wrote something to stdout or stderr.
+    /// It wrote to stdout or stderr.
     Output,
-    /// It took CPU time.
+    /// It used CPU time.
     Processor,
     /// It read or wrote files.
     Files,
-    /// It sent or received something over the network.
+    /// It used the network.
     Network,
     /// It ended.
     Ended,
 }
 
 impl Sign {
-    /// What the process did, to be put behind its name.
+    /// What the process did, in words that follow its name.
     pub fn words(self) -> &'static str {
         match self {
             Sign::Started => "was started",
@@ -75,7 +75,7 @@ impl Sign {
     }
 }
 
-/// The process that the others wait for.
+/// The process for which the others wait.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -5,15 +5,14 @@ use std::fmt::Arguments;
 use std::io::{self, Write};
 
 /// Writes a line to stderr, in one piece, because all stages of a pipeline write there at once. If
-/// nobody can read it any longer (the terminal or the reader of a pipe has gone, a disk is full),
-/// the work goes on without it; `eprintln!` would end the tool, and the job with it. What a
-/// terminal would obey is written out.
+/// this fails (the terminal or the reader of a pipe is closed, a disk is full), the work continues
+/// without it; `eprintln!` would end the tool, and the job with it. Control sequences are escaped.
 pub fn write_line(line: Arguments<'_>) {
     let line = plain_lines(&format!("{line}\n"));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes a line to stderr like `eprintln!`, but goes on where nobody can read it any longer; see
+/// Writes a line to stderr like `eprintln!`, but continues if stderr cannot be written; see
 /// [`stderr::write_line`](crate::stderr::write_line).
 #[macro_export]
 macro_rules! tell {

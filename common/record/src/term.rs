@@ -1,5 +1,5 @@
-//! Text for people: numbers with units, colours where they are wanted, and foreign text without
-//! what a terminal would obey.
+//! Text for people: numbers with units, colours if wanted, and foreign text without control
+//! sequences.
 
 use nix::time::{ClockId, clock_gettime};
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ pub fn rate(count: u64, time: Duration) -> String {
     )
 }
 
-/// A span of time as people write it: `2 min 5 s`.
+/// A span of time in words: `2 min 5 s`.
 pub fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
@@ -53,7 +53,7 @@ pub fn now_ms() -> u64 {
         .map_or(0, millis)
 }
 
-/// How long the machine has run, also while it slept, by a clock that nobody sets.
+/// How long the machine has run, including sleep, by a clock that cannot be set.
 pub fn uptime() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
@@ -64,12 +64,12 @@ pub fn colours() -> bool {
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The number of columns of the terminal that a stream is; `None` if it is none.
+/// The number of columns of a terminal; `None` if the stream is not a terminal.
 pub fn width(stream: impl AsFd) -> Option<usize> {
     terminal_size_of(stream).map(|(Width(columns), _)| columns.into())
 }
 
-/// The text, cut to a number of columns.
+/// The text, truncated to a number of columns.
 pub fn cut(text: &str, columns: usize) -> String {
     match text.char_indices().nth(columns.saturating_sub(1)) {
         Some((at, last)) if at + last.len_utf8() < text.len() => format!("{}…", &text[..at]),
@@ -77,8 +77,8 @@ pub fn cut(text: &str, columns: usize) -> String {
     }
 }
 
-/// The text in lines of at most so many columns, broken between words; all but the first are
-/// indented.
+/// The text wrapped between words into lines of at most this many columns; all lines but the first
+/// are indented.
 pub fn wrapped(text: &str, columns: usize, indent: &str) -> String {
     let mut lines = String::new();
     let mut line = 0;
@@ -104,9 +104,9 @@ pub fn colour(text: &str, number: usize, wanted: bool) -> String {
     }
 }
 
-/// Text of a host, a file or a user, made safe to stand in one of our lines. Whatever would move
-/// the cursor, set a title, query the terminal, begin another line or reverse the direction of text
-/// is written out, as `\x1b`.
+/// Text of a host, a file or a user, made safe for one of our lines. Whatever would move the
+/// cursor, set a title, query the terminal, begin another line or reverse the direction of text is
+/// escaped, as `\x1b`.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -127,23 +127,22 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Lines of ours, each made [`plain`]: where a line is written, nothing that a host or a file put
-/// into it reaches the terminal, whoever built the line.
+/// Makes each of our lines [`plain`]. Everything that writes lines calls this, so that no control
+/// sequence from a host or a file reaches the terminal, whatever code built the line.
 pub fn plain_lines(text: &str) -> String {
     let lines: Vec<Cow<'_, str>> = text.split('\n').map(plain).collect();
     lines.join("\n")
 }
 
 /// Whether a character is an ASCII control character, one of the upper half (which begins sequences
-/// too), or one of Unicode's without a shape of its own.
+/// too), or an invisible one of Unicode.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
         || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// A line of a process for a terminal: its colours stay, everything else that a terminal would obey
-/// is removed.
+/// A line of a process for a terminal: keeps its colours and removes all other control sequences.
 pub fn coloured(line: &[u8]) -> Vec<u8> {
     let upper = |c: &char| !('\u{80}'..='\u{9f}').contains(c);
     let mut clean = Vec::with_capacity(line.len());
@@ -187,8 +186,8 @@ pub fn coloured(line: &[u8]) -> Vec<u8> {
     shown
 }
 
-/// The length of a control sequence behind its ESC (ECMA-48, 5.3 to 5.6). A sequence without an end
-/// takes all of the text.
+/// The length of a control sequence after its ESC (ECMA-48, 5.3 to 5.6). A sequence without an end
+/// includes all of the text.
 fn sequence(text: &[u8]) -> usize {
     let until = |from: usize, is_last: fn(u8) -> bool| {
         let last = text.iter().skip(from).position(|byte| is_last(*byte));
@@ -196,7 +195,7 @@ fn sequence(text: &[u8]) -> usize {
     };
     match text.first() {
         Some(b'[') => until(1, |byte| (0x40..0x7f).contains(&byte)),
-        // a string: BEL ends it, or ESC with a backslash, which is a sequence of its own
+        // a string: ended by BEL, or by ESC with a backslash, which is another sequence
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             match text.iter().position(|byte| [0x07, 0x1b].contains(byte)) {
                 Some(end) if text[end] == 0x1b => end,
@@ -208,7 +207,7 @@ fn sequence(text: &[u8]) -> usize {
     }
 }
 
-/// At most so many of the names: `a, b and 3 more`.
+/// At most this many of the names: `a, b and 3 more`.
 pub fn first_few(names: impl IntoIterator<Item = impl AsRef<str>>, most: usize) -> String {
     let mut names = names.into_iter();
     let mut text = String::new();
