@@ -211,26 +211,25 @@ fn rank_option(text: &str) -> Result<RankOption, String> {
 }
 
 impl Args {
-    /// Whether processes of this role are planned: servers and trainers, unless --role says
-    /// otherwise.
-    pub fn plans(&self, role: Role) -> bool {
-        match (&self.program, self.role.is_empty()) {
-            (Some(program), _) => role == *program,
-            (None, true) => role.is_dgl(),
-            (None, false) => self.role.contains(&role),
-        }
-    }
-
-    /// The role of the processes that compute, if any are planned.
-    pub fn client_role(&self) -> Option<Role> {
-        let roles = [Role::Worker, Role::Trainer];
+    /// The program of the plan that computes: DGL's trainers, or plain processes.
+    pub fn client_role(&self) -> Role {
         self.program
-            .or_else(|| roles.into_iter().find(|role| self.plans(*role)))
+            .unwrap_or(match self.role.contains(&Role::Worker) {
+                true => Role::Worker,
+                false => Role::Trainer,
+            })
     }
 
-    /// Whether plain processes are planned, without graph servers: workers, or a program.
-    pub fn plans_plain(&self) -> bool {
-        self.client_role().is_some_and(|role| !role.is_dgl())
+    /// Whether the plan has DGL's two programs, which count each other even where --role has only
+    /// one of them started.
+    pub fn is_dgl(&self) -> bool {
+        self.client_role().is_dgl()
+    }
+
+    /// Whether this program of the plan is started.
+    pub fn starts(&self, role: Role) -> bool {
+        let is_planned = role == self.client_role() || (role == Role::Server && self.is_dgl());
+        is_planned && (self.role.is_empty() || self.role.contains(&role))
     }
 
     /// The command of the user.

@@ -1,9 +1,9 @@
 //! Variables that the user sets, for all processes or for those of one role.
 
 use crate::args::Args;
-use crate::placeholders::{PlaceholderValues, Template};
+use crate::placeholders::Template;
 use record::error::{Fault, Report};
-use record::{Process, Role, is_variable_name};
+use record::{Role, is_variable_name};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -39,9 +39,9 @@ pub struct UserEnv {
     /// `--env`
     all: Vec<(String, Template)>,
     /// `--server-env`, which overrides `--env`.
-    pub server: Vec<(String, Template)>,
+    server: Vec<(String, Template)>,
     /// `--trainer-env`, which overrides `--env`; of workers too.
-    pub trainer: Vec<(String, Template)>,
+    trainer: Vec<(String, Template)>,
 }
 
 impl UserEnv {
@@ -64,14 +64,9 @@ impl UserEnv {
         Ok(env)
     }
 
-    /// Whether a variable is set for every process.
-    pub fn sets(&self, name: &str) -> bool {
-        self.all.iter().any(|(other, _)| other == name)
-    }
-
-    /// Whether a variable is set for every trainer or worker.
-    pub fn sets_for_clients(&self, name: &str) -> bool {
-        self.clients().any(|(other, _)| other == name)
+    /// Whether a variable is set for the processes of a role.
+    pub fn sets(&self, role: Role, name: &str) -> bool {
+        self.of(role).any(|(other, _)| other == name)
     }
 
     /// The values that may differ between processes.
@@ -80,20 +75,13 @@ impl UserEnv {
         all.into_iter().flatten().map(|(_, value)| value)
     }
 
-    /// Those of trainers and workers.
-    pub fn clients(&self) -> impl Iterator<Item = &(String, Template)> {
-        self.all.iter().chain(&self.trainer)
-    }
-
-    /// Adds the variables for all processes, then those of the role.
-    pub fn add_to(&self, process: &mut Process, values: PlaceholderValues<'_>) {
-        let of_role = match process.role {
+    /// The variables for all processes, then those of the role, which override them.
+    pub fn of(&self, role: Role) -> impl Iterator<Item = &(String, Template)> {
+        let of_role = match role {
             Role::Server => &self.server,
             _ => &self.trainer,
         };
-        for (name, value) in self.all.iter().chain(of_role) {
-            process.set_env(name, &value.fill(values));
-        }
+        self.all.iter().chain(of_role)
     }
 }
 
@@ -217,14 +205,13 @@ mod tests {
             "dgl-env --num-trainers 1 --env A=1 --env A=2 --env B=3 --trainer-env B={rank} t";
         let args = Args::parse_from(line.split(' '));
         let env = UserEnv::new(&args, &|_| None).unwrap();
-        let mut process: Process = serde_json::from_str(
-            r#"{"id":0,"of":1,"host":0,"ip":"10.0.0.1","role":"trainer","rank":7}"#,
-        )
-        .unwrap();
-        with_values(|values| env.add_to(&mut process, values));
-        assert_eq!(
-            (process.env["A"].as_str(), process.env["B"].as_str()),
-            ("2", "5")
-        );
+        let last = |role: Role, wanted: &str| {
+            let (_, value) = env.of(role).filter(|(name, _)| name == wanted).last()?;
+            with_values(|values| value.fill(values)).into_string().ok()
+        };
+        let seen = [Role::Server, Role::Trainer].map(|role| (last(role, "A"), last(role, "B")));
+        let two = || Some("2".to_owned());
+        let wanted = [(two(), Some("3".to_owned())), (two(), Some("5".to_owned()))];
+        assert_eq!(seen, wanted);
     }
 }

@@ -5,6 +5,7 @@ pub mod args;
 pub mod bind;
 mod check;
 mod command;
+mod dgl;
 pub mod environment;
 mod graphstorm;
 mod hidden_status;
@@ -74,7 +75,7 @@ fn check_config_here(plan: &plan::Plan<'_>) -> Result<(), Report> {
     let fault = match Outline::parse(&text).num_parts {
         Some(parts) => {
             let fix = "partition the graph again, or list as many hosts";
-            check::parts(parts, plan.num_hosts(), &location, fix)
+            dgl::parts(parts, plan.num_hosts(), &location, fix)
         }
         None => Some(
             Fault::data(

@@ -60,7 +60,7 @@ impl JobPaths {
         let is_known = report.0.is_empty();
         let needed = [("--workspace", &workspace), ("--part-config", &part_config)];
         for (option, path) in needed {
-            if is_known && path.is_none() && !args.plans_plain() {
+            if is_known && path.is_none() && args.is_dgl() {
                 let fault = Fault::usage(option, "is missing, and the stream has no graph record");
                 report.push(fault.fix(format!(
                     "give {option}, or put part-map --part-config … before dgl-env; or say --role \

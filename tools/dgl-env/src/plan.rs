@@ -15,12 +15,13 @@ use crate::args::{Args, RankOption, ServerThreads};
 use crate::bind::{self, Binding, HostBindings, ProcessCounts};
 use crate::check;
 use crate::command::UserCommand;
+use crate::dgl;
 use crate::environment::UserEnv;
 use crate::graphstorm;
 use crate::hidden_status;
 use crate::paths::{JobPaths, StreamFacts};
 use crate::placeholders::{Placeholder, PlaceholderValues, ProgramFacts, Template};
-use crate::programs::{self, Earlier};
+use crate::programs::{self, Earlier, Place, Program};
 use record::cpus;
 use record::error::{Fault, Report};
 use record::jsonl::MAX_SET;
@@ -57,25 +58,27 @@ const FLIGHT_RECORDER: [[&str; 2]; 3] = [
 /// Torch 2.9 does not know this one yet.
 const DUMP_ON_TIMEOUT: &str = "TORCH_FR_DUMP_ON_TIMEOUT";
 
-/// The plan of a program, or of DGL's servers and trainers.
+/// The plan of the programs of one command line.
 pub struct Plan<'a> {
     args: &'a Args,
-    /// Those on which it runs.
+    /// Those on which the programs run.
     hosts: Vec<Host>,
+    /// DGL's graph servers.
+    servers: Program,
+    /// DGL's trainers, or plain processes.
+    clients: Program,
     /// What was planned before.
     earlier: Earlier,
-    /// What placeholders of this program stand for.
+    /// What placeholders of these programs stand for.
     own: ProgramFacts,
-    /// Whether dgl-spawn replaces a placeholder of this program.
+    /// Whether dgl-spawn replaces a placeholder.
     has_attempt: bool,
     /// Whether a graph record says what the hosts have.
     has_graph: bool,
-    /// The number of trainers, or workers, on each host.
-    counts: Vec<u32>,
     /// Where the processes of each host run, if they are bound.
     bindings: Vec<HostBindings>,
+    /// DGL's trainers and samplers.
     num_clients: u64,
-    num_servers: u32,
     paths: JobPaths,
     command: UserCommand,
     setup: Option<Template>,
@@ -93,17 +96,19 @@ impl<'a> Plan<'a> {
         env: UserEnv,
         launch_machine: LaunchMachine,
     ) -> Result<Plan<'a>, Report> {
-        let num_servers = u32::from(args.num_servers);
         let setup = args.setup.as_ref();
         let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
         let words: Vec<Template> = command.templates().collect();
         let texts = words.iter().chain(env.templates()).chain(&setup);
         let placeholders: BTreeSet<Placeholder> =
             texts.flat_map(Template::placeholders).cloned().collect();
-        let mut report = Report(check::flags(args, &env, &placeholders));
-        report.0.extend(check::hosts(&hosts, num_servers));
+        let mut report = Report(check::flags(args));
+        report
+            .0
+            .extend(check::hosts(&hosts, args.num_servers.into()));
         report.0.extend(programs::faults(
             args,
+            &env,
             &hosts,
             &stream.earlier,
             &placeholders,
@@ -111,33 +116,34 @@ impl<'a> Plan<'a> {
         let hosts = report
             .keep(programs::chosen(&args.on, hosts))
             .unwrap_or_default();
-        report.0.extend(check::software(args, &hosts, &command));
-        let graph = stream.graph.as_ref();
+        report.0.extend(check::interpreter(&hosts, &command));
         report
             .0
-            .extend(check::parts_of_graph(args, graph, hosts.len()));
+            .extend(dgl::faults(args, &hosts, stream.graph.as_ref()));
         let paths = report.keep(JobPaths::new(args, &stream, &hosts));
 
-        let counts = report.keep(Plan::counts(args, &hosts)).unwrap_or_default();
+        let counts = report.keep(programs::client_counts(args, &hosts));
+        let counts = counts.unwrap_or_default();
         report
             .0
             .extend(check::command(args, &hosts, &counts, &command));
         let world_size = counts.iter().sum();
         let num_clients = u64::from(world_size) * u64::from(1 + args.num_samplers);
-        report.0.extend(check::clients(num_clients));
+        report.0.extend(dgl::too_many_clients(num_clients));
         let ports = programs::ports(args, &hosts, &stream.earlier, &placeholders);
         let own = ProgramFacts::new(&hosts, world_size, report.keep(ports).unwrap_or_default());
+        let servers = vec![args.num_servers.into(); hosts.len()];
         let mut plan = Plan {
             args,
             hosts,
+            servers: Program::new(args, Role::Server, servers),
+            clients: Program::new(args, args.client_role(), counts),
             earlier: stream.earlier,
             own,
             has_attempt: placeholders.contains(&Placeholder::Attempt),
             has_graph: stream.graph.is_some(),
-            counts,
             bindings: Vec::new(),
             num_clients,
-            num_servers,
             paths: paths.unwrap_or_default(),
             command,
             setup,
@@ -158,18 +164,6 @@ impl<'a> Plan<'a> {
             .then(|| Fault::data("stdin", problem).fix("take fewer servers, trainers or hosts"))
     }
 
-    /// The number of trainers, or workers, on each host.
-    fn counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
-        let option = match args.plans_plain() {
-            true => "--num-workers",
-            false => "--num-trainers",
-        };
-        match &args.num_trainers {
-            None => Ok(vec![1; hosts.len()]),
-            Some(count) => count.counts(option, hosts),
-        }
-    }
-
     /// Where the processes of each host run, if they are to be bound.
     fn bound(&self) -> Result<Vec<HostBindings>, Report> {
         let Some(how) = self.args.bind else {
@@ -181,15 +175,15 @@ impl<'a> Plan<'a> {
             Fault::data(host.location(), problem).fix("put host-probe before dgl-env")
         });
         Report(faults.collect()).check()?;
-        let of_host = |(host, count): (&Host, &u32)| {
+        let of_host = |(host_index, host): (usize, &Host)| {
             let counts = ProcessCounts {
-                servers: self.num_servers * u32::from(self.args.plans(Role::Server)),
+                servers: self.servers.count(host_index),
                 server_cores: self.server_threads(host),
-                clients: count * u32::from(self.args.client_role().is_some()),
+                clients: self.clients.count(host_index),
             };
             bind::bindings(&host.facts.numa_cores, counts, how)
         };
-        Ok(self.hosts.iter().zip(&self.counts).map(of_host).collect())
+        Ok(self.hosts.iter().enumerate().map(of_host).collect())
     }
 
     /// How many hosts the job has.
@@ -215,23 +209,20 @@ impl<'a> Plan<'a> {
             self.omp_warning(),
             self.crowded(),
             check::unknown_torch(hosts).filter(|_| spells_as_torch),
-            check::more_than_gpus(hosts, &self.counts),
+            check::more_than_gpus(hosts, &self.clients.counts),
             graphstorm::own_disks(&self.command, workspace, hosts),
             self.iface_warning(),
             self.one_word_warning(),
             self.hidden_status_warning(),
         ];
-        if !args.plans_plain() {
-            warnings.push(check::unequal(&self.counts));
-            warnings.push(check::samplers(hosts, args.num_samplers));
-        }
+        warnings.extend(dgl::warnings(args, hosts, &self.clients.counts));
         warnings.into_iter().flatten().collect()
     }
 
     /// A warning about the source of the trainers' number of threads, where it may surprise.
     fn omp_warning(&self) -> Option<String> {
-        let role = self.args.client_role()?;
-        if self.env.sets("OMP_NUM_THREADS") {
+        let Program { role, counts, .. } = &self.clients;
+        if counts.is_empty() || self.env.sets(*role, "OMP_NUM_THREADS") {
             return None;
         }
         let unknown = |(host, _): &(&Host, &u32)| host.facts.cpus.is_none();
@@ -244,8 +235,8 @@ impl<'a> Plan<'a> {
                 own.to_string_lossy()
             )),
             (None, None) => {
-                let (host, count) = self.hosts.iter().zip(&self.counts).find(unknown)?;
-                let threads = self.omp_num_threads(host, role, *count, None)?;
+                let (host, count) = self.hosts.iter().zip(counts).find(unknown)?;
+                let threads = self.omp_num_threads(host, *role, *count, None)?;
                 Some(format!(
                     "OMP_NUM_THREADS={} comes from this machine's {} processors; put host-probe \
                      before dgl-env to take the hosts', or say --num-omp-threads",
@@ -270,7 +261,8 @@ impl<'a> Plan<'a> {
 
     fn iface_warning(&self) -> Option<String> {
         let is_known = self.hosts.iter().all(|host| host.facts.iface.is_some());
-        let is_fine = is_known || self.hosts.len() < 2 || self.env.sets("GLOO_SOCKET_IFNAME");
+        let is_fine = is_known || self.hosts.len() < 2;
+        let is_fine = is_fine || self.env.sets(self.clients.role, "GLOO_SOCKET_IFNAME");
         (!is_fine).then(|| {
             "gloo may choose the wrong network interface; put host-probe before dgl-env to name \
              the right one"
@@ -304,16 +296,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// How many processes are started on a host for this number of trainers, or workers.
-    fn started(&self, count: u32) -> u32 {
-        count * u32::from(self.args.client_role().is_some())
-    }
-
-    /// The number of servers that are started on each host.
-    fn started_servers(&self) -> u32 {
-        self.num_servers * u32::from(self.args.plans(Role::Server))
-    }
-
     /// The number of processes of the job, with those that were planned before.
     pub fn of(&self) -> u32 {
         // checked when the plan was made
@@ -322,37 +304,25 @@ impl<'a> Plan<'a> {
     }
 
     fn num_processes(&self) -> u64 {
-        let of_host = |count: &u32| u64::from(self.started_servers() + self.started(*count));
-        self.counts.iter().map(of_host).sum()
+        let counts = self.servers.counts.iter().chain(&self.clients.counts);
+        counts.map(|count| u64::from(*count)).sum()
     }
 
     /// Every process, one at a time, because a job of 10,000 hosts does not fit into memory as
     /// records.
     pub fn processes(&self) -> impl Iterator<Item = Process> {
-        let servers = (0..).zip(&self.hosts).flat_map(move |(node, _)| {
-            let first = node * self.num_servers;
-            (0..self.started_servers())
-                .map(move |index| self.process(node, Role::Server, first + index, index))
-        });
-        let role = self.args.client_role().unwrap_or(Role::Worker);
-        let with_count = (0..).zip(&self.counts);
-        let clients = with_count.scan(0, move |next_rank, (node, count)| {
-            let first = *next_rank;
-            *next_rank += count;
-            let of_host = move |index| self.process(node, role, first + index, index);
-            Some((0..self.started(*count)).map(of_host))
-        });
         let of = self.of();
-        servers
-            .chain(clients.flatten())
+        [&self.servers, &self.clients]
+            .into_iter()
+            .flat_map(|program| program.places().map(move |place| (program, place)))
+            .map(|(program, place)| self.process(program, place))
             .zip(self.earlier.num_processes..)
             .map(move |(process, id)| Process { id, of, ..process })
     }
 
-    /// A process, the `index`-th of its role on the host that is the `node`-th of the program: a
-    /// graph server; or a trainer or worker, with what torch's launcher would give it.
-    fn process(&self, node: u32, role: Role, rank: u32, index: u32) -> Process {
-        let planned = |attempt: &str| self.process_with(node, role, rank, index, attempt);
+    /// A process at its place in a program, with what dgl-spawn replaces in it.
+    fn process(&self, program: &Program, place: Place) -> Process {
+        let planned = |attempt: &str| self.process_with(program, place, attempt);
         if !self.has_attempt {
             return planned(ATTEMPT);
         }
@@ -368,18 +338,11 @@ impl<'a> Plan<'a> {
     }
 
     /// The process, with a text for how often the job was started again.
-    fn process_with(&self, node: u32, role: Role, rank: u32, index: u32, attempt: &str) -> Process {
+    fn process_with(&self, program: &Program, place: Place, attempt: &str) -> Process {
         let args = self.args;
-        let own = usize::try_from(node).unwrap_or(usize::MAX);
-        let host = &self.hosts[own];
-        let count = self.counts.get(own).copied().unwrap_or(1);
-        let binding = self.bindings.get(own).and_then(|bindings| {
-            let of_role = match role {
-                Role::Server => &bindings.servers,
-                _ => &bindings.clients,
-            };
-            of_role.get(usize::try_from(index).ok()?)
-        });
+        let (role, rank) = (program.role, place.rank);
+        let host = &self.hosts[place.host_index];
+        let binding = self.binding(role, place);
         let mut process = Process {
             cwd: self.paths.workspace.clone(),
             service: args.service,
@@ -389,7 +352,7 @@ impl<'a> Plan<'a> {
             ..Process::new(0, host.id, host.ip, role, rank)
         };
         let values = PlaceholderValues {
-            local_rank: index,
+            local_rank: place.local_rank,
             rank,
             host: host.id,
             attempt,
@@ -400,19 +363,24 @@ impl<'a> Plan<'a> {
             let filled = setup.fill(values);
             filled.into_string().unwrap_or_default()
         });
-        self.set_dgl_env(&mut process);
+        for (name, value) in dgl::variables(role, args, &self.paths, self.num_clients) {
+            set(&mut process, name, value);
+        }
+        let count = program.count(place.host_index);
         if let Some(threads) = self.omp_num_threads(host, role, count, binding) {
             process.set_env("OMP_NUM_THREADS", &threads);
         }
-        match role {
-            Role::Server => process.port = u16::try_from(u32::from(host.port) + index).ok(),
-            _ => self.set_torch_env(&mut process, node, index, count),
-        }
-        self.set_advice(&mut process, host);
-        if role != Role::Server {
+        if role == Role::Server {
+            set(&mut process, "DGL_SERVER_ID", rank);
+            process.port = u16::try_from(u32::from(host.port) + place.local_rank).ok();
+        } else {
+            self.set_torch_env(&mut process, place, count);
             self.set_flight_recorder(&mut process, host);
         }
-        self.env.add_to(&mut process, values);
+        self.set_advice(&mut process, host);
+        for (name, value) in self.env.of(role) {
+            process.set_env(name, &value.fill(values));
+        }
         if role != Role::Server {
             let port = process.env.get("MASTER_PORT");
             process.master_port = port.and_then(|port| port.parse().ok());
@@ -421,48 +389,25 @@ impl<'a> Plan<'a> {
         process
     }
 
-    /// Sets what DGL's servers and trainers read.
-    fn set_dgl_env(&self, process: &mut Process) {
-        let args = self.args;
-        if !process.role.is_dgl() {
-            return;
-        }
-        set(process, "DGL_NUM_CLIENT", self.num_clients);
-        set(process, "DGL_NUM_SERVER", self.num_servers);
-        set(process, "DGL_NUM_SAMPLER", args.num_samplers);
-        let part_config = self.paths.part_config.as_deref().unwrap_or_default();
-        set(process, "DGL_CONF_PATH", part_config);
-        set(process, "DGL_IP_CONFIG", &self.paths.ip_config);
-        set(process, "DGL_GRAPH_FORMAT", &args.graph_format);
-        if process.role == Role::Server {
-            set(process, "DGL_ROLE", "server");
-            set(process, "DGL_SERVER_ID", process.rank);
-            set(process, "DGL_KEEP_ALIVE", u8::from(args.keep_alive));
-            return;
-        }
-        set(process, "DGL_ROLE", "client");
-        set(process, "DGL_DIST_MODE", "distributed");
-        // the servers' own hosts assign the numbers
-        if args.server_name.is_none() {
-            set(process, "DGL_GROUP_ID", 0);
-        }
+    fn binding(&self, role: Role, place: Place) -> Option<&Binding> {
+        let bindings = self.bindings.get(place.host_index)?;
+        let of_role = match role {
+            Role::Server => &bindings.servers,
+            _ => &bindings.clients,
+        };
+        of_role.get(usize::try_from(place.local_rank).ok()?)
     }
 
     /// Sets what torch's launcher would give a trainer or worker.
-    fn set_torch_env(&self, process: &mut Process, node: u32, local_rank: u32, count: u32) {
-        set(process, "RANK", process.rank);
-        set(process, "LOCAL_RANK", local_rank);
+    fn set_torch_env(&self, process: &mut Process, place: Place, count: u32) {
+        set(process, "RANK", place.rank);
+        set(process, "LOCAL_RANK", place.local_rank);
         set(process, "WORLD_SIZE", self.own.world_size);
         set(process, "LOCAL_WORLD_SIZE", count);
-        set(process, "GROUP_RANK", node);
-        set(process, "MASTER_ADDR", self.hosts[0].ip);
-        // groups that start at the same moment would meet at one port: dgl-spawn gives each another
-        if self.args.server_name.is_none() || self.args.master_port.is_some() {
-            set(
-                process,
-                "MASTER_PORT",
-                self.own.master_port.unwrap_or_default(),
-            );
+        set(process, "GROUP_RANK", place.host_index);
+        set(process, "MASTER_ADDR", self.own.master_addr);
+        if let Some(port) = self.own.master_port {
+            set(process, "MASTER_PORT", port);
         }
     }
 
@@ -505,8 +450,8 @@ impl<'a> Plan<'a> {
         let is_new = check::is_within(&host.facts.torch, (2, 8, 0)..);
         let values = ["2000", "1", &prefix];
         for ([old, new], value) in FLIGHT_RECORDER.into_iter().zip(values) {
-            let is_set = self.env.sets_for_clients(old) || self.env.sets_for_clients(new);
-            if !is_set {
+            let is_set = [old, new].map(|name| self.env.sets(process.role, name));
+            if is_set == [false; 2] {
                 let has_new = is_new && new != DUMP_ON_TIMEOUT;
                 set(process, if has_new { new } else { old }, value);
             }
@@ -587,7 +532,7 @@ impl<'a> Plan<'a> {
         let cpus = host.facts.cpus.unwrap_or(self.launch_machine.cpus);
         match self.args.num_server_threads {
             ServerThreads::Number(threads) => threads,
-            ServerThreads::Auto => (cpus / 4 / self.num_servers).max(1),
+            ServerThreads::Auto => (cpus / 4 / u32::from(self.args.num_servers)).max(1),
         }
     }
 }

@@ -2,12 +2,79 @@
 //! the one that is planned.
 
 use crate::args::Args;
+use crate::environment::UserEnv;
 use crate::placeholders::{Fact, Placeholder, ProgramFacts, Programs};
 use record::error::{Fault, Report};
 use record::{Host, Process, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+
+/// A program of the plan: processes of one role, which run the command in an environment of their
+/// own and count their ranks together.
+pub struct Program {
+    pub role: Role,
+    /// The number of its processes on each host; empty if --role has none of them started.
+    pub counts: Vec<u32>,
+}
+
+/// The place of a process in its program.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The index of its host among those of the program.
+    pub host_index: usize,
+    /// Its number among the processes of the program there.
+    pub local_rank: u32,
+    pub rank: u32,
+}
+
+impl Program {
+    /// The program of this role.
+    pub fn new(args: &Args, role: Role, counts: Vec<u32>) -> Program {
+        Program {
+            role,
+            counts: match args.starts(role) {
+                true => counts,
+                false => Vec::new(),
+            },
+        }
+    }
+
+    /// Its processes, by rank.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let hosts = self.counts.iter().enumerate();
+        let local = hosts.flat_map(|(host_index, count)| {
+            (0..*count).map(move |local_rank| (host_index, local_rank))
+        });
+        local
+            .zip(0..)
+            .map(|((host_index, local_rank), rank)| Place {
+                host_index,
+                local_rank,
+                rank,
+            })
+    }
+
+    /// The number of its processes on a host.
+    pub fn count(&self, host_index: usize) -> u32 {
+        self.counts.get(host_index).copied().unwrap_or_default()
+    }
+}
+
+/// The number of trainers, or of plain processes, on each host. DGL's servers and trainers count
+/// each other even where only one of these programs is started.
+pub fn client_counts(args: &Args, hosts: &[Host]) -> Result<Vec<u32>, Report> {
+    match &args.num_trainers {
+        Some(count) if args.is_dgl() => count.counts("--num-trainers", hosts),
+        Some(count) => count.counts("--num-workers", hosts),
+        None if args.is_dgl() => {
+            let problem = "is missing: servers too must know how many clients will come";
+            let fault = Fault::usage("--num-trainers", problem);
+            Err(fault.fix("give the number of trainers a host").report())
+        }
+        None => Ok(vec![1; hosts.len()]),
+    }
+}
 
 /// The ports of a program where host-probe has not looked which are free. torchrun's own default is
 /// the first.
@@ -82,8 +149,9 @@ pub fn chosen(on: &[RangeInclusive<u32>], hosts: Vec<Host>) -> Result<Vec<Host>,
     Ok(hosts.into_iter().filter(is_chosen).collect())
 }
 
-/// The port of torch's rendezvous, and one for each name in `{port:NAME}`.
-pub type Ports = (u16, BTreeMap<String, u16>);
+/// The port of torch's rendezvous, unless dgl-spawn chooses it, and one for each name in
+/// `{port:NAME}`.
+pub type Ports = (Option<u16>, BTreeMap<String, u16>);
 
 impl ProgramFacts {
     /// The facts of a program that is being planned.
@@ -93,13 +161,15 @@ impl ProgramFacts {
             num_hosts: u32::try_from(hosts.len()).unwrap_or(u32::MAX),
             world_size,
             master_addr: first.unwrap_or(Ipv4Addr::UNSPECIFIED),
-            master_port: Some(master_port),
+            master_port,
             ports,
         }
     }
 }
 
-/// Chooses the ports of a program: free ones of its first host that no program before has.
+/// Chooses the ports of a program: free ones of its first host that no program before has. Groups
+/// of trainers that start at the same moment would meet at one port, so dgl-spawn chooses that of
+/// the trainers of persistent servers.
 pub fn ports(
     args: &Args,
     hosts: &[Host],
@@ -112,11 +182,15 @@ pub fn ports(
     let taken = earlier.ports.get(&host.id);
     let is_taken = |port: &u16| taken.is_some_and(|taken| taken.contains(port));
     let servers = u32::from(host.port)..u32::from(host.port) + u32::from(args.num_servers);
-    let is_server = |port: &u16| args.plans(Role::Trainer) && servers.contains(&(*port).into());
+    let is_server = |port: &u16| args.starts(Role::Trainer) && servers.contains(&(*port).into());
     let mut free = free_ports(host)
         .into_iter()
         .filter(|port| !is_taken(port) && !is_server(port) && Some(*port) != args.master_port);
-    let master_port = args.master_port.or_else(|| free.next());
+    let is_chosen = args.master_port.is_some() || args.server_name.is_some();
+    let master_port = match is_chosen {
+        true => args.master_port,
+        false => free.next(),
+    };
     let names = placeholders
         .iter()
         .filter_map(|placeholder| match placeholder {
@@ -139,7 +213,8 @@ pub fn ports(
     }
     let portless = named.iter().filter(|(_, port)| port.is_none());
     let portless = portless.map(|(name, _)| name.as_str());
-    let rendezvous = master_port.is_none().then_some("torch's rendezvous");
+    let is_without = master_port.is_none() && !is_chosen;
+    let rendezvous = is_without.then_some("torch's rendezvous");
     let portless: Vec<&str> = portless.chain(rendezvous).collect();
     if !portless.is_empty() {
         let problem = format!("no free port is known for {}", portless.join(", "));
@@ -152,7 +227,7 @@ pub fn ports(
     let named = named
         .into_iter()
         .filter_map(|(name, port)| Some((name, port?)));
-    Ok((master_port.unwrap_or_default(), named.collect()))
+    Ok((master_port, named.collect()))
 }
 
 /// The ports of a host on which nothing listens, as far as that is known; dgl-spawn looks again.
@@ -176,17 +251,17 @@ fn port_of_servers(host: &Host, port: u16, num_servers: u16) -> Fault {
 }
 
 /// Faults of what the program has to do with those that were planned before: a role twice, ports
-/// twice, and placeholders of programs that are not there.
+/// twice, and placeholders without a value.
 pub fn faults(
     args: &Args,
+    env: &UserEnv,
     hosts: &[Host],
     earlier: &Earlier,
     placeholders: &BTreeSet<Placeholder>,
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
-    let servers = Some(Role::Server).filter(|role| args.plans(*role));
-    for role in servers.into_iter().chain(args.client_role()) {
-        if earlier.programs.contains_key(&role) {
+    for role in [Role::Server, args.client_role()] {
+        if args.starts(role) && earlier.programs.contains_key(&role) {
             let name = role.name();
             let problem = format!("there are process records of {name} in the stream already");
             faults.push(Fault::data("stdin", problem).fix(
@@ -203,7 +278,7 @@ pub fn faults(
                 .fix("start the other program as a job of its own"),
         );
     }
-    for host in hosts.iter().filter(|_| servers.is_some()) {
+    for host in hosts.iter().filter(|_| args.starts(Role::Server)) {
         let last = u32::from(host.port) + u32::from(args.num_servers);
         let ports = earlier.ports.get(&host.id).into_iter().flatten();
         let is_servers = |port: &&u16| (u32::from(host.port)..last).contains(&u32::from(**port));
@@ -212,20 +287,54 @@ pub fn faults(
             Fault::data(host.location(), problem).fix("take another port in ip_config")
         }));
     }
-    let of_placeholder = |placeholder| fault_of(placeholder, earlier);
+    let of_placeholder = |placeholder: &Placeholder| match placeholder {
+        Placeholder::Own(fact) => own_fault(fact, args, env),
+        Placeholder::Of(role, fact) => fault_of_other(*role, fact, earlier),
+        _ => None,
+    };
     faults.extend(placeholders.iter().filter_map(of_placeholder));
     faults
 }
 
-/// The fault of a placeholder for a fact of another program that is not there.
-fn fault_of(placeholder: &Placeholder, earlier: &Earlier) -> Option<Fault> {
-    let Placeholder::Of(role, fact) = placeholder else {
-        return None;
+/// The fault of a placeholder whose value is not known yet, or is another one than that of the
+/// variable that the processes read.
+fn own_fault(fact: &Fact, args: &Args, env: &UserEnv) -> Option<Fault> {
+    let is_own = |placeholder: &Placeholder| *placeholder == Placeholder::Own(fact.clone());
+    let sets = |name: &str| {
+        let mut values = env
+            .of(args.client_role())
+            .filter(|(other, _)| other == name);
+        values.any(|(_, value)| !value.placeholders().any(is_own))
     };
+    let is_named = args.server_name.is_some();
+    let (problem, fix) = match fact {
+        Fact::MasterPort if sets("MASTER_PORT") => (
+            "is another port than the MASTER_PORT that is set",
+            "say --master-port PORT in place of MASTER_PORT",
+        ),
+        Fact::MasterAddr if sets("MASTER_ADDR") => (
+            "is another address than the MASTER_ADDR that is set",
+            "leave out one of them; the first of the hosts is the one where torch meets",
+        ),
+        Fact::MasterPort if is_named && args.master_port.is_none() => (
+            "is not known yet: with --server-name dgl-spawn chooses it",
+            "have the script read MASTER_PORT, or say --master-port",
+        ),
+        Fact::Port(_) if is_named => (
+            "would be the same for all groups of trainers of these servers",
+            "give each group a port of its own, as a number",
+        ),
+        _ => return None,
+    };
+    Some(Fault::usage(format!("{{{fact}}}"), problem).fix(fix))
+}
+
+/// The fault of a placeholder for a fact of another program that is not there.
+fn fault_of_other(role: Role, fact: &Fact, earlier: &Earlier) -> Option<Fault> {
     let name = role.name();
     let before = format!("put the dgl-env that plans {name} before this one");
     let known: Vec<&str> = earlier.programs.keys().map(Role::name).collect();
-    let (problem, fix) = match earlier.programs.get(role) {
+    let (problem, fix) = match earlier.programs.get(&role) {
         Some(program) if fact.of(program).is_some() => return None,
         Some(_) => (
             format!("program {name} has no {fact}"),

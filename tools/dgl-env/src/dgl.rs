@@ -1,0 +1,236 @@
+//! What DGL wants of its two programs, the graph servers and the trainers: variables, as many hosts
+//! as partitions, equal numbers of trainers, and versions that can do what is planned.
+
+use crate::args::Args;
+use crate::check::is_within;
+use crate::paths::JobPaths;
+use record::error::Fault;
+use record::{Graph, Host, Role};
+
+/// DGL counts its clients in 32 bits.
+const MAX_CLIENTS: u64 = i32::MAX as u64;
+
+/// The variables that are the same for all processes of a program; none if it is not one of DGL's.
+/// DGL_SERVER_ID is the rank of a server.
+pub fn variables(
+    role: Role,
+    args: &Args,
+    paths: &JobPaths,
+    num_clients: u64,
+) -> Vec<(&'static str, String)> {
+    let own = match role {
+        Role::Server => vec![
+            ("DGL_ROLE", "server".to_owned()),
+            ("DGL_KEEP_ALIVE", u8::from(args.keep_alive).to_string()),
+        ],
+        Role::Trainer => vec![
+            ("DGL_ROLE", "client".to_owned()),
+            ("DGL_DIST_MODE", "distributed".to_owned()),
+        ],
+        _ => return Vec::new(),
+    };
+    // the hosts of persistent servers number the groups of their trainers
+    let has_group = role == Role::Trainer && args.server_name.is_none();
+    let group = has_group.then(|| ("DGL_GROUP_ID", "0".to_owned()));
+    let part_config = paths.part_config.clone().unwrap_or_default();
+    let of_both = [
+        ("DGL_NUM_CLIENT", num_clients.to_string()),
+        ("DGL_NUM_SERVER", args.num_servers.to_string()),
+        ("DGL_NUM_SAMPLER", args.num_samplers.to_string()),
+        ("DGL_CONF_PATH", part_config),
+        ("DGL_IP_CONFIG", paths.ip_config.clone()),
+        ("DGL_GRAPH_FORMAT", args.graph_format.clone()),
+    ];
+    of_both.into_iter().chain(own).chain(group).collect()
+}
+
+/// The fault of a number of partitions that differs from the number of hosts.
+pub fn parts(parts: u64, num_hosts: usize, location: &str, fix: &str) -> Option<Fault> {
+    record::unequal_parts(parts, num_hosts, 1)
+        .map(|problem| Fault::data(location, problem).fix(fix))
+}
+
+/// Faults of a graph record with another number of partitions, and of persistent servers.
+pub fn faults(args: &Args, hosts: &[Host], graph: Option<&Graph>) -> Vec<Fault> {
+    if !args.is_dgl() {
+        return Vec::new();
+    }
+    let fix = "make the stream anew; part-map --parts-per-host is for workers and programs";
+    let of_graph = graph.and_then(|graph| {
+        let parts_of_record = graph.num_parts.into();
+        parts(parts_of_record, hosts.len(), "stdin: graph record", fix)
+    });
+    let faults = [of_graph, persistent_flags(args), persistent(args, hosts)];
+    faults.into_iter().flatten().collect()
+}
+
+/// The fault of more trainers and samplers than DGL can count.
+pub fn too_many_clients(num_clients: u64) -> Option<Fault> {
+    let problem =
+        format!("{num_clients} trainers and samplers are more than DGL can count ({MAX_CLIENTS})");
+    (num_clients > MAX_CLIENTS)
+        .then(|| Fault::data("stdin", problem).fix("take fewer trainers, samplers or hosts"))
+}
+
+/// The fault of flags of persistent servers.
+fn persistent_flags(args: &Args) -> Option<Fault> {
+    let has_servers = args.starts(Role::Server);
+    let (flag, problem, fix) = match (has_servers, args.keep_alive, &args.server_name) {
+        (true, false, Some(_)) => (
+            "--server-name",
+            "names graph servers that are to be started, and would not stay",
+            "say --keep-alive too; or --role trainer, where they run already",
+        ),
+        (false, true, _) => (
+            "--keep-alive",
+            "is for graph servers, and none are started",
+            "leave it out, or leave out --role",
+        ),
+        _ => return None,
+    };
+    Some(Fault::usage(flag, problem).fix(fix))
+}
+
+/// The fault of a DGL that does not know persistent servers: those from 0.8 to 1.1 do, and later
+/// ones do not read DGL_KEEP_ALIVE.
+fn persistent(args: &Args, hosts: &[Host]) -> Option<Fault> {
+    let cannot = |host: &&Host| {
+        is_within(&host.facts.dgl, ..(0, 8, 0)) || is_within(&host.facts.dgl, (2, 0, 0)..)
+    };
+    let mut hosts = hosts.iter().filter(|_| args.server_name.is_some());
+    let host = hosts.find(cannot)?;
+    let dgl = host.facts.dgl.as_deref().unwrap_or_default();
+    let problem = format!("DGL {dgl} does not know persistent servers: 0.8 to 1.1 do");
+    let fix = "leave out --keep-alive and --server-name: servers then start with each job";
+    Some(Fault::data(host.location(), problem).fix(fix))
+}
+
+/// What the user should know although it is no error. `trainers` has the number on each host.
+pub fn warnings(args: &Args, hosts: &[Host], trainers: &[u32]) -> Vec<Option<String>> {
+    match args.is_dgl() {
+        true => vec![unequal(trainers), samplers(hosts, args.num_samplers)],
+        false => Vec::new(),
+    }
+}
+
+/// A warning about unequal numbers of trainers. DGL divides the number of trainers by that of
+/// partitions and takes the result for each host's (seen with 1.0.4; from 0.7 on it refuses, but
+/// only with force_even).
+fn unequal(trainers: &[u32]) -> Option<String> {
+    if trainers.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    let (total, parts) = (trainers.iter().sum::<u32>(), trainers.len());
+    let refuse = match total as usize % parts {
+        0 => String::new(),
+        _ => format!("refuse {total} trainers for {parts} partitions, or "),
+    };
+    Some(format!(
+        "hosts have unequal numbers of trainers, which DGL's node_split, edge_split and sparse \
+         optimizers take for equal: they {refuse}give \
+         some nodes to several trainers and others to none; split the nodes in the script, by \
+         RANK and WORLD_SIZE"
+    ))
+}
+
+/// A warning about samplers of DGL 0.6 under Python 3.8 and later, which it does not support; its
+/// launch.py takes 0 in their place.
+fn samplers(hosts: &[Host], num_samplers: u32) -> Option<String> {
+    let has_none = |host: &&Host| {
+        is_within(&host.facts.dgl, (0, 6, 1)..(0, 7, 0))
+            && is_within(&host.facts.python, (3, 8, 0)..)
+    };
+    let host = hosts.iter().find(has_none).filter(|_| num_samplers > 0)?;
+    Some(format!(
+        "DGL 0.6.1 does not support samplers under Python 3.8 and later, which {} has; say \
+         --num-samplers 0",
+        host.location()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check;
+    use clap::Parser;
+
+    #[test]
+    fn what_dgl_makes_of_unequal_hosts() {
+        let warning = |trainers: &[u32]| unequal(trainers).unwrap_or_default();
+        assert_eq!(
+            (warning(&[4]), warning(&[4, 4, 4])),
+            (String::new(), String::new())
+        );
+        assert!(
+            warning(&[8, 8, 4])
+                .contains("they refuse 20 trainers for 3 partitions, or give some nodes")
+        );
+        assert!(warning(&[3, 1]).contains("they give some nodes"));
+    }
+
+    #[test]
+    fn what_the_installed_versions_cannot_do() {
+        let on = |python: &str, dgl: &str| {
+            let mut host = Host::default();
+            (host.facts.python, host.facts.dgl) = (Some(python.into()), Some(dgl.into()));
+            [host]
+        };
+        let no_samplers =
+            |python: &str, dgl: &str, count| samplers(&on(python, dgl), count).is_some();
+        assert!(no_samplers("3.8.0", "0.6.1", 1) && !no_samplers("3.8.0", "0.6.1", 0));
+        assert!(
+            !no_samplers("3.7.9", "0.6.1", 1)
+                && !no_samplers("3.8.0", "0.7.2", 1)
+                && !no_samplers("3.8.0", "0.5.3", 1)
+        );
+    }
+
+    fn faults_of(given: &str, host: &Host) -> String {
+        let line = format!("dgl-env {given} -- python3 t.py");
+        let args = Args::parse_from(line.split_whitespace());
+        let mut faults = check::flags(&args);
+        faults.extend(super::faults(&args, std::slice::from_ref(host), None));
+        let problems = faults.into_iter().map(|fault| fault.problem);
+        problems.collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn persistent_servers_need_a_dgl_that_knows_them() {
+        let wrong = "DGL 2.1.0 does not know persistent servers: 0.8 to 1.1 do";
+        let table = [
+            ("", "2.1.0", ""),
+            ("--keep-alive --server-name g", "1.0.4", ""),
+            ("--keep-alive --server-name g", "unknown", ""),
+            ("--keep-alive --server-name g --role server", "0.8.0", ""),
+            ("--server-name g --role trainer", "1.1.3", ""),
+            ("--keep-alive --server-name g", "2.1.0", wrong),
+            ("--server-name g --role trainer", "2.1.0", wrong),
+            (
+                "--keep-alive --server-name g",
+                "0.7.2",
+                "DGL 0.7.2 does not know persistent servers: 0.8 to 1.1 do",
+            ),
+            (
+                "--server-name g",
+                "1.0.4",
+                "names graph servers that are to be started, and would not stay",
+            ),
+            (
+                "--keep-alive --server-name g --role trainer",
+                "1.0.4",
+                "is for graph servers, and none are started",
+            ),
+            (
+                "--server-name g --role worker",
+                "1.0.4",
+                "is not for workers",
+            ),
+        ];
+        for (flags, dgl, wanted) in table {
+            let mut host = Host::default();
+            host.facts.dgl = Some(dgl.to_owned());
+            let faults = faults_of(&format!("--num-trainers 1 {flags}"), &host);
+            assert_eq!(faults, wanted, "{flags} {dgl}");
+        }
+    }
+}
