@@ -1,5 +1,5 @@
-//! What tools that copy files share, in either direction: the report of results, and the route of
-//! content to or from a host.
+//! Code that tools share which copy files, in either direction: the report of results, and the
+//! choice of a route for content.
 
 use crate::progress::{ProgressDisplay, Route};
 use parking_lot::Mutex;
@@ -23,8 +23,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// `show` says how the copy goes on. The input is passed on, but for records of type `again`,
-    /// which are written anew, and these hosts.
+    /// `show` displays the progress. The input is passed on, except records of type `again`, which
+    /// are written anew, and these hosts.
     pub fn new(
         tool: &'static str,
         is_for_people: bool,
@@ -59,7 +59,7 @@ impl Reporter {
         self.faults.lock().push(fault);
     }
 
-    /// Ends the display; returns all faults, also that of stdout.
+    /// Ends the display; returns all faults, including that of stdout.
     pub fn end(self) -> Vec<Fault> {
         self.show.end();
         let mut faults = self.faults.into_inner();
@@ -67,8 +67,8 @@ impl Reporter {
         faults
     }
 
-    /// Chooses how content goes to or comes from a host, `bytes` in all. Agents with the keys
-    /// `hosts` may hand files on to it.
+    /// Chooses the route of `bytes` of content to or from a host. Agents with the keys `hosts` may
+    /// pass files on to it.
     pub fn choose_route(
         &self,
         host: &Host,
@@ -82,7 +82,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Shows on which route content goes to or comes from a host.
+    /// Shows the route of content to or from a host.
     pub fn show_route(&self, host: &Host, client: &HostLink) {
         let route = match client.is_direct() {
             true => Route::Direct,
@@ -91,7 +91,7 @@ impl Reporter {
         self.show.route(host, route);
     }
 
-    /// Goes on over the login if it was a direct connection that broke.
+    /// Continues over the login if a direct connection broke.
     pub fn fall_back(
         &self,
         host: &Host,
@@ -110,7 +110,7 @@ impl Reporter {
     }
 }
 
-/// Says what would be copied, for --dry-run.
+/// Prints what would be copied, for --dry-run.
 pub fn print_planned(out: &mut Out, host: &Host, src: &str, dst: &Path, bytes: u64) {
     let (location, dst, bytes) = (host.location(), dst.display(), term::bytes(bytes));
     let line = format!("{location}: {src} -> {dst} ({bytes})");

@@ -40,8 +40,8 @@ static TOOL: OnceLock<String> = OnceLock::new();
 /// Whether stdout was closed when the program began (`>&-`).
 static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Runs before `main`, because Rust's runtime opens /dev/null in the place of a closed stdout. What
-/// others open there, as Python's `subprocess.DEVNULL`, looks the same from then on.
+/// Runs before `main`, because Rust's runtime then opens /dev/null in place of a closed stdout,
+/// which looks the same as a /dev/null that others opened, such as Python's `subprocess.DEVNULL`.
 #[ctor::ctor]
 fn examine_stdout() {
     let is_closed = fcntl(std::io::stdout(), FcntlArg::F_GETFD).is_err();
@@ -52,12 +52,12 @@ fn examine_stdout() {
 /// logins, links and logs of a large job need more.
 fn raise_descriptors() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // if it is refused, whoever gets no descriptor reports that
+        // if this fails, the code that lacks a descriptor reports it
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Shows people a line that is not an error.
+/// Prints a line that is not an error.
 fn notice(line: &str) {
     let tool = TOOL.get().map_or("dgl-tools", String::as_str);
     record::tell!("{tool}: {line}");
@@ -80,7 +80,7 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
             .print(tool);
     }
     if let Err(report) = check_typography() {
-        // a script of ours passes all of its arguments here first, and the message is its own
+        // our scripts pass all of their arguments here first, so the message is theirs
         let script = env::var(record::error::WRAPPER);
         report.print(script.as_deref().unwrap_or(tool));
         return report.exit().into();
@@ -102,13 +102,13 @@ pub fn run<A: Parser + CommandFactory + FromArgMatches>(
     exit.worst(lost).into()
 }
 
-/// All arguments with characters of typesetting where those of a command line were meant.
+/// Finds arguments with typographic characters in place of those of a command line.
 fn check_typography() -> Result<(), Report> {
     let fault = |argument: OsString| typography::fault("command line", &argument.to_string_lossy());
     Report(env::args_os().skip(1).filter_map(fault).collect()).check()
 }
 
-/// Prints what a command line without work asks for: the help, the version, or what is wrong.
+/// Prints the help, the version, or the fault of a wrong command line.
 fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     if error.use_stderr() {
         let fault = removed::fault(tool, error).unwrap_or_else(|| usage(tool, error));
@@ -125,8 +125,8 @@ fn describe<A: CommandFactory>(tool: &str, error: &clap::Error) -> Exit {
     Exit::Done
 }
 
-/// clap's message about a wrong command line, in the form of all other faults. In a pipeline nobody
-/// could tell which tool printed a bare `error: …`.
+/// clap's message about a wrong command line, in the form of all other faults. In a pipeline a bare
+/// `error: …` would not show which tool printed it.
 fn usage(tool: &str, error: &clap::Error) -> Fault {
     let text = error.render().to_string();
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -146,8 +146,8 @@ fn usage(tool: &str, error: &clap::Error) -> Fault {
     Fault::usage("command line", problem).fix(fix.join("; "))
 }
 
-/// The tool's command line. Every long option is also taken with underscores (`--num_trainers`), as
-/// DGL's scripts spell them.
+/// The tool's command line. Every long option is also accepted with underscores (`--num_trainers`),
+/// the spelling of DGL's scripts.
 fn command<A: CommandFactory>() -> clap::Command {
     let help = Arg::new("help")
         .short('h')
@@ -203,7 +203,7 @@ pub struct Settings {
     pub data_port: u16,
 }
 
-/// They are read when the command line is, so that a wrong one is reported as a wrong option is.
+/// They are read with the command line, so that a wrong one is reported like a wrong option.
 impl FromArgMatches for Settings {
     fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
         let path = |name| env::var_os(name).map(PathBuf::from);
@@ -321,14 +321,14 @@ pub struct CopyArgs {
     pub progress: ProgressWhen,
 }
 
-/// The choice of a way for the content of files.
+/// The choice of a route for the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WireChoice {
     /// Direct connections where they are possible, otherwise the logins.
     Auto,
     /// Through the logins.
     Ssh,
-    /// Direct connections only; fails where they are not possible.
+    /// Direct connections only; fails if they are not possible.
     Direct,
 }
 
@@ -383,7 +383,7 @@ impl Connect {
         }
     }
 
-    /// The same for a tool that handles signals: connecting ends when this is not 0 any more.
+    /// The same for a tool that handles signals: connecting ends when this is no longer 0.
     pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> Options {
         Options {
             stop: Arc::clone(stop),
@@ -428,7 +428,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// Parses the length of a recording.
 pub fn record_time(text: &str) -> Result<Duration, String> {
-    /// One that is longer is no look at what a job does now.
+    /// A longer recording no longer shows what a job does now.
     const LONGEST_RECORD: Duration = Duration::from_secs(3600);
     let time = duration(text)?;
     match (Duration::from_secs(1)..=LONGEST_RECORD).contains(&time) {

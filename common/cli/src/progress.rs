@@ -26,21 +26,21 @@ pub enum ProgressWhen {
     Never,
 }
 
-/// The route on which content goes to or from a host.
+/// The route of content to or from a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Route {
-    /// A connection of its own, beside the login.
+    /// A direct connection, beside the login.
     Direct,
     /// The login.
     Login,
-    /// Another host hands it on.
+    /// Another host passes it on.
     Chain,
 }
 
 /// Shows the progress of a copy.
 pub struct ProgressDisplay {
     tool: &'static str,
-    /// Where files already are that need not be sent: `there` or `here`, for messages.
+    /// The word for existing files that need not be copied, in messages: `there` or `here`.
     here: &'static str,
     silent: bool,
     lines: bool,
@@ -56,9 +56,9 @@ struct Count {
     files: u64,
     bytes: u64,
     skipped: u64,
-    /// The route on which the content goes; `None` until something is sent.
+    /// The route of the content; `None` until something is sent.
     route: Option<Route>,
-    /// How many bytes other hosts handed on.
+    /// How many bytes other hosts passed on.
     handed_on: u64,
     over: bool,
 }
@@ -116,7 +116,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// From here on, content goes to or comes from the host on this way.
+    /// From now on, content of this host uses this route.
     pub fn route(&self, host: &Host, route: Route) {
         if let Some((bar, count)) = self.hosts.get(&host.id) {
             count.lock().route = Some(route);
@@ -129,7 +129,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// How many hosts use each way, in words; empty until something is sent.
+    /// How many hosts use each route, in words; empty until something is sent.
     fn routes(&self) -> String {
         let routes = self.hosts.values().filter_map(|(_, count)| {
             let count = count.lock();
@@ -140,14 +140,14 @@ impl ProgressDisplay {
         in_words(&numbers)
     }
 
-    /// Another host has handed on this many bytes of what goes to the host.
+    /// Another host has passed on this many bytes to the host.
     pub fn handed_on(&self, host: &Host, bytes: u64) {
         if let Some((_, count)) = self.hosts.get(&host.id) {
             count.lock().handed_on += bytes;
         }
     }
 
-    /// This many more bytes were sent to the host, or need not be sent.
+    /// This many more bytes were sent to the host, or need not be.
     pub fn moved(&self, host: &Host, bytes: u64) {
         self.total.inc(bytes);
         if let Some((bar, _)) = self.hosts.get(&host.id) {
@@ -170,7 +170,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// A file is complete, or was already.
+    /// A file is complete, or was complete before.
     pub fn file(&self, host: &Host, bytes: u64, skipped: bool) {
         let Some((_, count)) = self.hosts.get(&host.id) else {
             return;
@@ -185,7 +185,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// A host is finished. `trouble` tells whether something failed there.
+    /// A host is finished. `trouble` says whether something failed there.
     pub fn host(&self, host: &Host, took: Duration, trouble: bool) {
         let Some((bar, count)) = self.hosts.get(&host.id) else {
             return;
@@ -244,7 +244,7 @@ impl ProgressDisplay {
     }
 }
 
-/// The ways and their numbers of hosts, in words.
+/// The routes and their numbers of hosts, in words.
 fn in_words(numbers: &BTreeMap<Route, usize>) -> String {
     let label = |route: &Route| match route {
         Route::Direct => "directly",

@@ -3,8 +3,8 @@
 use clap::error::{ContextKind, ContextValue};
 use record::error::Fault;
 
-/// A removed flag, or a flag with a removed value, behind the tool that had it unless several had
-/// it; and what to do instead.
+/// A removed flag, or a flag with a removed value, after the name of its tool unless several tools
+/// had it; and what to use instead.
 const REMOVED: &[(&str, &str)] = &[
     ("--connect-timeout", "set DGL_TOOLS_CONNECT_TIMEOUT"),
     ("--data-port", "set DGL_TOOLS_DATA_PORT"),

@@ -1,11 +1,11 @@
-//! Arguments with the dashes, quotation marks and spaces of word processors and web pages, which
-//! look like those of a command line and mean nothing there.
+//! Finds arguments with the dashes, quotation marks and spaces of word processors and web pages,
+//! which resemble those of a command line but have no meaning there.
 
 use record::error::Fault;
 
 const NO_BREAK_SPACE: char = '\u{a0}';
 
-/// As much of an argument as a message shows.
+/// The part of an argument that a message shows.
 const SHOWN_CHARS: usize = 60;
 
 fn is_dash(c: char) -> bool {
@@ -16,9 +16,9 @@ fn is_quote(c: char) -> bool {
     matches!(c, '\u{2018}'..='\u{201f}')
 }
 
-/// The fault of an argument that begins with a typographic dash or quotation mark, or has one, or a
-/// no-break space, where only an option, a quotation mark or a blank can have been meant. Elsewhere
-/// they are part of a value.
+/// The fault of an argument with a typographic dash or quotation mark, or a no-break space, at its
+/// beginning or wherever only an option, a quotation mark or a blank can be meant. Elsewhere they
+/// are part of a value.
 pub fn fault(location: &str, argument: &str) -> Option<Fault> {
     let (option, value) = match argument.starts_with(|c| c == '-' || is_dash(c)) {
         true => argument.split_once('=').unwrap_or((argument, "")),
@@ -81,7 +81,7 @@ fn space_fault(location: &str, argument: &str) -> Fault {
     Fault::usage(location, problem).fix(format!("type an ordinary space: {}", blanks.trim()))
 }
 
-/// The argument as it was meant. An option of one letter has one hyphen, a negative number too.
+/// The intended argument. Options of one letter and negative numbers have one hyphen.
 fn straight(option: &str, argument: &str) -> String {
     let is_mark = |c: char| c == '-' || is_dash(c);
     let name = option.trim_start_matches(is_mark);

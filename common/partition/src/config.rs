@@ -1,6 +1,6 @@
-//! The partition config, as the versions of DGL write it: [`PartConfig`] for whoever copies or
-//! measures its files, and [`Outline`] for whoever only compares it with a job. Unknown parts of it
-//! stay unchanged, numbers included.
+//! The partition config in the forms of DGL's versions: [`PartConfig`] to copy or measure its
+//! files, and [`Outline`] only to compare it with a job. Unknown parts of it stay unchanged,
+//! including numbers.
 
 use crate::maps::{self, KEYS, Map};
 use indexmap::IndexMap;
@@ -10,22 +10,22 @@ use serde_json::value::RawValue;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-/// A JSON object whose values stay as they were written.
+/// A JSON object whose values keep their text.
 pub type Object = IndexMap<String, Box<RawValue>>;
 
-/// A part's graph as DGL's own sampling wants it.
+/// A part's graph for DGL's own sampling.
 pub const DGL_GRAPH: &str = "part_graph";
-/// A part's graph as graphbolt wants it, from DGL 2.1 on. A part has one of the two forms, or both.
+/// A part's graph for graphbolt, from DGL 2.1 on. A part has one of the two forms, or both.
 pub const GRAPHBOLT_GRAPH: &str = "part_graph_graphbolt";
 /// The keys of a part's features; a part has both files, even if they are empty.
 pub const FEATURES: [&str; 2] = ["node_feats", "edge_feats"];
 
-/// As many partitions as the largest job anybody could start has hosts.
+/// More partitions than the largest job has hosts.
 const MAX_PARTS: u32 = 1 << 20;
 /// The config travels in a record of at most 64 MiB, in which a quote takes two bytes. 10,000
 /// partitions with 40 types need 10 MB.
 pub const MAX_BYTES: u64 = 32 << 20;
-/// Missing parts beyond these tell nothing new.
+/// Further missing parts are not informative.
 const MAX_FAULTS: usize = 100;
 
 const AGAIN: &str = "partition the graph again: the config is not whole";
@@ -40,7 +40,7 @@ pub struct PartConfig {
     /// The folders to which its paths may be relative: the one in which it is and, if it is a link,
     /// that of its target.
     pub folders: Vec<PathBuf>,
-    /// The working directory of whoever read it, to which its paths may be relative too.
+    /// The working directory of the reader, to which its paths may be relative too.
     pub working_folder: Option<PathBuf>,
     /// The field `graph_name`.
     pub graph_name: String,
@@ -53,8 +53,8 @@ pub struct PartConfig {
     fields: Object,
 }
 
-/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`. Folders are moved
-/// whole after their files were named by absolute paths.
+/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`. A folder may be
+/// moved after its files were named by absolute paths.
 pub fn path_ends(path: &Path) -> Vec<PathBuf> {
     let names: Vec<Component<'_>> = path
         .components()
@@ -75,7 +75,7 @@ impl PartConfig {
                 .fix("name the JSON file that partition_graph wrote, such as out/GRAPH_NAME.json")
         };
         let mut text = Vec::new();
-        // a byte too many is enough to refuse it
+        // one extra byte is enough to refuse it
         std::fs::File::open(path)
             .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut text))
             .map_err(unreadable)?;
@@ -169,7 +169,8 @@ impl PartConfig {
         found
     }
 
-    /// Where a file of the config is on this machine; the first of its candidates if it is at none.
+    /// The path of a file of the config on this machine; the first of its candidates if none
+    /// exists.
     pub fn path_here(&self, path: &str) -> PathBuf {
         let mut candidates = self.candidates(path);
         let found = candidates.iter().position(|path| path.is_file());
@@ -186,7 +187,7 @@ impl PartConfig {
         self.parts.iter().all(|part| part.contains_key(key))
     }
 
-    /// Sets the path under a key of a part, or of a map; returns whether it was another one.
+    /// Sets the path under a key of a part, or of a map; returns whether it changed.
     pub fn set_path(&mut self, part: Option<u32>, key: &str, path: &str) -> Result<bool, Fault> {
         let object = part.and_then(|part| self.parts.get_mut(part as usize));
         let object = object.unwrap_or(&mut self.fields);
@@ -216,15 +217,16 @@ fn raw(location: &str, value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue
         .map_err(|error| Fault::data(location, error.to_string()).fix(AGAIN))
 }
 
-/// What of a config tells whether it belongs to a job. It may be that of any file: what is missing
-/// or of another type is `None`.
+/// The fields of a config that show whether it belongs to a job. Any file is accepted: a field that
+/// is missing or of another type is `None`.
 #[derive(Debug, Default)]
 pub struct Outline {
     /// The field `num_parts`.
     pub num_parts: Option<u64>,
     /// The name by which the script must load the graph.
     pub graph_name: Option<String>,
-    /// The paths of .npy maps, relative to the working directory of whoever loads the graph.
+    /// The paths of .npy maps, relative to the working directory of the process that loads the
+    /// graph.
     pub npy_maps: Vec<String>,
     fields: Object,
 }

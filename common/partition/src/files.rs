@@ -1,5 +1,5 @@
-//! Which file goes where: what a config names is looked for on this machine, and becomes a file
-//! record.
+//! Which file goes where: finds the files of a config on this machine and makes file records of
+//! them.
 
 use crate::format::{Format, HEAD};
 use record::error::{Fault, Report};
@@ -26,7 +26,7 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// A file that a config names, or that lies beside one that it names.
+/// A file that a config names, or a file beside one.
 #[derive(Debug, Clone)]
 pub struct WantedFile {
     /// The paths at which it may be; the first that exists counts.
@@ -34,16 +34,16 @@ pub struct WantedFile {
     /// Whether it must exist.
     pub required: bool,
     pub format: Format,
-    /// What the host will have, without its source.
+    /// The file on the host, without its source.
     pub item: Item,
 }
 
-/// The source of what a host will have at a destination.
+/// The source of a file or folder on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// It is copied from this machine.
     Copied(LocalFile),
-    /// It is written, with this content.
+    /// It is made, with this content.
     Made(String),
     /// An empty folder is made.
     Folder,
@@ -62,7 +62,7 @@ pub struct Item {
     pub kind: &'static str,
     /// The absolute path on the host.
     pub dst: PathBuf,
-    /// The place in the config, if it is named there.
+    /// The key in the config, if the config names it.
     pub key: Option<Key>,
     pub source: Source,
 }
@@ -79,7 +79,7 @@ impl Item {
         }
     }
 
-    /// What takes the destination, for messages.
+    /// The name of the item in messages.
     fn label(&self) -> String {
         match &self.source {
             Source::Copied(here) => here.path.display().to_string(),
@@ -96,7 +96,7 @@ impl Item {
         .fix("rename one of them, or leave one out with --exclude")
     }
 
-    /// Nothing is done for what is in place.
+    /// `None` if the file is in place.
     fn record(self) -> Option<FileCopy> {
         let mut dst = self.dst;
         let file = match self.source {
@@ -128,7 +128,7 @@ impl Item {
     }
 }
 
-/// Finds the wanted files; everything that is missing or wrong is reported at once.
+/// Finds the wanted files; reports all that are missing or wrong at once.
 pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<Vec<Item>, Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
@@ -157,7 +157,7 @@ pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<V
     Ok(found)
 }
 
-/// Examines a file, which must be readable and begin as its format does.
+/// Examines a file, which must be readable and have its format's beginning.
 pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
     let location = path.display().to_string();
     let failed = |error: std::io::Error| {
@@ -178,8 +178,8 @@ pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
     Ok(LocalFile::of(path, &meta))
 }
 
-/// The records of all files. Refused are two sources for one destination, of which only chance
-/// would decide which arrives, a file where another one needs a folder, and names of part-push.
+/// The records of all files. Refuses two sources for one destination, because either could arrive;
+/// a file where another one needs a folder; and names of part-push.
 pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
     let mut report = Report::default();
     for item in items.iter().filter(|item| is_reserved(&item.dst)) {
@@ -190,7 +190,7 @@ pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
         let fix = format!("rename it, or leave it out with --exclude '{RESERVED}*'");
         report.push(Fault::data(item.label(), problem).fix(fix));
     }
-    // what every host gets comes first, so that what one host gets is compared with it
+    // files for all hosts come first, so that those for one host are compared with them
     let files = items.iter().filter(|item| item.source != Source::Folder);
     let (for_all, for_one): (Vec<&Item>, Vec<&Item>) = files.partition(|item| item.host.is_none());
     let mut taken: HashMap<(&Path, Option<u32>), &Item> = HashMap::new();
@@ -225,9 +225,9 @@ pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
     Ok(files)
 }
 
-/// A path on the hosts, which may be absolute, below the home of all hosts or, if there is such a
-/// folder, below `folder`. The result is absolute, UTF-8 and free of `.` and `..`; `option` has the
-/// path, for messages.
+/// A path on the hosts, which may be absolute, below the home of all hosts or, if given, below
+/// `folder`. The result is absolute, UTF-8 and free of `.` and `..`; `option` has the path, for
+/// messages.
 pub fn path_on_hosts(
     option: &str,
     path: &Path,

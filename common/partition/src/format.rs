@@ -1,5 +1,5 @@
-//! Checks how files of a partition begin, which is enough to recognise a file that was cut, a
-//! pointer of git-lfs, or a file in the place of another.
+//! Checks the beginning of files of a partition, to recognise a truncated file, a pointer of
+//! git-lfs, or a file of another format.
 
 use crate::{config, npy};
 
@@ -7,9 +7,9 @@ use crate::{config, npy};
 /// shape of one number is short.
 pub const HEAD: u64 = 1024;
 
-/// How a file of `dgl.save_graphs` begins.
+/// The first bytes of a file of `dgl.save_graphs`.
 const GRAPH_FILE: u64 = 0xdd2e_4ff0_46b4_a13f;
-/// How a file of DGL's `save_tensors` begins.
+/// The first bytes of a file of DGL's `save_tensors`.
 const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
 
 /// The format that a file must have.

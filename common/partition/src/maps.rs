@@ -1,6 +1,5 @@
-//! node_map and edge_map: the ids of each partition. DGL takes them unchecked, and nobody notices a
-//! hole until a trainer reads another node's features; so they are checked before anything is
-//! copied.
+//! node_map and edge_map: the ids of each partition. DGL does not check them, and a hole only shows
+//! when a trainer reads another node's features, so they are checked before anything is copied.
 
 use indexmap::IndexMap;
 use record::error::{Fault, Report};
@@ -26,7 +25,8 @@ pub enum Map {
     Ranges {
         /// How many ids each partition owns, of all types together.
         owned: Vec<u64>,
-        /// Whether all types are written `src:etype:dst`, as DGL 1.0 and later want edge types.
+        /// Whether all types have the form `src:etype:dst`, which DGL 1.0 and later require for
+        /// edge types.
         canonical: bool,
     },
 }
@@ -114,7 +114,7 @@ fn parse<T: DeserializeOwned>(value: &RawValue) -> Result<T, String> {
     serde_json::from_str(value.get()).map_err(|error| error.to_string())
 }
 
-/// Parses pairs, or only ends as DGL 0.5 writes them and all later versions read them.
+/// Parses pairs, or only ends, which DGL 0.5 writes and all later versions read.
 fn ranges(value: &RawValue) -> Result<Vec<[u64; 2]>, String> {
     match value.get().get(1..).is_some_and(|rest| rest.contains('[')) {
         true => parse(value),
@@ -130,7 +130,7 @@ fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
         .collect()
 }
 
-/// Sorts the types by their ids, in which order they lie in a partition.
+/// Sorts the types by their ids, the order in which a partition has them.
 fn sort(
     ranges: &mut [Ranges<'_>],
     by_type: &Object,
@@ -245,8 +245,8 @@ mod tests {
             // 0.5
             ("120", "[68, 120]", "", ends(vec![68, 52])),
             ("120", r#""/d/node_map.npy""#, "", Ok(npy)),
-            // 0.6 on; the types lie in a part in the order of their ids, whatever order they are
-            // written in
+            // from 0.6; a part has the types in the order of their ids, whatever the order in the
+            // config
             (
                 "120",
                 r#"{"_N":[[0,66],[66,120]]}"#,
@@ -265,14 +265,14 @@ mod tests {
                 r#"{"a:b:c":0,"a:d:c":1}"#,
                 ranges(vec![52, 48], true),
             ),
-            // ends by type, which 0.6 on reads
+            // ends by type, which 0.6 and later read
             (
                 "120",
                 r#"{"_N": [ 66,120]}"#,
                 r#"{"_N":0}"#,
                 ranges(vec![66, 54], false),
             ),
-            // a type of which a part has nothing
+            // a type that is missing in a part
             (
                 "3",
                 r#"{"a":[[0,1],[2,2]],"b":[[1,2],[2,3]]}"#,

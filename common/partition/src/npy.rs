@@ -17,7 +17,7 @@ pub struct Header {
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Parses a header of numpy's format 1, 2 or 3 (numpy/lib/format.py) in the first bytes of a file;
-/// the error tells what is wrong with it, in words.
+/// the error describes the problem in words.
 pub fn header(head: &[u8]) -> Result<Header, String> {
     let not_one = || "does not begin as an .npy file does".to_owned();
     let rest = head.strip_prefix(MAGIC).ok_or_else(not_one)?;
