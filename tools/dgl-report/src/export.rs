@@ -4,16 +4,15 @@ use crate::profiles::{self, StackOfThread};
 use record::Profile;
 use record::stacks;
 
-/// A line for each stack, the outermost frame first, with how often it was seen:
-/// `trainer 0;<module> (train.py:9);step (train.py:4) 71`. flamegraph.pl, speedscope
-/// and others read it.
+/// A line for each stack, the outermost frame first, with the number of its samples: `trainer
+/// 0;<module> (train.py:9);step (train.py:4) 71`. flamegraph.pl, speedscope and others read it.
 pub fn folded(all: &[Profile]) -> String {
     let mut text = String::new();
     for (profile, (name, frames, stack)) in stacks_of(all) {
         let process = profiles::name(profile);
         let above = (name != stacks::MAIN_THREAD).then(|| format!("thread {name}"));
         let words = [process].into_iter().chain(above).chain(frames);
-        // what separates frames and lines stands in none
+        // the separators of frames and lines must not occur within them
         let words = words.map(|word| word.replace([';', '\n', '\r'], " "));
         text += &format!(
             "{} {}\n",
@@ -24,7 +23,7 @@ pub fn folded(all: &[Profile]) -> String {
     text
 }
 
-/// The stacks of all processes, as [`profiles::stacks_of`] has those of one.
+/// The stacks of all processes, in the form of [`profiles::stacks_of`].
 fn stacks_of(all: &[Profile]) -> impl Iterator<Item = (&Profile, StackOfThread<'_>)> {
     let latest = profiles::latest(all).into_iter();
     latest.flat_map(|profile| profiles::stacks_of(profile).map(move |stack| (profile, stack)))

@@ -1,6 +1,6 @@
-//! The page: HTML with CSS and drawings in it, without anything to load. Only flame graphs need a
-//! script, which is in the page. Everything that is drawn is also told in words, for those who
-//! cannot see it or who print it.
+//! The page: HTML with CSS and drawings, which loads nothing else. Only flame graphs need a script,
+//! which is in the page. All drawings are also described in words, for readers who cannot see them
+//! or who print the page.
 
 use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
 use crate::profiles;
@@ -16,9 +16,9 @@ use verdict::Finding;
 use verdict::silence::Awaited;
 
 const STYLE: &str = include_str!("page.css");
-/// As many marks on the time axis as can be read side by side.
+/// The most marks on the time axis that can be read side by side.
 const MARKS: u64 = 8;
-/// How many failures are named one by one; a job of thousands would hide the rest of the page.
+/// The most failures that are listed; thousands would hide the rest of the page.
 const NAMED: usize = 20;
 
 /// The whole page.
@@ -80,7 +80,7 @@ fn summary(run: &Run) -> Markup {
     }
 }
 
-/// What ended the job or what it waits for, and what else is unusual.
+/// What ended the job or what it waits for, and other unusual facts.
 fn verdict(run: &Run) -> Markup {
     let verdict = &run.verdict;
     let is_fine = verdict.outcome.is_fine();
@@ -110,7 +110,7 @@ fn verdict(run: &Run) -> Markup {
     }
 }
 
-/// Where the processes stand, those that stand elsewhere than the others first.
+/// Where the processes are, the outliers first.
 fn stacks(comparison: &Comparison) -> Markup {
     let outliers = comparison.outliers().len();
     html! {
@@ -123,7 +123,7 @@ fn stacks(comparison: &Comparison) -> Markup {
     }
 }
 
-/// Who waits for whom, with an arrow from those that wait.
+/// Which processes wait for which, with an arrow from those that wait.
 fn waits(waits: &[Awaited]) -> Markup {
     html! {
         @if !waits.is_empty() {
@@ -150,7 +150,7 @@ fn ms(ms: u32) -> Duration {
     Duration::from_millis(ms.into())
 }
 
-/// Where on the page the process is for which the others wait; a failure has a section of its own.
+/// A link to the process for which the others wait; a failure has a section of its own.
 fn culprit(run: &Run) -> Markup {
     let has_failed = first_failure(run).is_some();
     let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
@@ -207,7 +207,7 @@ fn failure(run: &Run) -> Markup {
     }
 }
 
-/// The host, and where it is on the page.
+/// The host, with a link to it.
 fn location(run: &Run, failure: &FirstFailure) -> Markup {
     let host = run
         .hosts
@@ -223,7 +223,7 @@ fn location(run: &Run, failure: &FirstFailure) -> Markup {
     }
 }
 
-/// What else failed, and where it is on the page; with many hosts nobody would find it.
+/// The other failures, with links to them, because they are hard to find among many hosts.
 fn other_failures(run: &Run) -> Markup {
     let failed = run
         .hosts
@@ -314,7 +314,7 @@ fn has(run: &Run, kind: EventKind) -> bool {
     run.events.iter().any(|event| event.kind == kind)
 }
 
-/// What happened to the job, in words; of many failures only the first.
+/// What happened to the job, in words; if there are many failures, only the first ones.
 fn events(run: &Run) -> Markup {
     let words = |event: &Event| match event.to_ms {
         Some(to_ms) => format!("{} to {}: {}", time(event.at_ms), time(to_ms), event.text),
@@ -419,8 +419,8 @@ fn row(bar: &Bar, run: &Run) -> Markup {
     }
 }
 
-/// Since when a process was silent at last, and for how long: since its last line before the end of
-/// the job began, or its start, until it ended, or the records do.
+/// The last silence of a process: from its last line before the end of the job began, or from its
+/// start, until it ended or the records do.
 fn silence(bar: &Bar, run: &Run) -> Markup {
     let line = bar.history.last_line().map(|line| line.time_ms);
     let line_ms = line.map(|ms| ms.saturating_sub(run.began_ms.unwrap_or(0)));
@@ -434,7 +434,7 @@ fn silence(bar: &Bar, run: &Run) -> Markup {
     }
 }
 
-/// The bar of a process in words, for those who do not see it.
+/// The bar of a process in words, for readers who do not see it.
 fn spoken(bar: &Bar) -> String {
     let Some(from_ms) = bar.from_ms else {
         return String::new();
@@ -471,8 +471,8 @@ fn samples(run: &Run) -> Markup {
     }
 }
 
-/// Of `7 gpu-00-7.example.org 10.0.0.8` the number and the first name, `7 gpu-00-7`, because there
-/// is little room. An address stays whole.
+/// The number and the first name, `7 gpu-00-7` of `7 gpu-00-7.example.org 10.0.0.8`, because there
+/// is little space. An address is not shortened.
 fn short_name(names: &str) -> String {
     let mut words = names.split(' ').take(2);
     let number = words.next().unwrap_or_default();
@@ -581,8 +581,8 @@ fn date(ms: u64) -> Option<String> {
     Some(humantime::format_rfc3339_seconds(time).to_string())
 }
 
-/// Between two marks of the time axis: what clocks count in. Below a second and above a day it is
-/// 1, 2 or 5 times a power of ten.
+/// The step between two marks of the time axis, in the units of clocks. Below a second and above a
+/// day it is 1, 2 or 5 times a power of ten.
 fn step(length_ms: u64) -> u64 {
     const SECOND: u64 = 1000;
     const MINUTE: u64 = 60 * SECOND;

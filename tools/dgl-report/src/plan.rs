@@ -24,7 +24,7 @@ pub struct Run<'a> {
     pub panels: Vec<Panel>,
     /// The resources that processes used.
     pub process_panels: Vec<Panel>,
-    /// Where the Pythons of the job were.
+    /// The profiles of the job's Python processes.
     pub profiles: &'a [Profile],
     /// How many of the last lines of each process are shown.
     pub lines: usize,
@@ -34,7 +34,7 @@ pub struct Run<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event {
     pub at_ms: u64,
-    /// Until when it lasted, if it did.
+    /// When it ended, if it lasted.
     pub to_ms: Option<u64>,
     pub kind: EventKind,
     pub text: String,
@@ -47,7 +47,7 @@ pub enum EventKind {
     Failure,
     /// Another try of the job began.
     Restart,
-    /// The job gave no sign of life.
+    /// The job showed no activity.
     Stall,
 }
 
@@ -72,18 +72,18 @@ pub struct CopySummary<'a> {
     pub failed: u64,
     /// Why the first of them failed.
     pub error: Option<&'a str>,
-    /// How many bytes went over the wire.
+    /// How many bytes this machine sent.
     pub sent_bytes: u64,
-    /// The time until the last file was there.
+    /// The time until the last file had arrived.
     pub elapsed_ms: u64,
 }
 
 /// A process and its lifetime in the last try.
 pub struct Bar<'a> {
     pub history: &'a ProcessHistory,
-    /// When it was started; `None` if it was not.
+    /// When it was started; `None` if it was not started.
     pub from_ms: Option<u64>,
-    /// When it ended; `None` if the records do not tell.
+    /// When it ended; `None` if unknown.
     pub to_ms: Option<u64>,
     /// When it began to listen.
     pub listening_ms: Option<u64>,
@@ -107,7 +107,7 @@ impl Bar<'_> {
     }
 
     /// Whether it ended with a status other than 0 before the job was ended. A death by a signal
-    /// does not count, because innocent processes die so too.
+    /// does not count, because innocent processes die in the same way.
     pub fn failed(&self) -> bool {
         let exited = self.history.life.exited.as_ref();
         exited.is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0))
@@ -216,7 +216,7 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
 fn events(job: &Job, since: &impl Fn(u64) -> u64) -> Vec<Event> {
     let failure = |life: &Life| {
         let exited = life.exited.as_ref()?;
-        // innocent processes are ended by TERM, and records of 0.1.0 do not say which those are
+        // innocent processes are ended by TERM, and records of 0.1.0 do not mark them
         let is_innocent = exited.code == Some(0) || exited.signal.as_deref() == Some("TERM");
         let (role, rank, host) = (exited.role.name(), exited.rank, exited.host);
         (!exited.while_ending && !is_innocent).then_some(Event {

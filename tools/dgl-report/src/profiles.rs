@@ -1,5 +1,5 @@
-//! Where the time went, for the page: a bar for each process, and the data of flame graphs, which
-//! flame.js draws.
+//! The section of the page on where the time went: a bar for each process, and the data of flame
+//! graphs, which flame.js draws.
 
 use maud::{Markup, PreEscaped, html};
 use record::profile::{self, CountedStack, Slow, TimeShares};
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 const SCRIPT: &str = include_str!("flame.js");
-/// No stack is drawn deeper: the tree is walked by recursion, here and in the browser. A host sends
-/// 120 frames, and records may have been made elsewhere.
+/// The most frames of a stack that are drawn: the tree is walked by recursion, here and in the
+/// browser. A host sends 120 frames, but records may come from elsewhere.
 const MAX_DEPTH: usize = 500;
 
-/// The profiles of a job in the order in which they are shown, of each process the latest.
+/// The latest profile of each process, in the order in which they are shown.
 pub fn latest(profiles: &[Profile]) -> Vec<&Profile> {
     let mut latest: BTreeMap<_, &Profile> = BTreeMap::new();
     for one in profiles.iter().filter(|one| one.samples > 0) {
@@ -35,8 +35,8 @@ pub fn name(profile: &Profile) -> String {
     }
 }
 
-/// The name of a thread, one of its stacks with the outermost frame first, and how often it was
-/// seen.
+/// The name of a thread, one of its stacks with the outermost frame first, and the counts of this
+/// stack.
 pub type StackOfThread<'a> = (&'a str, Vec<String>, &'a CountedStack);
 
 /// The stacks of all threads of a process.
@@ -51,7 +51,7 @@ pub fn stacks_of(profile: &Profile) -> impl Iterator<Item = StackOfThread<'_>> {
     })
 }
 
-/// The section of the page; nothing where no process was recorded.
+/// The section of the page; empty if no process was recorded.
 pub fn section(profiles: &[Profile]) -> Markup {
     let latest = latest(profiles);
     let Some(longest) = latest.iter().map(|one| one.elapsed_ms).max() else {
@@ -119,12 +119,12 @@ fn bar(profile: &Profile) -> Markup {
     }
 }
 
-/// The graphs with their choices, hidden where no script draws them.
+/// The graphs with their choices, hidden unless a script draws them.
 fn flames(latest: &[&Profile], slow: Option<&Slow>) -> Markup {
     let data = data(latest);
     let slow = slow.and_then(|slow| slow.members.first());
     let slow = slow.map(|(role, rank)| format!("{} {rank}", role.name()));
-    // so that nothing in it can end the element
+    // so that the data cannot end the element
     let text = data.to_string().replace('<', "\\u003c");
     let subjects = data["subjects"].as_array().map_or(&[][..], Vec::as_slice);
     html! {
@@ -158,7 +158,7 @@ fn flames(latest: &[&Profile], slow: Option<&Slow>) -> Markup {
     }
 }
 
-/// A frame with what it has called.
+/// A frame with the frames that it called.
 #[derive(Default)]
 struct Node {
     samples: u32,
@@ -173,8 +173,8 @@ impl Node {
     }
 }
 
-/// What flame.js draws: all frames; of each process the looks and the trees of its threads; and
-/// what can be chosen, a name with the positions of processes.
+/// The data for flame.js: all frames; the number of samples and the trees of threads of each
+/// process; and the choices, names with the indices of their processes.
 fn data(latest: &[&Profile]) -> Value {
     let mut frames = Frames::default();
     let trees = latest.iter().map(|profile| trees(profile, &mut frames));
@@ -196,7 +196,7 @@ fn data(latest: &[&Profile]) -> Value {
     })
 }
 
-/// The processes of the same kind, where there are several.
+/// The kinds with several processes.
 fn kinds(latest: &[&Profile]) -> Vec<(String, Vec<usize>)> {
     let mut kinds: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (at, one) in latest.iter().enumerate() {
@@ -236,7 +236,7 @@ impl Frames {
     }
 }
 
-/// The threads of a process, the main one by its frames alone.
+/// The threads of a process; the main one has only its frames.
 fn trees(profile: &Profile, frames: &mut Frames) -> Value {
     let mut root = Node::default();
     for (name, called, stack) in stacks_of(profile) {

@@ -1,4 +1,4 @@
-//! The resources that hosts and processes used, as lines to draw: a panel for each quantity, all on
+//! The resources that hosts and processes used, as lines to draw: a panel for each quantity, with
 //! one scale.
 
 use record::Sample;
@@ -6,7 +6,7 @@ use record::term;
 use std::collections::BTreeMap;
 use verdict::Job;
 
-/// As many points of a line as can be told apart in its drawing.
+/// The most points of a line that its drawing can show separately.
 pub const POINTS: usize = 60;
 
 /// A quantity of all hosts or processes that have it.
@@ -14,7 +14,7 @@ pub const POINTS: usize = 60;
 pub struct Panel {
     /// The name of the quantity.
     pub name: &'static str,
-    /// The top of the scale, whose foot is 0.
+    /// The top of the scale, which begins at 0.
     pub top: f64,
     /// The unit of the values.
     pub unit: Unit,
@@ -101,7 +101,7 @@ pub fn processors(sample: &Sample) -> Option<f64> {
     Some(sample.cpu_s? / seconds(sample)?)
 }
 
-/// The resources that hosts used: the quantities of which there is a sample.
+/// The resources that hosts used: the quantities with samples.
 pub fn of_hosts(job: &Job, began_ms: u64, length_ms: u64) -> Vec<Panel> {
     let host = |sample: &Sample| sample.is_of_host().then_some(sample.host);
     panels(job, &OF_HOSTS, host, began_ms, length_ms)
@@ -142,8 +142,8 @@ fn panels(
     quantities.iter().filter_map(panel).collect()
 }
 
-/// A line of at most [`POINTS`] points. Of several that fall together the largest is kept, because
-/// people look for peaks.
+/// A line of at most [`POINTS`] points. If several coincide, the largest is kept, because readers
+/// look for peaks.
 fn line(mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
     points.sort_by_key(|(time, _)| *time);
     let count = points.len().max(1) as f64;

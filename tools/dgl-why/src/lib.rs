@@ -1,4 +1,4 @@
-//! Tells what ended a job, or what it waits for, from its records.
+//! Finds what ended a job, or what it waits for, from its records.
 
 pub mod args;
 

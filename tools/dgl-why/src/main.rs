@@ -1,4 +1,4 @@
-//! Says what ended a job, or what it waits for.
+//! Prints what ended a job, or what it waits for.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What dgl-why says of real runs of DGL that went wrong; `make recordings` has made them.
+//! The verdicts of dgl-why on real runs of DGL that failed; `make recordings` made the records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -21,7 +21,7 @@ fn of(text: &str) -> Verdict {
     verdict(&Job::of(&run).unwrap())
 }
 
-/// Whose doing it is: the host, and of a process its role and rank.
+/// The culprit: the host, and the role and rank of a process.
 type Account = Option<(u32, Option<(Role, u32)>)>;
 
 fn account(finding: &Finding) -> Account {
@@ -156,7 +156,7 @@ fn verdicts_of_runs_that_failed() {
                  for its own threads",
             ],
         ),
-        // half of them wait elsewhere, so that nobody stands out
+        // half of them wait elsewhere, so there is no outlier
         (
             "ddp-half",
             None,
@@ -218,7 +218,7 @@ fn verdicts_of_runs_that_no_host_has_ended() {
         let end_ms = after_ms.map(|after| 1_795_545_871_203 + after);
         assert_eq!(cause.since_ms, end_ms, "{name}");
     }
-    // of records that somebody has left out nothing is made up
+    // a verdict does not invent records that were left out
     let attached = recording("attached-raises");
     let without: Vec<&str> = attached
         .lines()
@@ -264,7 +264,7 @@ fn verdicts_of_runs_that_ended_well() {
     }
 }
 
-/// The records as they were before the end of the job had begun.
+/// The records before the end of the job began.
 fn unfinished(name: &str) -> String {
     recording(name)
         .lines()
@@ -274,7 +274,7 @@ fn unfinished(name: &str) -> String {
         .collect()
 }
 
-/// A sample of host 0 so long after the last line of such records.
+/// A sample of host 0 this long after the last line of these records.
 fn later(text: &str, after_ms: u64) -> String {
     let times = text.lines().filter_map(|line| {
         let record: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -289,10 +289,10 @@ fn later(text: &str, after_ms: u64) -> String {
 
 #[test]
 fn verdicts_of_runs_that_go_on() {
-    // the exception is there before the end; of a barrier and of samplers the records say nothing
-    // yet but that all are silent; and one that is just started is nothing unusual
+    // before the end the records have the exception; for a barrier and for samplers they only show
+    // that all are silent; and a job that has just started is not unusual
     let table: [(&str, u64, Outcome, Account, &str); 7] = [
-        // a stall is told while the job goes on
+        // a stall is reported while the job runs
         (
             "trainer-stalls-in-barrier",
             0,
@@ -352,7 +352,7 @@ fn verdicts_of_runs_that_go_on() {
     }
 }
 
-/// Wherever the records break off, there is a verdict, and a healthy run is never accused.
+/// Wherever the records end, there is a verdict, and it never reports a failure of a healthy run.
 #[test]
 fn records_that_break_off_anywhere() {
     let text = recording("healthy");
@@ -372,7 +372,7 @@ fn records_that_break_off_anywhere() {
     clippy::too_many_lines,
     reason = "records of each kind are added to the same run"
 )]
-/// What another tool's records add: stacks, a stall, samples.
+/// Records of other tools add stacks, a stall, samples.
 #[test]
 fn stacks_stalls_and_samples_tell_more() {
     let base = unfinished("trainer-hangs-in-barrier");
@@ -415,7 +415,7 @@ fn stacks_stalls_and_samples_tell_more() {
     );
     assert_eq!(verdict.cause.since_ms, Some(begun - 60_000));
 
-    // it moves again, and is silent no longer than before
+    // it shows activity again, and is silent no longer than before
     let resumed = format!(
         "{{\"type\":\"resumed\",\"since_ms\":9,\"time_ms\":{}}}",
         begun + 1
@@ -537,7 +537,7 @@ fn what_nccl_gave_up_comes_with_how_to_analyse_it() {
 }
 
 #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
-/// A failure that is only the echo of another, tries, and ends without a failure.
+/// Failures that only follow from another one, tries, and ends without a failure.
 #[test]
 fn what_dgl_spawn_noted_is_weighed() {
     let text = recording("trainer-raises");
@@ -645,7 +645,7 @@ fn what_dgl_spawn_noted_is_weighed() {
         );
     }
 
-    // the second try is the one that counts
+    // the second try counts
     let first = recording("trainer-raises");
     let second: String = recording("healthy")
         .lines()
@@ -683,7 +683,7 @@ fn what_dgl_spawn_noted_is_weighed() {
 
 #[test]
 fn a_failure_is_found_though_the_try_before_it_is_known_in_part() {
-    // the host of trainer 1 was lost in the first try, so nobody knows how it ended there
+    // the host of trainer 1 was lost in the first try, so its end there is unknown
     let process = |id: u32| {
         format!(r#"{{"type":"process","id":{id},"of":2,"host":{id},"ip":"10.0.0.{id}","#,)
             + &format!(r#""role":"trainer","rank":{id},"env":{{}},"argv":["x"]}}"#)

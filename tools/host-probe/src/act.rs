@@ -44,11 +44,11 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         .zip(answers)
         .map(|(host, answer)| outcome(host, &python, answer))
         .collect();
-    // with --need such a host is left out
+    // with --need these hosts are left out
     if !args.mixed_versions && args.need.is_none() {
         refuse_other_versions(hosts, &mut outcomes);
     }
-    // the fault of a host that could not be opened is in the report already
+    // the report already has the fault of a host that could not be reached
     let faults = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
     report
         .0
@@ -79,15 +79,15 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report.check().map(|()| Exit::Done)
 }
 
-/// A host whose record is written, its place in the new numbering, and its answer.
+/// A host whose record is written, its new number, and its answer.
 struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
     outcome: &'a Result<Answer, Fault>,
 }
 
-/// The graph server of a host. Without DGL there is none, so that a port tells something only where
-/// ip_config has another than the default.
+/// The graph server of a host. A host without DGL has none, unless ip_config has another port than
+/// the default.
 fn server<'a>(chosen: &Chosen<'a>) -> Option<ports::Server<'a>> {
     let answer = chosen.outcome.as_ref().ok()?;
     let port = chosen.placement.port;
@@ -96,8 +96,7 @@ fn server<'a>(chosen: &Chosen<'a>) -> Option<ports::Server<'a>> {
     is_meant.then_some((chosen.host, port, ephemeral))
 }
 
-/// Refuses records that were planned for hosts by their numbers and ports, which are about to
-/// change.
+/// Refuses records that were planned with the numbers and ports of hosts, which will change.
 fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
     let planned = [
         (Graph::TYPE, stream.has::<Graph>()),
@@ -116,7 +115,7 @@ fn not_planned_yet(stream: &Stream) -> Result<(), Report> {
     }
 }
 
-/// The hosts to take, by position. Why the others are not taken is printed on stderr.
+/// The hosts to take, by position. Prints on stderr why the others are not taken.
 fn choose(
     args: &Args,
     count: u32,
@@ -233,7 +232,7 @@ fn no_free_port() -> Report {
         .report()
 }
 
-/// Refuses hosts whose Python, torch or DGL differs from that of most.
+/// Refuses hosts with another Python, torch or DGL than most hosts.
 fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>]) {
     let nothing = Facts::default();
     let found: Vec<(&Host, &Facts)> = hosts
@@ -254,7 +253,7 @@ fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>])
     }
 }
 
-/// The meaning of an answer. A fault without a place is in the report of refused hosts already.
+/// The meaning of an answer. The report of refused hosts already has faults without a location.
 fn outcome(
     host: &Host,
     python: &Python,
@@ -300,7 +299,7 @@ fn record_of(one: &Chosen<'_>, remote: &Remote) -> Host {
 
 /// The table for people, a line for each host.
 fn table(chosen: &[Chosen<'_>]) -> String {
-    // who works without DGL does not miss it
+    // users without DGL need not see that it is missing
     let answers = || chosen.iter().filter_map(|one| one.outcome.as_ref().ok());
     let has_dgl = answers().any(|answer| answer.facts.dgl.is_some());
     let row = |cells: [&str; 12]| {

@@ -1,4 +1,4 @@
-//! Chooses the hosts of a longer list that are taken, and ports that all of them have free.
+//! Chooses suitable hosts of a longer list, and ports that are free on all of them.
 
 use crate::plan::Answer;
 use record::python::odd_versions;
@@ -18,9 +18,9 @@ pub struct Need {
     pub min_shm: Option<u64>,
     /// Main memory, in bytes.
     pub min_memory: Option<u64>,
-    /// What must be free of the memory of each GPU, in bytes; a host without one is not taken.
+    /// Free memory of each GPU, in bytes; a host without a GPU is not taken.
     pub min_gpu_memory: Option<u64>,
-    /// How many ports from its server port on must be free, if they must be.
+    /// How many ports from its server port on must be free, if this is required.
     pub free_ports: Option<u16>,
     /// Whether hosts may have different versions of Python, torch and DGL.
     pub mixed_versions: bool,
@@ -33,11 +33,11 @@ pub struct Choice {
     pub kept: Vec<usize>,
     /// Suitable hosts beyond those.
     pub spare: Vec<usize>,
-    /// The other hosts, each with what it lacks.
+    /// The other hosts, each with the requirement that it lacks.
     pub left_out: Vec<(usize, String)>,
 }
 
-/// Takes the first suitable hosts. `answers` has for each host its answer or why it cannot be used.
+/// Takes the first suitable hosts. `answers` has the answer of each host, or why it cannot be used.
 pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
@@ -103,7 +103,7 @@ fn too_little(has: Option<u64>, what: &str, least: u64) -> String {
     format!("{has} {what}, less than {}", term::bytes(least))
 }
 
-/// Why the GPUs of a host do not do, if so much of each is to be free.
+/// Why the GPUs of a host are unsuitable, if this much memory of each must be free.
 fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
     let least = least?;
     match (facts.gpus, &facts.gpu_cards[..]) {
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Why the first is left out that is.
+    /// Why the first rejected host is left out.
     fn why_not(choice: &Choice) -> Option<&str> {
         choice.left_out.first().map(|(_, why)| why.as_str())
     }

@@ -1,15 +1,15 @@
-//! What the user should know of a host's GPUs.
+//! Warnings about a host's GPUs.
 
 use record::error::Fault;
 use record::{Facts, GpuCard, GpuUser, Host, term};
 use wire::Failure;
 
-/// What a driver and a desktop keep for themselves is less of a card than this part.
+/// A driver and a desktop use less of a GPU's memory than this part.
 const SYSTEM_PART: u64 = 8;
-/// At most this many processes that use a card are named.
+/// At most this many processes that use a GPU are named.
 const USERS_SHOWN: usize = 4;
 
-/// Cards that others use, that are missing, or of which nothing can be told.
+/// GPUs that others use, that are missing, or whose state is unknown.
 pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fault> {
     let (cards, count) = (&facts.gpu_cards, facts.gpus.unwrap_or(0));
     let warn = |problem: String| Fault::data(host.location(), problem);
@@ -41,12 +41,12 @@ pub fn warnings(host: &Host, facts: &Facts, failure: Option<&Failure>) -> Vec<Fa
     warnings
 }
 
-/// The least memory that is free on a card.
+/// The least free memory of a GPU.
 pub fn least_free(cards: &[GpuCard]) -> Option<u64> {
     cards.iter().filter_map(|card| card.mem_free_bytes).min()
 }
 
-/// Who uses a card, and how much of it; nothing where nobody does.
+/// Who uses a GPU, and how much of it; `None` if it is unused.
 fn use_of(card: &GpuCard) -> Option<String> {
     let room = card.mem_bytes.zip(card.mem_free_bytes);
     let used = room.map(|(all, free)| (all.saturating_sub(free), all));

@@ -1,5 +1,5 @@
-//! Logs in once to each host and adds what it is and has to its record. [`plan`],
-//! [`choice`], [`gpus`] and [`ports`] are values to values; `act` reaches the hosts.
+//! Logs in once to each host and adds the facts about it to its record. [`plan`], [`choice`],
+//! [`gpus`] and [`ports`] map values to values; `act` reaches the hosts.
 
 mod act;
 mod args;

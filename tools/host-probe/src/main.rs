@@ -1,4 +1,4 @@
-//! Logs in once to each host and adds what it is and has to its record.
+//! Logs in once to each host and adds the facts about it to its record.
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use record::{Facts, Host};
 use wire::Failure;
 use wire::probe::{EphemeralPorts, Occupancy, Probe, Probed, Python};
 
-/// What every host is asked for.
+/// The request to every host.
 pub struct Expected<'a> {
     /// The folder of the job.
     pub workspace: Option<&'a str>,
@@ -38,7 +38,7 @@ pub struct Answer {
     pub facts: Facts,
     /// Warnings for the user.
     pub warnings: Vec<Fault>,
-    /// The jobs and ports that are in use, if that was asked.
+    /// The jobs and ports that are in use, if requested.
     pub occupancy: Occupancy,
     /// The ports of outgoing connections.
     pub ephemeral_ports: Option<EphemeralPorts>,
@@ -93,8 +93,8 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
     })
 }
 
-/// Why there is no such environment. People paste fixes, so that its path stands there as the user
-/// gave it, and not as the host.
+/// Why the environment does not exist. Users paste fixes, so these have its path in the user's
+/// form, and not the host's.
 fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     let fix = match python {
         Python::Venv(folder) => {
@@ -116,7 +116,7 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
     Fault::unreachable(host.location(), failure.problem).fix(fix)
 }
 
-/// How the address of a host is none of those that its interfaces have.
+/// The problem that the address of a host belongs to none of its interfaces.
 fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
     let real = probed.interfaces.iter().filter(|one| one.name != "lo");
     let real: Vec<String> = real
@@ -159,7 +159,7 @@ fn list_by_interface(host: &Host, probed: &Probed) -> String {
     )
 }
 
-/// The place of a chosen host in the new numbering.
+/// The new number of a chosen host.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub id: u32,
@@ -169,8 +169,8 @@ pub struct Placement {
     pub port: u16,
 }
 
-/// The record of a host with its number and port, and with its facts or with why it cannot be used.
-/// Nothing of an earlier probe stays.
+/// The record of a host with its number and port, and with its facts or the reason why it cannot be
+/// used. Facts of an earlier probe are removed.
 pub fn rewritten(host: &Host, placement: Placement, outcome: Result<&Facts, &str>) -> Host {
     let Placement { id, of, port } = placement;
     Host {

@@ -1,5 +1,5 @@
-//! Ports of graph servers that the kernel also gives to outgoing connections. Such a port is often
-//! taken at the moment at which a server wants it.
+//! Warnings about ports of graph servers that the kernel also gives to outgoing connections,
+//! because such a port may be in use when a server needs it.
 
 use record::error::Fault;
 use record::{DEFAULT_PORT, Host};

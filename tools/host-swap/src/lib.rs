@@ -1,5 +1,5 @@
-//! From the records of a failed run and of spare hosts to a stream without the hosts that were
-//! lost. [`plan`] maps values to values.
+//! Makes a stream without lost hosts, from the records of a failed run and of spare hosts. [`plan`]
+//! maps values to values.
 
 mod args;
 pub mod plan;
@@ -33,8 +33,8 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-/// The records of a file, those that failed too; `None` where there are none, because a stage that
-/// fails in front of dgl-spawn leaves it nothing to write.
+/// The records of a file, including failed ones; `None` if there are none, because an earlier stage
+/// failed and left dgl-spawn nothing to write.
 fn read(file: &Path) -> Result<Option<Stream>, Report> {
     let found = std::fs::metadata(file).map_err(|error| {
         Fault::unreachable(file.display().to_string(), error.to_string())

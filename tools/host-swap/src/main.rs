@@ -1,4 +1,4 @@
-//! Puts spare hosts in the place of hosts that a job has lost.
+//! Replaces hosts that a job has lost by spare hosts.
 
 use std::process::ExitCode;
 

@@ -15,8 +15,8 @@ const CAUSE_HOST: &str = "host";
 pub struct Lost(pub BTreeMap<u32, String>);
 
 impl Lost {
-    /// Takes what a file of records tells: the end of a run because of a host, and hosts that
-    /// host-probe could not use. `hosts` are those of the stream.
+    /// Learns from a file of records: the end of a run because of a host, and hosts that host-probe
+    /// could not use. `hosts` are those of the stream.
     pub fn learn(&mut self, location: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
         let recorded: Vec<Host> = run
             .all_including_failed()
@@ -61,7 +61,7 @@ pub struct Swapped {
     pub notices: Vec<String>,
 }
 
-/// Puts a spare in the place of each lost host.
+/// Replaces each lost host by a spare.
 pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swapped, Report> {
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     if lost.0.is_empty() {
@@ -129,7 +129,7 @@ fn unfit(host: &Host, hosts: &[Host], lost: &Lost, chosen: &BTreeMap<u32, Host>)
     if host.facts == Facts::default() {
         return Some("it was not probed".to_owned());
     }
-    // hosts that were not probed tell nothing of what a spare must have
+    // hosts that were not probed do not show what a spare must have
     let others = hosts
         .iter()
         .filter(|other| !lost.0.contains_key(&other.id) && other.facts != Facts::default());
@@ -143,8 +143,8 @@ fn unfit(host: &Host, hosts: &[Host], lost: &Lost, chosen: &BTreeMap<u32, Host>)
     differs.then(|| "it was not probed for the environment of the others".to_owned())
 }
 
-/// The stream with the spares. Records about the lost host alone are left out: deliveries to it,
-/// and processes that were planned for it.
+/// The stream with the spares. Records that only concern the lost host are left out: deliveries to
+/// it, and processes that were planned for it.
 fn lines(
     stream: &Stream,
     mut hosts: Vec<Host>,
@@ -184,7 +184,7 @@ fn in_place_of(spare: &Host, lost: &Host) -> Host {
         id: lost.id,
         of: lost.of,
         port: lost.port,
-        // the line number is that of another file
+        // the line number is for another file
         line: None,
         ..spare.clone()
     }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Text that only a copy keeps.
+    /// A record that must be copied unchanged.
     const MINE: &str = r#"{"type":"mine","host":1,"x":1.50}"#;
 
     fn host(id: u32, ip: &str, more: &str) -> Value {

@@ -1,10 +1,11 @@
-//! The host files of other launchers, which look like an ip_config and mean something else.
+//! Recognizes the host files of other launchers, which resemble an ip_config but mean something
+//! else.
 
 use crate::text::{Line, is_name};
 use record::error::Fault;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// More slots than any host has; a larger number behind a colon is a port.
+/// More slots than any host has; a larger number after a colon is a port.
 const MAX_SLOTS: u32 = 1024;
 
 /// The fault of a list that was written for another launcher.
@@ -57,7 +58,7 @@ fn number_of_slots(line: &Line) -> Option<u32> {
     (is_host && (1..=MAX_SLOTS).contains(&number)).then_some(number)
 }
 
-/// The value of `--num-workers` that means the same.
+/// The equivalent value of `--num-workers`.
 fn counts(lines: &[Line]) -> String {
     let counts: Vec<Option<u32>> = lines.iter().map(number_of_slots).collect();
     let shown = |count: &Option<u32>| count.map_or("N".to_owned(), |count| count.to_string());
@@ -67,7 +68,7 @@ fn counts(lines: &[Line]) -> String {
     }
 }
 
-/// The group that a line begins, or `all` for a host with variables.
+/// The group of Ansible that a line begins, or `all` for a host with variables.
 fn ansible_group(line: &Line) -> Option<&str> {
     let has_variable = line
         .port

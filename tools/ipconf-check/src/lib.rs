@@ -1,5 +1,5 @@
-//! From an ip_config, or a table of hosts, to host records. [`text`], [`table`] and [`plan`] map
-//! values to values; files are read here, and names looked up in [`resolve`].
+//! Makes host records of an ip_config or a table of hosts. [`text`], [`table`] and [`plan`] map
+//! values to values; this file reads files, and [`resolve`] looks up names.
 
 pub mod args;
 mod foreign;
@@ -57,12 +57,12 @@ pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
     }
 }
 
-/// The file's name for messages, and what is in it.
+/// The file's name for messages, and its content.
 fn read(file: Option<&Path>) -> Result<(String, Vec<u8>), Report> {
     let mut text = Vec::new();
     let named = file.filter(|file| *file != "-");
     let location = named.map_or("stdin".to_owned(), |file| file.display().to_string());
-    // a byte too many is enough to refuse it
+    // one extra byte is enough to refuse it
     let limit = text::MAX_BYTES + 1;
     let read = match named {
         Some(file) => {

@@ -1,4 +1,4 @@
-//! Reads an ip_config file and prints a host record a line.
+//! Reads an ip_config file and prints a host record for each line.
 
 use std::process::ExitCode;
 

@@ -6,18 +6,18 @@ use record::{Host, IpAddr};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{self, Ipv4Addr, Ipv6Addr};
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Debug)]
 pub struct Resolution {
     /// The name or address to which ssh connects: HostName of ssh_config, or the name itself.
     pub host_name: String,
-    /// The setting of ssh_config by which another host connects to it, such as a bastion.
+    /// The setting of ssh_config that connects through another host, such as a bastion.
     pub proxy: Option<String>,
     /// The addresses of `host_name`; the error is the resolver's message.
     pub addresses: Result<Vec<net::IpAddr>, String>,
 }
 
-/// The resolution of a name as it stands in a line, with the user.
+/// The resolution of a name from a line, which may have a user.
 pub type Resolver<'a> = &'a dyn Fn(&str) -> Option<Resolution>;
 
 /// The options of the command line.
@@ -28,16 +28,16 @@ pub struct Options<'a> {
     pub default_port: u16,
     /// How many ports each host needs.
     pub num_servers: u16,
-    /// What names mean.
+    /// Looks up names.
     pub resolver: Resolver<'a>,
 }
 
 const REACHABLE: &str = "write the address of the interface that the other hosts reach";
-/// Where a name does not lead to the address that DGL needs, ssh can still log in by it.
+/// The fix if a name does not lead to the address that DGL needs; ssh can still log in by the name.
 const BY_ADDRESS: &str = "list it by the address at which the other hosts reach it, and have ssh \
      log in by the name: a first line ip,login, then ADDRESS,NAME";
 
-/// All words in the place of an address that are names to look up, each once.
+/// All addresses of lines that are names to look up, each once.
 pub fn names(lines: &[Line]) -> Vec<&str> {
     let words = lines.iter().map(|line| line.address.as_str());
     let names = words.filter(|word| is_name(host_of(word)));
@@ -108,7 +108,7 @@ fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
     report.check()?;
     let ip = ip.unwrap_or(Ipv4Addr::UNSPECIFIED);
     let resolved = Some(host_of(&line.address)).filter(|word| is_name(word));
-    // what a console calls a host need not be known to ssh
+    // ssh need not know the name of a host in a console
     let called = line.name.as_deref().filter(|word| is_name(word));
     let by_address = called.is_some() && resolved.is_none();
     Ok(Host {
@@ -121,7 +121,7 @@ fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
     })
 }
 
-/// Where to log in: a name or an address, perhaps with the user in front of it.
+/// The destination of logins: a name or an address, perhaps after a user.
 fn login_of(location: &str, word: &str) -> Result<String, Fault> {
     let (user, host) = word.split_once('@').unwrap_or(("u", word));
     let is_user = is_name(user) && user.len() <= 256;

@@ -1,5 +1,5 @@
-//! What a name means: the HostName of ssh_config(5), as `ssh -G` tells it, and then what this
-//! machine's resolver knows.
+//! Looks up names: the HostName of ssh_config(5), from `ssh -G`, and then its addresses, from this
+//! machine's resolver.
 
 use crate::plan::Resolution;
 use remote::Options;
@@ -12,7 +12,7 @@ use std::thread;
 /// wait for a name server, which takes seconds.
 const AT_ONCE: usize = 16;
 
-/// The resolutions of these names, which may have a user in front: `ann@gpu1`.
+/// The resolutions of these names, which may begin with a user: `ann@gpu1`.
 pub fn all<'a>(names: &[&'a str], options: &Options) -> HashMap<&'a str, Resolution> {
     let left = Mutex::new(names.iter());
     let next = || left.lock().ok()?.next().copied();

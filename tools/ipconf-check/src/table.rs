@@ -1,5 +1,5 @@
-//! A table of hosts (CSV), as cloud consoles and spreadsheets export it: its first line is a header
-//! that names the columns.
+//! Reads a table of hosts (CSV) in the form in which cloud consoles and spreadsheets export it: the
+//! first line is a header that names the columns.
 
 use crate::text::{Line, MAX_FAULTS, MAX_LINE, MAX_LINES};
 use csv::{ReaderBuilder, StringRecord};
@@ -21,7 +21,7 @@ const PRIVATE: [&str; 9] = [
     "internalips",
     "networkip",
 ];
-/// The columns that have the address if no private one is there.
+/// The columns that have the address if there is no private one.
 const ADDRESS: [&str; 3] = ["ip", "address", "ipaddress"];
 const PORT: &str = "port";
 const NAME: &str = "name";
@@ -30,7 +30,7 @@ const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 const HEADER: &str = "name the column of addresses ip in the first line; without a header, write a \
      line a host: its address, then its port";
 
-/// A name of a column as it is compared.
+/// The name of a column in the form in which it is compared.
 fn plain(name: &str) -> String {
     let is_mark = |c: char| c.is_whitespace() || ['_', '-', '"'].contains(&c);
     name.chars()
@@ -157,7 +157,7 @@ pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<Line>, Report> 
                 return Err(fault.fix("save the file as CSV, in UTF-8").report());
             }
         }
-        // the reader passes over empty lines before a row
+        // the reader skips empty lines before a row
         let blank = text[begin..].len() - text[begin..].trim_start_matches('\n').len();
         number += text[counted..begin + blank].matches('\n').count() as u64;
         counted = begin + blank;

@@ -2,40 +2,40 @@
 
 use record::error::{Fault, Report};
 
-/// As many lines as a stream can have hosts.
+/// The most hosts that a stream can have.
 pub const MAX_LINES: usize = record::jsonl::MAX_HOSTS as usize;
 /// The largest file: enough for that many lines with a comment each. A larger one (a graph by
 /// mistake, /dev/zero) is not read to its end.
 pub const MAX_BYTES: u64 = 64 << 20;
-/// The longest line: enough for any comment. A file with a longer one is not an ip_config, and
-/// nobody wants to see the line in a message.
+/// The longest line: enough for any comment. A file with a longer one is not an ip_config, and the
+/// line is too long for a message.
 pub const MAX_LINE: usize = 4096;
-/// Further wrong lines tell nothing new.
+/// Further wrong lines are not informative.
 pub const MAX_FAULTS: usize = 1000;
 
 const PLAIN_TEXT: &str = "save the file as plain text, a line a host";
 
-/// A line that names a host, as it is in the file.
+/// A line of the file that names a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// Where it is, for messages: `FILE:LINE`.
     pub location: String,
     /// The number of the line, counted from 1.
     pub number: u64,
-    /// The host's address or name, perhaps with the user in front: `ann@gpu1`.
+    /// The host's address or name, perhaps after a user: `ann@gpu1`.
     pub address: String,
     /// The port of its first graph server.
     pub port: Option<String>,
     /// The host's name, beside its address.
     pub name: Option<String>,
-    /// Where to log in, if not at the address.
+    /// The destination of logins, if it is not the address.
     pub login: Option<String>,
-    /// A word behind the port, which is one too many.
+    /// A surplus word after the port.
     pub surplus: Option<String>,
 }
 
 /// The text of a file with line ends of Unix. Line ends of Windows and old Macs and a byte order
-/// mark are accepted. Where the file is not UTF-8, the text has replacement characters.
+/// mark are accepted. If the file is not UTF-8, the text has replacement characters.
 pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     if text.len() as u64 > MAX_BYTES {
         let problem = format!("more than {MAX_BYTES} bytes: this is not a list of hosts");
@@ -55,9 +55,9 @@ pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
     Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
-/// The lines that name hosts. White space is what Python takes for it, because DGL splits with
-/// `str.split`: blanks, tabs, and the no-break space of a web page. Blank lines and comments are
-/// accepted.
+/// The lines that name hosts. White space is what Python considers white space, because DGL splits
+/// with `str.split`: blanks, tabs, and the no-break space of a web page. Blank lines and comments
+/// are accepted.
 pub fn lines(file: &str, text: &str) -> Result<Vec<Line>, Report> {
     let fault = |location: &str, problem: String| Fault::data(location, problem).fix(PLAIN_TEXT);
     let mut lines = Vec::new();
@@ -93,8 +93,7 @@ pub fn lines(file: &str, text: &str) -> Result<Vec<Line>, Report> {
     Ok(lines)
 }
 
-/// Whether a word can be a host's name, with nothing that a shell or ssh would take for something
-/// else.
+/// Whether a word can be a host's name, without characters that a shell or ssh would interpret.
 pub fn is_name(word: &str) -> bool {
     let plain = word
         .chars()

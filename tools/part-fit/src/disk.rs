@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 const AGAIN: &str = "partition the graph again, or correct the path; it is relative to the folder \
     of the config";
 
-/// Finds on this machine what a config names.
+/// Finds a file of a config on this machine.
 type Find<'a> = &'a dyn Fn(&str) -> Result<PathBuf, Fault>;
 
-/// Reads the parts at the paths of a config; everything that is missing is reported at once.
+/// Reads the parts at the paths of a config; reports all missing files at once.
 pub fn parts_of_config(path: &Path) -> Result<Vec<Part>, Report> {
     let config = PartConfig::read(path)?;
     parts(&config, &|name| Ok(config.path_here(name)))
@@ -78,7 +78,7 @@ fn parts(config: &PartConfig, find: Find<'_>) -> Result<Vec<Part>, Report> {
     Ok(parts.map(part).collect())
 }
 
-/// How many ids each part owns. Up to DGL 0.9, only an .npy file may say it.
+/// How many ids each part owns. Up to DGL 0.9, this may require reading an .npy file.
 fn owned(map: &Map, parts: usize, find: Find<'_>) -> Result<Vec<u64>, Fault> {
     let path = match map {
         Map::Npy { path, .. } => find(path)?,

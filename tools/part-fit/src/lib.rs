@@ -1,5 +1,5 @@
-//! Works out what memory each partition needs on its host, and whether it fits. `model`
-//! and `plan` map values to values; `disk` reads files and writes none.
+//! Calculates the memory that each partition needs on its host, and whether it fits. `model` and
+//! `plan` map values to values; `disk` reads files and writes none.
 
 pub mod args;
 pub mod disk;

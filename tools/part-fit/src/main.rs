@@ -1,4 +1,4 @@
-//! Works out what memory each partition needs on its host, and whether it fits.
+//! Calculates the memory that each partition needs on its host, and whether it fits.
 
 use std::process::ExitCode;
 

@@ -24,7 +24,7 @@ impl Files {
     }
 }
 
-/// The memory of graph servers that is not each server's own.
+/// The memory that the graph servers of a host share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
     /// Bytes in /dev/shm after everything is loaded.
@@ -42,17 +42,17 @@ pub struct Process {
     pub own_bytes: u64,
 }
 
-/// What each format beyond the first adds to a graph. An edge takes 25 bytes in the file and 16
-/// in another format; nodes make the share smaller.
+/// The size that each format beyond the first adds to a graph. An edge takes 25 bytes in the file
+/// and 16 in another format; nodes reduce the share.
 const FURTHER_FORMAT_PERCENT: u64 = 60;
 
 const MB: u64 = 1_000_000;
 
-/// The memory of a host's partitions, whose graph its servers create in so many formats.
+/// The memory of a host's partitions, whose servers create the graph in this many formats.
 ///
 /// A graph takes as much in /dev/shm as in its file: compressed rows take 8 bytes more for each
-/// node than the coordinates that partition_graph writes, and the partition ids of nodes, which
-/// take 8 bytes, stay in the file.
+/// node than the coordinates that partition_graph writes, but the partition ids of nodes, which
+/// take 8 bytes, are not copied.
 pub fn data(files: Files, form: GraphForm, formats: u64, dgl: Option<Version>) -> Data {
     let dgl_graph = files.dgl + files.dgl / 100 * FURTHER_FORMAT_PERCENT * (formats - 1);
     let graph = match form {
@@ -78,7 +78,7 @@ pub fn data(files: Files, form: GraphForm, formats: u64, dgl: Option<Version>) -
     }
 }
 
-/// The measured memory of a process; the larger value if a version is not known.
+/// The measured memory of a process; the larger value if a version is unknown.
 pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
     let is_before_2 = |version: Option<Version>| version.is_some_and(|version| version < (2, 0, 0));
     let (shared, own) = match (is_before_2(dgl), is_before_2(torch)) {

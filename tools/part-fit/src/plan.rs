@@ -1,4 +1,4 @@
-//! Decides whether each partition fits its host, and what is missing if it does not.
+//! Decides whether each partition fits its host, and how much memory is missing if it does not.
 
 use crate::args::GraphForm;
 use crate::model::{self, Files, Process};
@@ -6,7 +6,8 @@ use record::error::{Fault, Report};
 use record::python::version;
 use record::{Fit, Host, term};
 
-/// How much of a host's memory must stay free: for the system, and for what the model leaves out.
+/// The part of a host's memory that must stay free, for the system and for what the model does not
+/// include.
 const MARGIN_PERCENT: u64 = 10;
 
 /// A partition this many times larger than the mean is reported; smaller differences are normal
@@ -50,11 +51,11 @@ pub struct Job {
 /// What a host needs of one kind of memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Need {
-    /// What does not depend on the partition.
+    /// The part that does not depend on the partition.
     fixed: u64,
-    /// What shrinks as the partition does.
+    /// The part that shrinks with the partition.
     data: u64,
-    /// What the host has for it.
+    /// The amount that the host has.
     room: u64,
 }
 
@@ -69,7 +70,7 @@ impl Need {
             .filter(|bytes| *bytes > 0)
     }
 
-    /// The number of partitions, of which there are `now`, with which this would fit.
+    /// The number of partitions with which this would fit; there are `now`.
     fn parts(self, now: u64) -> Option<u64> {
         let room = self.room.checked_sub(self.fixed)?;
         match (self.data, room) {
@@ -95,7 +96,7 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// The memory that is needed when most is.
+    /// The larger need of loading and running.
     fn memory(&self) -> Need {
         match self.loading.bytes() > self.running.bytes() {
             true => self.loading,
@@ -104,8 +105,8 @@ impl Plan<'_> {
     }
 }
 
-/// Plans all hosts. A host has as many partitions as any other; its processes need what all of them
-/// take.
+/// Plans all hosts. All hosts have the same number of partitions; the processes of a host need the
+/// memory of all of its partitions.
 pub fn plan<'a>(job: &Job, hosts: &'a [Host], parts: &[Part]) -> Result<Vec<Plan<'a>>, Report> {
     let per_host = parts.len() / hosts.len().max(1);
     if per_host * hosts.len() != parts.len() || per_host == 0 {
@@ -319,7 +320,7 @@ mod tests {
         }
     }
 
-    /// A part that is its features: 10 GB, which take twice as much while they are loaded.
+    /// A part with only features: 10 GB, and twice as much while they are loaded.
     fn part(nodes: u64) -> Part {
         Part {
             nodes,
@@ -355,8 +356,8 @@ mod tests {
         let plans = plan(&job(), &hosts, &[part(30), part(10)]).unwrap();
         let found = fits(&plans);
         let first = &found[0];
-        // a server, two trainers, two samplers; and the features twice, or once with what the
-        // script has
+        // a server, two trainers, two samplers; and the features twice, or once with the memory of
+        // the script
         let in_gb = [
             first.load_bytes,
             first.run_bytes,
@@ -383,10 +384,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_and_what_would_do() {
-        // memory and /dev/shm of the second host; what is said of it
+        // memory and /dev/shm of the second host, and the message about it
         let table = [
             (28, 50, "", ""),
-            // 25 GB are needed, of 27 GB 24.3 GB may be had; 20.0 of them shrink to 19.3
+            // 25 GB are needed, and 24.3 of 27 GB are available; 20.0 of them shrink to 19.3
             (
                 27,
                 50,

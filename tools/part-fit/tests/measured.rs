@@ -1,5 +1,5 @@
-//! What graph servers and jobs of real DGL took, as tests/bench/memory.sh measured it, and what the
-//! model says of them; part-fit(1) shows it.
+//! Compares the memory of graph servers and jobs of real DGL, as tests/bench/memory.sh measured it,
+//! with the predictions of the model; part-fit(1) shows the figures.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
@@ -94,10 +94,10 @@ const GRAPHBOLT_2_1_0: [(&str, u64, u64, u64, u64, u64); 8] = [
     ("typed-edges", 9_932_505, 24, 120_703_393, 130_670_592, 739_680_256),
 ];
 
-/// All processes of a job on one host that has trained the small model of tests/dgl/train.py: DGL,
-/// torch, and the name of the graph; trainers, samplers of each; bytes in /dev/shm, and those of
-/// all processes with that, libraries counted once. Batches of the tiny graph are tiny; of the
-/// large one they have 1,000 nodes with up to 30 neighbours, of 50 numbers each.
+/// All processes of a job on one host that trained the small model of tests/dgl/train.py: DGL,
+/// torch, and the name of the graph; trainers, samplers of each; bytes in /dev/shm, and bytes of
+/// all processes including that, with libraries counted once. Batches of the tiny graph are tiny;
+/// those of the large one have 1,000 nodes with up to 30 neighbours, of 50 numbers each.
 #[rustfmt::skip]
 const RUNS: [(&str, &str, &str, u32, u64, u64, u64); 24] = [
     ("1.0.4", "1.13.0", "tiny", 1, 0, 344_064, 471_810_048),
@@ -126,7 +126,7 @@ const RUNS: [(&str, &str, &str, u32, u64, u64, u64); 24] = [
     ("2.1.0", "2.2.1", "large", 2, 1, 222_633_984, 2_021_052_416),
 ];
 
-/// What batches of the large graph take in a trainer, and in a sampler.
+/// The bytes that batches of the large graph take in a trainer, and in a sampler.
 const LARGE_BATCHES: [u64; 2] = [20_000_000, 4_000_000];
 
 /// The size of a graph's file as partition_graph writes it: the ids of both ends of each edge; for

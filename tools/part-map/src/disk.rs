@@ -1,4 +1,5 @@
-//! Files of the graph that no config names, and under what other names its files are here.
+//! Finds files of the graph that the config does not name, and other names of its files on this
+//! machine.
 
 use crate::args::{Args, Parts};
 use crate::numbered::{self, HOST, Numbered};
@@ -11,9 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// The files that GraphStorm puts beside its config, although no config names them, and looks for
-/// there on the hosts: statistics of labels, the users' ids of nodes (seen with 0.4.2), how the
-/// graph was constructed, which goes into saved models (0.5), features for WholeGraph (its source).
+/// The files that GraphStorm writes beside its config, without naming them in it, and reads there
+/// on the hosts: statistics of labels, the users' ids of nodes (seen with 0.4.2), how the graph was
+/// constructed, which goes into saved models (0.5), features for WholeGraph (its source).
 const OF_GRAPHSTORM: [&str; 7] = [
     "node_label_stats.json",
     "edge_label_stats.json",
@@ -24,8 +25,8 @@ const OF_GRAPHSTORM: [&str; 7] = [
     "wholegraph",
 ];
 
-/// GraphStorm's files beside a config, relative to its folder. A folder that cannot be listed is
-/// reported when one of its files is missed.
+/// GraphStorm's files beside a config, relative to its folder. If the folder cannot be listed, the
+/// fault is reported when one of its files is missing.
 pub fn of_graphstorm(folder: &Path) -> BTreeSet<PathBuf> {
     let files = |name: &&str| {
         let walk = WalkDir::new(folder.join(name)).sort_by_file_name();
@@ -53,8 +54,8 @@ pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
     named.chain(of(config)).collect()
 }
 
-/// The files below the `--partitions` folder, relative to it. Where their hosts have the parts,
-/// there may be nothing here.
+/// The files below the `--partitions` folder, relative to it. There may be none if the hosts have
+/// the parts already.
 pub fn below_folder(folder: &Path, args: &Args, choice: &Choice) -> Result<Vec<Item>, Report> {
     let location = folder.display().to_string();
     match folder.canonicalize() {

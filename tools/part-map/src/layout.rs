@@ -25,8 +25,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Checks the paths of the command line. `~/` is the home that host-probe found, the same on
-    /// all hosts; `data` is where the partitions go unless the command line says it.
+    /// Checks the paths of the command line. `~/` is the home that host-probe found, which must be
+    /// the same on all hosts; `data` is where the partitions go, unless the command line says
+    /// otherwise.
     pub fn new(args: &Args, hosts: &[Host], data: &Path) -> Result<Layout, Report> {
         let mut report = Report::default();
         let mut path = |option, folder, path: &Path| {
@@ -89,9 +90,9 @@ impl Layout {
         }
     }
 
-    /// The form of a part's path in a config. DGL from 0.6 on takes it relative to the config's
-    /// folder, 0.5 relative to the working directory. An absolute path is right for both, and the
-    /// only choice if the file is not below.
+    /// The form of a part's path in a config. DGL 0.6 and later read it relative to the config's
+    /// folder, 0.5 relative to the working directory. An absolute path suits both, and is the only
+    /// choice if the file is not below.
     pub fn part_path(&self, config: &Path, dst: &Path) -> PathBuf {
         let folder = config.parent().unwrap_or(&self.workspace);
         let relative = if self.paths == Paths::Absolute {
@@ -102,8 +103,8 @@ impl Layout {
         relative.unwrap_or(dst).to_owned()
     }
 
-    /// The form of an .npy map's path in a config. Every version of DGL that has such maps looks in
-    /// the working directory, which is the workspace.
+    /// The form of an .npy map's path in a config. Every version of DGL that has these maps reads
+    /// them from the working directory, which is the workspace.
     pub fn map_path(&self, dst: &Path) -> PathBuf {
         if self.paths == Paths::Absolute {
             dst.to_owned()
@@ -215,8 +216,8 @@ mod tests {
                 "{flags}"
             );
             assert_eq!(layout.map_path(&map), PathBuf::from(map_path), "{flags}");
-            // DGL's own rules lead from there to the file: 0.6 on from the config's folder, 0.5 and
-            // all maps from the workspace
+            // DGL's rules lead from there to the file: from 0.6 from the config's folder, in 0.5
+            // and for all maps from the workspace
             let ws = Path::new("/ws");
             assert_eq!(
                 Path::new(config).parent().unwrap().join(part_path),

@@ -1,4 +1,4 @@
-//! From host records and a partition config to the files that go to each host. `versions`,
+//! Plans the files that go to each host, from host records and a partition config. `versions`,
 //! `layout`, `numbered` and `plan` map values to values; `disk` and `scripts` read files, and write
 //! none.
 
@@ -85,7 +85,7 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     Ok(Plan { warnings, ..plan })
 }
 
-/// Where the partitions go below the workspace, unless `--rel-data-path` says it.
+/// Where the partitions go below the workspace, unless `--rel-data-path` says otherwise.
 fn data_folder(args: &Args) -> PathBuf {
     match (&args.partitions, &args.part_config) {
         (Some(folder), _) => scripts::name_of(folder).unwrap_or_else(|| "data".into()),
@@ -94,7 +94,7 @@ fn data_folder(args: &Args) -> PathBuf {
     }
 }
 
-/// Device and inode of what is copied from here.
+/// Device and inode of a file that is copied from this machine.
 fn identity(item: &Item) -> Option<(u64, u64)> {
     match &item.source {
         Source::Copied(here) => Some(here.identity),

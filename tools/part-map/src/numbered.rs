@@ -1,5 +1,5 @@
 //! Files and folders whose names differ in a number, so that each host gets its own: the parts of a
-//! folder, and what `--per-host` names.
+//! folder, and the files of `--per-host`.
 
 use partition::files::{Item, Source};
 use record::error::{Fault, Report};
@@ -7,9 +7,9 @@ use record::term;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// What stands for the number in a form of names.
+/// The placeholder for the number in a pattern.
 pub const HOST: &str = "{host}";
-/// The names of the parts of a graph: DGL and GLT write the first, PyG writes the second.
+/// The patterns of the parts of a graph: DGL and GLT write the first, PyG writes the second.
 pub const PARTS: [&str; 2] = ["part{host}", "part_{host}"];
 /// How many names a message lists.
 const MAX_NAMES: usize = 10;
@@ -17,20 +17,20 @@ const MAX_NAMES: usize = 10;
 /// Names that differ in a number, relative to one folder.
 #[derive(Clone, Debug)]
 pub struct Numbered {
-    /// What the user gave, for messages.
+    /// The text that the user gave, for messages.
     pub location: String,
-    /// The forms of the names. A number may be there in one of them only.
+    /// The patterns of the names. Each number may occur in only one of them.
     pub forms: Vec<String>,
     /// How many numbers each host gets: number k goes to host k div `per_host`.
     pub per_host: u32,
-    /// Whether there need not be any of them here.
+    /// Whether this machine need not have any of them.
     pub may_be_absent: bool,
 }
 
 /// The names that were found for each number.
 type Names = BTreeMap<u64, BTreeSet<String>>;
 
-/// What the user gave by `--per-host`.
+/// The patterns of `--per-host`.
 pub fn from_user(forms: &[String], may_be_absent: bool) -> Result<Vec<Numbered>, Report> {
     let mut report = Report::default();
     let sets = forms
@@ -73,7 +73,7 @@ impl Numbered {
         })
     }
 
-    /// The number and name that a path is, or lies below.
+    /// The number and name of a path, or of a folder above it.
     pub fn find(&self, path: &Path) -> Option<(u64, String)> {
         self.forms.iter().find_map(|form| {
             let length = Path::new(form).components().count();
@@ -136,12 +136,12 @@ impl Numbered {
     }
 }
 
-/// The name of a form with this number.
+/// The name that a pattern has with this number.
 pub fn fill(form: &str, number: u64) -> String {
     form.replace(HOST, &number.to_string())
 }
 
-/// The number with which a form is this name.
+/// The number with which a pattern has this name.
 pub fn number(form: &str, name: &str) -> Option<u64> {
     let rest = name.strip_prefix(form.split(HOST).next()?)?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -153,9 +153,9 @@ fn list(names: impl Iterator<Item = String>) -> Option<String> {
     Some(term::first_few(names, MAX_NAMES)).filter(|text| !text.is_empty())
 }
 
-/// Gives each numbered file to its host; what has no number stays for all. `dst` of the items is
-/// relative to the folder of the numbered names. Where a set may be absent here and is, its names
-/// are what the hosts must have.
+/// Gives each numbered file to its host; files without a number stay for all. `dst` of the items is
+/// relative to the folder of the numbered names. If a set may be absent on this machine and is, the
+/// hosts must have its names.
 pub fn assign(sets: &[Numbered], items: Vec<Item>, num_hosts: usize) -> Result<Vec<Item>, Report> {
     let num_hosts = num_hosts as u64;
     let mut report = Report::default();

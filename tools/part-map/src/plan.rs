@@ -12,10 +12,10 @@ use record::{FileCopy, Graph, Host, LocalFile, Workspace, ip_config};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// More bytes of scripts than this are usually data by mistake, and they go to every host.
+/// More bytes of scripts than this usually are data by mistake, which would go to every host.
 const MANY_BYTES: u64 = 100_000_000;
-/// Files that the distributed partitioning pipeline puts beside the parts on request, although no
-/// config names them.
+/// Files that the distributed partitioning pipeline writes beside the parts on request, without
+/// naming them in a config.
 const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 
 /// The records of a plan, and warnings.
@@ -31,7 +31,7 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// Checks that there is a host for each partition, or for each `per_host` of them.
+/// Checks that the number of partitions is `per_host` times the number of hosts.
 pub fn check_count(config: &PartConfig, hosts: &[Host], per_host: u32) -> Result<(), Report> {
     let (parts, hosts) = (u64::from(config.num_parts), hosts.len());
     let Some(problem) = record::unequal_parts(parts, hosts, per_host) else {
@@ -79,7 +79,7 @@ pub fn dropped(config: &PartConfig, form: GraphForm) -> Result<Option<&'static s
     report.check().map(|()| dropped)
 }
 
-/// A warning if nobody has chosen which of two forms of the graph the script loads.
+/// A warning if the user has not chosen which of two forms of the graph the script loads.
 pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     let both =
         form == GraphForm::Auto && config.all_have(DGL_GRAPH) && config.all_have(GRAPHBOLT_GRAPH);
@@ -92,7 +92,7 @@ pub fn both_forms(config: &PartConfig, form: GraphForm) -> Option<String> {
     })
 }
 
-/// A file that may be at these paths here and goes to this path.
+/// A file that may be at these paths on this machine and goes to this path.
 fn wanted_file(
     kind: &'static str,
     candidates: Vec<PathBuf>,
@@ -164,8 +164,8 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
     wanted
 }
 
-/// The files that lie beside the config, by their names relative to its folder. They go to every
-/// host, beside the config there.
+/// The files beside the config, by their names relative to its folder. They go to every host,
+/// beside the config there.
 pub fn beside_config(
     config: &PartConfig,
     layout: &Layout,
@@ -178,14 +178,14 @@ pub fn beside_config(
     })
 }
 
-/// Whether a file is copied from here to the hosts.
+/// Whether a file is copied from this machine to the hosts.
 pub fn is_copied(wanted: &WantedFile, parts: Parts, dropped: Option<&str>) -> bool {
     let key = wanted.item.key.as_ref();
     key.is_none_or(|key| Some(key.name.as_str()) != dropped)
         && (parts != Parts::Remote || wanted.item.kind == "map")
 }
 
-/// The parts that their hosts already have: their paths below the folder of the partitions are
+/// The parts that their hosts already have. Their paths below the folder of the partitions equal
 /// those below the folder of their config.
 pub fn on_their_hosts(
     config: &PartConfig,
@@ -223,8 +223,7 @@ pub fn on_their_hosts(
     report.check().map(|()| items)
 }
 
-/// For a workspace that all hosts share: files below it stay where they are, all others are copied
-/// once.
+/// For a workspace that all hosts share: files below it are not copied, all others are copied once.
 pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
     for item in items {
         item.host = Some(0);
@@ -331,7 +330,7 @@ fn rewrite(
     Ok(Source::Made(rewritten.json(dropped)?))
 }
 
-/// Refuses one file under two keys of the config, which would make two parts the same.
+/// Refuses one file under two keys of the config, with which two parts would be the same.
 fn named_twice(items: &[Item]) -> Report {
     let mut report = Report::default();
     let mut named: HashMap<&Path, &Key> = HashMap::new();
@@ -349,7 +348,7 @@ fn named_twice(items: &[Item]) -> Report {
     report
 }
 
-/// A warning if what goes to every host is much.
+/// A warning if much data goes to every host.
 fn warnings(items: &[Item]) -> Vec<String> {
     let scripts = items
         .iter()
@@ -409,8 +408,8 @@ mod tests {
     fn a_shared_workspace_gets_each_file_once() {
         let script = |dst: &str, src: &str| item(None, dst, src);
         let table = [
-            // what belongs to the graph stays where it is below the workspace, whatever its place
-            // there; a script is where it must be, or copied
+            // files of the graph stay at their paths below the workspace; a script must be at its
+            // destination, or is copied
             (keyed(1, "/ws/out/p1/g"), "/ws/out/p1/g", true),
             (keyed(1, "/mnt/real/out/g"), "/ws/out/g", true),
             (keyed(1, "/home/out/g"), "/ws/data/part1/g", false),

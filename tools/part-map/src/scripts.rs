@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// Names that nobody wants on the hosts: version control, caches, and virtual environments (whose
-/// absolute paths work on no other machine).
+/// Names that are never copied: version control, caches, and virtual environments (whose absolute
+/// paths work on no other machine).
 const NEVER: [&str; 4] = [".git", "__pycache__", "*.pyc", ".venv"];
 
 /// Decides which files are taken.
@@ -113,7 +113,7 @@ fn script_folder(
     walk(&real, &resolve(&name)?, "script", choice)
 }
 
-/// The name of a folder as scp has it: that of the link itself, and for `.` and `..` that of the
+/// The name of a folder by scp's rules: that of the link itself, and for `.` and `..` that of the
 /// folder.
 pub fn name_of(folder: &Path) -> Option<PathBuf> {
     let real = || Some(folder.canonicalize().ok()?.file_name()?.to_owned());
@@ -160,8 +160,8 @@ pub fn file_or_folder(
     }
 }
 
-/// The files below a folder. A folder of which nothing is left is made, so that a script that
-/// writes into `runs/` finds it.
+/// The files below a folder. If all files of a folder are left out, the empty folder is made, so
+/// that a script that writes into `runs/` finds it.
 pub fn walk(
     folder: &Path,
     dst: &Path,
@@ -182,7 +182,7 @@ pub fn walk(
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                // a link that leads nowhere may be left out too
+                // a dangling link may be left out too
                 if error.path().is_none_or(|path| choice.takes(path, folder)) {
                     report.push(unreadable(folder, &error));
                 }

@@ -8,7 +8,7 @@ use record::Host;
 use record::error::{Fault, Report};
 use record::python::{Version, version};
 
-/// A property of the config that not every version can load.
+/// A property of the config that some versions cannot load.
 #[derive(Debug, PartialEq, Eq)]
 struct Limit {
     /// The first version that can load it, and the first that no longer can.
@@ -56,8 +56,8 @@ pub fn check(config: &PartConfig, paths: Paths, hosts: &[Host]) -> Result<Vec<St
     report.check().map(|()| Vec::new())
 }
 
-/// The hosts without DGL. If host-probe examined the environment of the job, they are known before
-/// anything is copied. If it examined some python3, the command may name another one.
+/// The hosts without DGL. They are certain only if host-probe examined the environment of the job;
+/// if it examined some python3, the command may name another one.
 fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
     hosts
         .iter()
@@ -185,8 +185,8 @@ mod tests {
         let canonical =
             r#""node_map":{"_N":[[0,1]]},"edge_map":{"_N:_E:_N":[[0,1]]},"etypes":{"_N:_E:_N":0}"#;
         let (dgl, graphbolt) = ("part_graph", "part_graph_graphbolt");
-        // which of these versions load it, and whether it is worth a warning where the version is
-        // not known
+        // which of these versions load it, and whether it causes a warning if the version is
+        // unknown
         let versions = [
             "0.5.3",
             "0.6.1",

@@ -1,6 +1,5 @@
-//! Plan, copy, and look for the files as each version of DGL does: the same bytes are found. On the
-//! partitions that DGL itself wrote, and on configs of all shapes with names that nobody should
-//! choose.
+//! Plans, copies, and finds the files by the rules of each version of DGL: the bytes are the same.
+//! On the partitions that DGL itself wrote, and on configs of all shapes with unusual names.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
@@ -65,8 +64,8 @@ fn delivered(plan: &Plan) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     (0..PARTS).map(|k| of_host(k).collect()).collect()
 }
 
-/// The path that DGL opens for a part's file: as it stands in the working directory for 0.5, below
-/// the config's folder from 0.6 on.
+/// The path that DGL opens for a part's file: relative to the working directory in 0.5, and to the
+/// config's folder from 0.6 on.
 fn part_file(config: &Path, path: &str, old: bool) -> PathBuf {
     if old {
         Path::new("/ws").join(path)
@@ -75,8 +74,8 @@ fn part_file(config: &Path, path: &str, old: bool) -> PathBuf {
     }
 }
 
-/// What DGL finds on the hosts, against the files here: `expected` by part and key, the maps under
-/// no part.
+/// Compares what DGL finds on the hosts with the files here: `expected` by part and key, the maps
+/// under no part.
 fn check(plan: &Plan, paths: &str, expected: &BTreeMap<(Option<u32>, String), Vec<u8>>) {
     let graph = plan.graph.as_ref().unwrap();
     let config = Path::new("/ws").join(&graph.part_config);
@@ -156,7 +155,7 @@ fn what_dgl_itself_wrote() {
         copy_folder(&fixture.path(), &folder);
         let text = fs::read_to_string(folder.join("g.json")).unwrap();
         // where it was written, and in a folder that was moved since: the absolute paths of old
-        // versions lead nowhere
+        // versions are dangling
         let written =
             serde_json::from_str(&text.replace("@HERE@", folder.to_str().unwrap())).unwrap();
         let expected = named_files(&written, &folder);
@@ -181,13 +180,13 @@ fn what_dgl_itself_wrote() {
 const GRAPH: &[u8] = b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd";
 const TENSORS: &[u8] = b"\x3f\x44\xa2\x3f\xbe\x9f\x5a\xdd";
 
-/// A partition as some version, or some user, may have left it.
+/// A partition in a form that a version of DGL or a user may have left.
 #[derive(Debug, Clone)]
 struct Shape {
     graph_name: String,
     /// `part{k}` of a usual partition.
     folder: String,
-    /// The config lies in a folder of its own, beside that of its parts.
+    /// The config is in a folder of its own, beside that of its parts.
     config_apart: bool,
     /// Every file in a folder of its own.
     spread: bool,
