@@ -47,7 +47,16 @@ if [ "$target" != "$own" ]; then
   set -- "$@" --target "$target"
   folder=$built/$target/agent name=host-agent-$machine
 fi
-cargo rustc "$@" -- -C target-feature=+crt-static
+set -- "$@" -- -C target-feature=+crt-static
+# 300 KB less of relocations, where the linker can write them packed and the C library reads them (glibc 2.36, musl 1.2.4).
+probe=$(mktemp)
+packed=-Wl,-z,pack-relative-relocs
+if [ "$target" = "$own" ] && echo 'int main(void) { return 0; }' |
+  "$linker" -static-pie "$packed" -x c -o "$probe" - 2>/dev/null && "$probe" 2>/dev/null; then
+  set -- "$@" -C "link-arg=$packed"
+fi
+rm -f "$probe"
+cargo rustc "$@"
 mkdir -p "$built/release"
 # a new file: hosts of this machine may be running the old one
 install -m 755 "$folder/host-agent" "$built/release/$name"
