@@ -1,4 +1,4 @@
-//! What a connector provides: three streams to a program on a host, none of which ever blocks.
+//! The interface of a connector: three non-blocking streams of a program on a host.
 
 use nix::poll::PollFlags;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How many bytes are written at once of a file that has to be copied through memory.
 pub const COPIED: usize = 64 << 10;
 
-/// One of the two streams that come from the host.
+/// One of the two output streams of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Stdout,
@@ -34,9 +34,9 @@ pub trait Channel: Send {
     }
     /// Ends the program's stdin. `WouldBlock` while that cannot be sent yet.
     fn close_stdin(&mut self) -> io::Result<()>;
-    /// What to wait for until one of the streams stdout, stderr and stdin may go on.
+    /// The descriptors to wait for until stdout, stderr or stdin may continue.
     fn wait_for(&self, reading: [bool; 2], writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)>;
-    /// How long to write nothing yet; `None` if writing may go on.
+    /// How long to wait before writing; `None` if writing may continue.
     fn rest(&self) -> Option<Duration> {
         None
     }
@@ -48,7 +48,7 @@ pub trait Channel: Send {
     fn ended(&mut self) -> Option<ExitStatus> {
         None
     }
-    /// What its end means, where that is not the end of a login.
+    /// The meaning of its end, if that is not the end of a login.
     fn end_means(&self) -> Option<&'static str> {
         None
     }

@@ -20,8 +20,8 @@ pub struct HostFault {
     pub unknown_key: Option<Box<UnknownKey>>,
     /// Whether the fault concerns the way to all hosts, so that it is reported once.
     pub affects_all: bool,
-    /// Whether the host cannot be reached, or no longer, as opposed to a fault that it or this tool
-    /// found.
+    /// Whether the host cannot be reached, or no longer, in contrast to a fault that it or this
+    /// tool found.
     pub is_unreachable: bool,
     /// Whether another try is worthwhile: the connection was dropped before the login.
     pub again: bool,
@@ -29,7 +29,7 @@ pub struct HostFault {
     pub timed_out: bool,
     /// Whether the host refused the user.
     pub is_refused: bool,
-    /// Whether OpenSSH's program may log in where libssh2 could not.
+    /// Whether OpenSSH's program may succeed although libssh2 failed.
     pub ssh_may_do: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct UnknownKey {
 }
 
 impl HostFault {
-    /// Whether nobody at the address has answered, so that another network may be the reason.
+    /// Whether there was no answer from the address, so that another network may be the reason.
     pub fn is_unanswered(&self) -> bool {
         // the words of the kernel, which `ssh` quotes too
         let errors = ["Network is unreachable", "No route to host", "timed out"];
@@ -77,7 +77,8 @@ impl HostFault {
         }
     }
 
-    /// No answer came within this time; the last words of what leads to the host.
+    /// No answer arrived within this time; with the last lines of the program that connects to the
+    /// host.
     pub fn silent(limit: Duration, last_words: &str) -> HostFault {
         let colon = if last_words.is_empty() { "" } else { ": " };
         let problem = format!(
@@ -92,7 +93,7 @@ impl HostFault {
             .fix("look whether the host is up, or give it more time with DGL_TOOLS_CONNECT_TIMEOUT")
     }
 
-    /// The event does not match what was asked.
+    /// The event does not match the request.
     pub fn unexpected(event: &FileEvent) -> HostFault {
         let text: String = format!("{event:?}").chars().take(100).collect();
         HostFault::reported(format!(

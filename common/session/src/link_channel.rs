@@ -9,7 +9,7 @@ use tls::Link;
 /// A TLS connection to an agent as a channel. It has no stderr.
 pub struct LinkChannel {
     link: Link,
-    /// Bytes that came and were not returned yet, from `given` on.
+    /// Received bytes that were not returned yet, from `given` on.
     plain: Vec<u8>,
     given: usize,
     /// Whether more may come.
@@ -50,7 +50,7 @@ impl Channel for LinkChannel {
         if stream == Stream::Stderr {
             return Ok(0);
         }
-        // also sends what waits, because nobody calls write while there is nothing new to send
+        // also sends queued bytes, because write is only called with new ones
         self.link.flush()?;
         if self.given == self.plain.len() && self.open {
             self.plain.clear();
@@ -84,7 +84,7 @@ impl Channel for LinkChannel {
     }
 
     fn wait_for(&self, _reading: [bool; 2], _writing: bool) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        // the connection itself knows what waits to be sent
+        // the connection itself knows whether bytes are queued
         vec![(self.link.as_fd(), self.link.wait_for())]
     }
 

@@ -1,5 +1,5 @@
-//! Messages of libssh2 and of the hosts' shells about an end, in words for people. Unknown messages
-//! stay as they are.
+//! Rewords messages of libssh2 and of the hosts' shells about an end for people. Unknown messages
+//! stay unchanged.
 
 pub const CLOSED: &str = "the connection was closed, by the host or on the way to it";
 const LATE: &str = "it did not answer in time";

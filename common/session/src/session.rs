@@ -13,16 +13,17 @@ use wire::{Event, Failure, Request};
 const MAX_EVENTS: usize = 256;
 /// The same in bytes; one message more may be held in part.
 const MAX_EVENT_BYTES: u64 = 2 << 20;
-/// The most bytes that may answer one request. Many times what the processes of a host tell with
-/// all of their threads. Here an answer takes up to seven times as much.
+/// The most bytes that may answer one request, many times more than the stacks of all threads of a
+/// host. In memory an answer takes up to seven times as much.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// What comes from a host.
+/// What a session receives from a host.
 #[derive(Debug, PartialEq)]
 pub enum SessionEvent {
     /// An event, and the bytes behind it.
     Event(Event, Vec<u8>),
-    /// Why the connection is lost: it broke, or what came is not an event. Nothing follows.
+    /// Why the connection is lost: it broke, or the host sent something other than an event.
+    /// Nothing follows.
     Lost(String),
 }
 
@@ -31,9 +32,9 @@ pub enum SessionEvent {
 pub struct Session {
     transport: Transport,
     decoder: Decoder,
-    /// How many bytes of events have come.
+    /// How many bytes of events were received.
     received: u64,
-    /// Whether nothing more can come.
+    /// Whether nothing more can arrive.
     over: bool,
     /// Whether the agent is a child of this process, so that only pipes lie between.
     is_local: bool,
@@ -45,7 +46,7 @@ impl Session {
         Session::continued(Transport::new(channel), &[])
     }
 
-    /// Continues over streams of which some bytes have come already.
+    /// Continues over streams from which some bytes were already received.
     pub fn continued(transport: Transport, received: &[u8]) -> Session {
         let mut decoder = Decoder::default();
         decoder.push(received);
@@ -78,7 +79,7 @@ impl Session {
         self.transport.send(body);
     }
 
-    /// An empty buffer; if possible one whose bytes are sent.
+    /// An empty buffer; if possible, one whose bytes were sent.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.transport.spare.pop().unwrap_or_default()
     }
@@ -114,12 +115,12 @@ impl Session {
         self.transport.close_stdin();
     }
 
-    /// How many bytes of events have come so far.
+    /// How many bytes of events were received so far.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// The time since which nothing has come from the host.
+    /// When the host last sent anything.
     pub fn last_received(&self) -> Instant {
         self.transport.last_received()
     }
@@ -130,7 +131,7 @@ impl Session {
     }
 
     /// Sends and receives, and waits for either up to `limit` or until `wake` is woken. Returns
-    /// when an event came, when all that was pending is sent, or at the limit.
+    /// when an event has arrived, when all pending bytes are sent, or at the limit.
     pub fn step(&mut self, wake: Option<&Waker>, limit: Duration) -> Vec<SessionEvent> {
         let until = Instant::now() + limit;
         let mut events = Vec::new();
@@ -147,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Asks one request and returns all events up to its end, which has to come within `limit`.
+    /// Sends one request and returns all events up to its end, which must arrive within `limit`.
     pub fn ask(&mut self, request: &Request, limit: Duration) -> Result<Vec<Event>, HostFault> {
         let mut events = Vec::new();
         self.send(request);
@@ -158,8 +159,8 @@ impl Session {
         Ok(events)
     }
 
-    /// Takes the events that answer a request, up to its end, which has to come within `limit`.
-    /// `take` fails with what is wrong with an event.
+    /// Takes the events that answer a request, up to its end, which must arrive within `limit`.
+    /// `take` fails with the problem of an event.
     pub fn take_answer(
         &mut self,
         limit: Duration,
@@ -171,7 +172,7 @@ impl Session {
         let until = Instant::now() + limit;
         let most = self.received.saturating_add(MAX_ANSWER_BYTES);
         loop {
-            // it was reported lost before; nothing more will come
+            // it was reported lost before; nothing more will arrive
             if self.over {
                 return Err(wrong(self.transport.why_lost("the connection has ended")));
             }
@@ -215,7 +216,7 @@ impl Session {
         let until = self.received.saturating_add(MAX_EVENT_BYTES);
         while events.len() < MAX_EVENTS && self.received < until && !self.over {
             match self.transport.receive() {
-                // who waits looks at the clock; stderr may never be empty
+                // the caller checks the time; stderr may never be empty
                 Ok(Some(0)) => {
                     progress = true;
                     break;

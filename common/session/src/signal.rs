@@ -18,7 +18,7 @@ pub fn ending() -> io::Result<Vec<i32>> {
         .collect())
 }
 
-/// A shared counter that holds the number of the signal that asked for the end; 0 before. The first
+/// A shared counter that holds the number of the signal that requested the end; 0 before. The first
 /// signal ends a tool in order, the second one at once.
 pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     register_stop().map_err(|error| {
@@ -27,7 +27,7 @@ pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
     })
 }
 
-/// The signal that such a counter holds, if one came.
+/// The signal that the counter holds, if any.
 pub fn received(stop: &AtomicUsize) -> Option<i32> {
     i32::try_from(stop.load(Ordering::Relaxed))
         .ok()

@@ -1,4 +1,5 @@
-//! The bytes to and from a program on a host: what waits to be sent, what came, and why it ended.
+//! The bytes to and from a program on a host: those that are queued and received, and why they
+//! ended.
 
 use super::channel::{Channel, Stream, Unsent};
 use super::reasons;
@@ -19,8 +20,8 @@ pub const SSH_FAILED: i32 = 255;
 pub enum Body {
     /// Bytes in memory.
     Bytes(Vec<u8>),
-    /// Exactly `length` bytes of a file, without a copy where the connector can. If the file ends
-    /// before, zeros take the place of the rest, and [`crate::Session::source_fault`] reports it.
+    /// Exactly `length` bytes of a file, without a copy if the connector supports that. If the file
+    /// ends earlier, zeros replace the rest, and [`crate::Session::source_fault`] reports it.
     File {
         file: File,
         offset: u64,
@@ -48,12 +49,12 @@ pub struct Transport {
     source_fault: Option<io::Error>,
     closing: bool,
     stderr: Vec<u8>,
-    /// Whether more may come on stdout and on stderr.
+    /// Whether more may arrive on stdout and on stderr.
     open: [bool; 2],
     last_received: Instant,
     /// The bytes that [`Transport::receive`] read last.
     pub buffer: Vec<u8>,
-    /// Large buffers whose bytes are sent, kept for reuse: new ones cost page faults.
+    /// Large buffers whose bytes were sent, kept for reuse: new ones cost page faults.
     pub spare: Vec<Vec<u8>>,
 }
 
@@ -101,7 +102,7 @@ impl Transport {
         self.closing = true;
     }
 
-    /// The time since which nothing has come on stdout, from the host itself.
+    /// When the host itself last sent anything, on stdout.
     pub fn last_received(&self) -> Instant {
         self.last_received
     }
@@ -138,7 +139,7 @@ impl Transport {
                     progress = Some(0);
                     match stream {
                         Stream::Stdout => {
-                            // stderr may be the connector's own: it says nothing about the host
+                            // stderr may be the connector's, and is no evidence about the host
                             self.last_received = Instant::now();
                             return Ok(Some(count));
                         }
@@ -227,8 +228,8 @@ impl Transport {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return progress,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody reads there any longer. The program's last lines are still to be read and
-                // tell why.
+                // The other side no longer reads. The program's last lines are still to be read,
+                // and give the reason.
                 Err(_) => {
                     self.outbox.clear();
                     (self.pending, self.sent) = (0, 0);
@@ -244,7 +245,7 @@ impl Transport {
         progress
     }
 
-    /// Notes that so many more bytes of the first body were sent.
+    /// Notes that this many more bytes of the first body were sent.
     fn advance(&mut self, count: usize) {
         self.pending -= count as u64;
         self.sent += count;
@@ -260,8 +261,8 @@ impl Transport {
         }
     }
 
-    /// The last lines on stderr, behind the name of the user's program that carries the streams, so
-    /// that nobody takes them for the job's.
+    /// The last lines on stderr, after the name of the user's program that carries the streams, so
+    /// that they are not taken for the job's.
     pub fn engine_stderr(&self) -> String {
         let stderr_tail = self.last_words();
         match self.channel.engine() {
@@ -275,12 +276,12 @@ impl Transport {
         }
     }
 
-    /// Waits until something may go on; returns whether it was woken.
+    /// Waits until a stream may continue; returns whether it was woken.
     pub fn wait(&mut self, wake: Option<&Waker>, limit: Duration) -> bool {
         // a keep-alive is due every few seconds, and asking for one costs nothing when it is not
         let limit = limit.min(Duration::from_secs(5));
         let writing = !self.outbox.is_empty() || self.closing;
-        // asked before the descriptors: a pause that ends in between must not be waited for
+        // read before the descriptors, because a pause may end in between
         let limit = self
             .channel
             .rest()

@@ -1,7 +1,8 @@
-//! Who may come in at a port, on every port that tools and agents open. Anybody who reaches a port
-//! may connect, so what is not authenticated yet is limited in number, also for each source
-//! address, in time and in bytes. When a limit is reached, the oldest connection goes: an honest
-//! peer proves its key within milliseconds, and whoever waits on purpose grows old.
+//! Decides who may connect, on every port that tools and agents open. Anybody who reaches a port
+//! may try, so connections that are not authenticated yet are limited in number, also for each
+//! source address, in time and in bytes. When a limit is reached, the oldest connection is dropped:
+//! an honest peer proves its key within milliseconds, so connections that wait on purpose are the
+//! oldest.
 
 use crate::link::{Guests, Link};
 use nix::errno::Errno;
@@ -17,12 +18,12 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How many connections are accepted before those that have sent something get their turn, so that
-/// a flood of connections holds up nobody who was accepted, nor the rest of a program's only loop.
+/// How many connections are accepted before those that have sent something are served, so that a
+/// flood of connections delays neither accepted ones nor the rest of a program's only loop.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// How many connections are served in a turn.
 const SERVED_AT_ONCE: usize = 256;
-/// How long nothing is accepted where no descriptor is left and none of ours can be freed.
+/// How long nothing is accepted if all descriptors are used and none of ours can be freed.
 const REST: Duration = Duration::from_millis(100);
 /// The most that is read from a peer that has not proved its key: the two flights of a handshake
 /// with raw keys have less than 1 KiB.
@@ -40,9 +41,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of a port to which the agents of a job connect. Thousands do in the same second, from one
-    /// address where they are behind a router. Each takes milliseconds; one that was dropped in
-    /// favour of another connects again.
+    /// For a port to which the agents of a job connect. Thousands may connect in the same second,
+    /// from one address if they are behind a router. Each takes milliseconds; one that was dropped
+    /// in favour of another connects again.
     pub const FOR_AGENTS: Limits = Limits {
         in_all: 4096,
         per_source: 1024,
@@ -52,8 +53,8 @@ impl Limits {
 
 /// What a peer has to do to be admitted.
 pub trait Handshake: AsFd {
-    /// Goes on as far as is possible without waiting; returns whether it is complete. It reads
-    /// until nothing is left to read, because it is not called again for that. An error refuses the
+    /// Continues as far as possible without waiting; returns whether it is complete. It reads until
+    /// nothing is left to read, because it is not called again for that. An error refuses the
     /// connection.
     fn advance(&mut self) -> io::Result<bool>;
 }
@@ -170,7 +171,7 @@ impl<H: Handshake> Admission<H> {
 
     fn remove(&mut self, number: u64) -> Option<Waiting<H>> {
         let one = self.waiting.remove(&number)?;
-        // closing is not enough where others have a copy of the descriptor
+        // closing is not enough if others have a copy of the descriptor
         let _ = self.epoll.delete(&one.handshake);
         Some(one)
     }
@@ -264,10 +265,10 @@ impl<H> AsFd for Admission<H> {
     }
 }
 
-/// Listeners that a thread of their own serves. Dropping it closes them.
+/// Listeners that a separate thread serves. Dropping it closes them.
 #[derive(Debug)]
 pub struct Port {
-    /// Closing it ends the thread, which needs no descriptor and so succeeds where none is left.
+    /// Closing it ends the thread; this needs no descriptor, so it succeeds even if none is left.
     open: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
@@ -312,7 +313,7 @@ impl Drop for Port {
 pub struct Greeting {
     /// The connection.
     pub link: Link,
-    /// What came behind the proof of the key: the line and more, if one is asked for.
+    /// The bytes received after the proof of the key: the line and more, if a line is requested.
     pub received: Vec<u8>,
     welcome: Vec<u8>,
     max_line: usize,
@@ -324,7 +325,7 @@ impl Greeting {
         Greeting::with_line(stream, guests, &[], 0)
     }
 
-    /// Admits a peer with one of the keys when a line of at most `max_line` bytes has come too.
+    /// Admits a peer with one of the keys when a line of at most `max_line` bytes has arrived too.
     /// `welcome` is sent when the key is proved.
     pub fn with_line(
         stream: TcpStream,
@@ -485,7 +486,7 @@ mod tests {
             )
             .is_err()
         );
-        // whoever has the key introduces itself by a line, and not by more than was agreed
+        // a peer with the key introduces itself by a line of at most the agreed length
         let long = [&[b'x'; 200][..], b"\n"].concat();
         let answer = introduce(address, &ours, theirs.public_key(), &long);
         assert_eq!(answer, b"welcome\n");

@@ -1,9 +1,9 @@
 //! TLS 1.3 connections between two sides that know each other's public keys.
 //!
-//! Each side makes an [`Identity`] for this one use and tells the other its [`PublicKey`] over a
-//! channel that is trusted already, such as ssh. Both must prove that they have the key that was
-//! told; there are no certificates, names or authorities (RFC 7250, raw public keys). Whoever has
-//! no such key gets nowhere.
+//! Each side makes an [`Identity`] for this one use and sends the other its [`PublicKey`] over a
+//! channel that is already trusted, such as ssh. Both must prove that they have the key that was
+//! sent; there are no certificates, names or authorities (RFC 7250, raw public keys). A peer
+//! without that key is refused.
 
 mod admission;
 mod identity;

@@ -20,16 +20,17 @@ const MAX_READ: usize = 256 << 10;
 /// How much [`Link::write_some`] takes at once. Larger writes save system calls and wake-ups of the
 /// other side; with this size the encrypted copy still fits a processor's cache.
 const MAX_WRITTEN: usize = 512 << 10;
-/// How many bytes are read from the socket at once if little comes.
+/// How many bytes are read from the socket at once if little arrives.
 const LITTLE: usize = 16 << 10;
 /// The same for a connection at a port, which has proved nothing yet.
 const LEAST: usize = 4 << 10;
-/// How many bytes are read from the socket at once if much comes; rustls itself asks for 4 KiB.
+/// How many bytes are read from the socket at once if much arrives; rustls itself reads 4 KiB.
 const MUCH: usize = 512 << 10;
 
 /// The interval of the kernel's keep-alive probes, in seconds.
 const PROBE_PACE: u32 = 10;
-/// The number of unanswered probes after which the other side is gone: 30 s in all, as with ssh.
+/// The number of unanswered probes after which the other side counts as lost: 30 s in all, as with
+/// ssh.
 const PROBES: u32 = 3;
 
 /// Whether a connection was given up because the other side has another key than the expected one.
@@ -45,7 +46,7 @@ pub fn is_wrong_key(error: &io::Error) -> bool {
 pub struct Guests(Arc<ServerConfig>);
 
 impl Guests {
-    /// Lets in whoever has one of these keys.
+    /// Admits peers with one of these keys.
     pub fn new(identity: &Identity, keys: Vec<PublicKey>) -> io::Result<Guests> {
         pinned::server(identity, keys).map(Guests)
     }
@@ -73,10 +74,10 @@ impl Incoming {
     }
 }
 
-/// Makes glibc keep the memory of records that were sent, for the next ones. It gives back to the
-/// kernel what is free at the end of the heap, at first from 128 KiB on, and then from twice the
-/// size of the largest block that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Memory that was given
-/// back costs page faults: a fiftieth of the time of a copy.
+/// Makes glibc keep the memory of records that were sent, for the next ones. By default it returns
+/// free memory at the end of the heap to the kernel, at first from 128 KiB on, and then from twice
+/// the size of the largest block that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Memory that was
+/// returned costs page faults: a fiftieth of the time of a copy.
 fn keep_freed_memory() {
     drop(black_box(Vec::<u8>::with_capacity(2 * MAX_WRITTEN)));
 }
@@ -114,9 +115,9 @@ pub struct Link {
     incoming: Incoming,
     /// How many bytes were read from the socket.
     received_bytes: u64,
-    /// Whether nothing more comes.
+    /// Whether nothing more arrives.
     ended: bool,
-    /// Whether all that waits to be sent is the beginning of what follows at once.
+    /// Whether all queued bytes are the beginning of bytes that follow at once.
     begun: bool,
 }
 
@@ -130,9 +131,9 @@ impl Link {
         Link::new(stream, tls.into(), LITTLE)
     }
 
-    /// Connects within the time, and returns when the listening side has proved that it has the
-    /// key; with `welcomed` when it has sent something too, which shows that it has admitted this
-    /// side. Returns the connection and the bytes that came.
+    /// Connects within the time, and returns when the listening side has proved its key; with
+    /// `welcomed`, when it has also sent something, which shows that it has admitted this side.
+    /// Returns the connection and the received bytes.
     pub fn open(
         address: SocketAddr,
         identity: &Identity,
@@ -204,9 +205,9 @@ impl Link {
         self.flush()
     }
 
-    /// Makes the kernel probe the other side even while nothing is sent. If that side is gone
-    /// without closing, or takes none of what it was sent for that long, the connection breaks, and
-    /// whoever waits for it is woken. For connections that wait until they are used.
+    /// Makes the kernel probe the other side even while nothing is sent. If that side disappears
+    /// without closing, or accepts nothing of the sent data for that long, the connection breaks,
+    /// and waiting callers are woken. For connections that wait until they are used.
     pub fn notice_silence(&self) -> io::Result<()> {
         setsockopt(&self.stream, sockopt::KeepAlive, &true)?;
         setsockopt(&self.stream, sockopt::TcpKeepIdle, &PROBE_PACE)?;
@@ -218,21 +219,21 @@ impl Link {
         Ok(())
     }
 
-    /// Lets the other side take its time, as one does whose disk or reader is slow: from here on
-    /// the users of the connection decide how long they wait. The kernel does not tell such a side
-    /// from one that is gone: its limit counts while the other side has no room, although that side
-    /// answers all probes.
+    /// Allows the other side to be slow, because of its disk or reader: from now on the users of
+    /// the connection decide how long they wait. The kernel does not distinguish a slow side from a
+    /// lost one: its limit counts while the other side has no room, even though that side answers
+    /// all probes.
     pub fn be_patient(&self) -> io::Result<()> {
         setsockopt(&self.stream, sockopt::TcpUserTimeout, &0)?;
         Ok(())
     }
 
-    /// How many bytes have come and were read from the socket, as they are on the wire.
+    /// How many encrypted bytes were read from the socket.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes
     }
 
-    /// Enlarges the read buffer, because much will come or go.
+    /// Enlarges the read buffer, before much data.
     pub fn widen(&mut self) {
         keep_freed_memory();
         if self.incoming.is_empty() {
@@ -265,7 +266,7 @@ impl Link {
         Ok(taken)
     }
 
-    /// Sends what waits; `WouldBlock` if that is not possible now.
+    /// Sends queued bytes; `WouldBlock` if that is not possible now.
     fn make_room(&mut self) -> io::Result<()> {
         self.flush()?;
         match self.tls.wants_write() {
@@ -286,8 +287,8 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Writes the bytes that are there to `received`; returns whether more may come. An error ends
-    /// the connection.
+    /// Writes the available bytes to `received`; returns whether more may arrive. An error ends the
+    /// connection.
     pub fn receive(&mut self, received: &mut impl Write) -> io::Result<bool> {
         let mut count = 0;
         let until = self.received_bytes + MAX_READ as u64;
@@ -316,7 +317,7 @@ impl Link {
         Ok(!self.ended)
     }
 
-    /// Takes so many bytes that were decrypted; returns their number.
+    /// Takes up to this many decrypted bytes; returns their number.
     fn take(&mut self, count: usize, received: &mut impl Write) -> io::Result<usize> {
         let mut left = count;
         while left > 0 {

@@ -1,4 +1,4 @@
-//! Asks all hosts at once, and reports what they found or ended.
+//! Asks all hosts at once, and reports the processes that they found or ended.
 
 use crate::args::Args;
 use crate::plan::{self, Answer, What};
@@ -16,7 +16,7 @@ use wire::Request;
 /// How long a host may look for processes, while those of other hosts wait for their end.
 const PICK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Lists jobs, ends them, or removes what they left.
+/// Lists jobs, ends them, or removes their remains.
 pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let what = args.what();
@@ -110,8 +110,8 @@ fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
     }
 }
 
-/// Whether it is a fault that nothing was found. Whoever ends a job wants it to be gone, so that
-/// finding nothing is fine; whoever sends a signal wants a process to get it.
+/// Whether finding nothing is a fault. A user who ends a job wants it to be gone, so finding
+/// nothing is fine; a user who sends a signal wants a process to receive it.
 fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Fault> {
     let of = args.of_what();
     let hosts = if all_reached {

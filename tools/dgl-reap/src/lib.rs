@@ -1,5 +1,5 @@
-//! Lists or ends what a job has left on its hosts. [`plan`] and `table` map values to values; `act`
-//! reaches the hosts.
+//! Lists or ends the processes of jobs on their hosts. [`plan`] and `table` map values to values;
+//! `act` reaches the hosts.
 
 mod act;
 mod args;
@@ -31,16 +31,16 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     act::run(&args, &stream, &hosts)
 }
 
-/// Starts this program again without the job's token, if a process of a job runs it: it carries the
-/// token and is in the job's group and session, and would list and end itself. It is also marked as
-/// not belonging to the job, which host-agent knows (processes.rs).
+/// If a process of a job runs this program, starts it again without the job's token. Otherwise it
+/// would have the token and be in the job's group and session, and would list and end itself. It is
+/// also marked as not belonging to the job, which host-agent recognizes (processes.rs).
 fn leave_job() -> std::io::Result<()> {
     let marks = ["DGL_TOOLS_TOKEN", "DGL_TOOLS_JOB"];
     if marks.iter().all(|mark| std::env::var_os(mark).is_none()) {
         return Ok(());
     }
     match nix::unistd::setpgid(nix::unistd::Pid::this(), nix::unistd::Pid::from_raw(0)) {
-        // the leader of a session leads a group of its own already
+        // the leader of a session already leads its own group
         Ok(()) | Err(nix::Error::EPERM) => {}
         Err(error) => return Err(error.into()),
     }

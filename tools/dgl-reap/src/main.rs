@@ -1,4 +1,4 @@
-//! Lists or ends what a job has left on its hosts.
+//! Lists or ends the processes of jobs on their hosts.
 
 use std::process::ExitCode;
 

@@ -7,10 +7,10 @@ use wire::{Event, Request, cut};
 
 /// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
-/// How many characters of a job's name are shown; it comes from an environment and could be very
+/// How many characters of a job's name are shown; it is read from an environment and could be very
 /// long.
 const NAME_CHARS: usize = 255;
-/// How many characters are shown of what a host could not end or remove.
+/// How many characters of a host's error about ending or removing are shown.
 const ERROR_CHARS: usize = 1000;
 /// A process that listens on more ports than this is not a graph server.
 const PORTS_SHOWN: usize = 64;
@@ -32,16 +32,16 @@ pub enum What<'a> {
         /// The number of the signal.
         signal: i32,
     },
-    /// Remove shared memory that nobody uses.
+    /// Remove unused shared memory.
     StaleShm,
     /// Remove the folders of detached jobs that have ended.
     Forget,
 }
 
 impl What<'_> {
-    /// The requests to a host, in their order. Each is sent to all hosts before the next is sent to
-    /// any. The processes are picked first, so that a signal or the end reaches all hosts at once:
-    /// before dgl-spawn ends the job on the others because of what ended on one.
+    /// The requests to a host, in their order. Each is sent to all hosts before the next one is
+    /// sent to any. The processes are picked first, so that a signal or the end reaches all hosts
+    /// at once, before dgl-spawn ends the job on the others because of what ended on one.
     pub fn requests(&self, host: &Host, grace: Duration) -> Vec<Request> {
         let grace_ms = term::millis(grace);
         match self {
@@ -84,7 +84,7 @@ impl What<'_> {
 pub enum Answer {
     /// A process of a job.
     Found(Found),
-    /// A job was ended or signalled, or what it left was removed.
+    /// A job was ended or signalled, or its remains were removed.
     Reaped(Reaped),
 }
 

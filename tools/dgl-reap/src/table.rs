@@ -1,4 +1,4 @@
-//! Tables for people: jobs with their processes, and what was done.
+//! Tables for people: jobs with their processes, and the results.
 
 use indexmap::IndexMap;
 use record::term;
@@ -66,8 +66,8 @@ fn count_of(role: Role, all: &[&Found]) -> String {
     role.count(ranks.len())
 }
 
-/// The memory of a job in bytes. Shared memory exists once on each host, where several processes
-/// map it.
+/// The memory of a job in bytes. Shared memory, which several processes map, exists once on each
+/// host.
 fn memory(hosts: &BTreeSet<u32>, all: &[&Found]) -> u64 {
     let shared = hosts.iter().map(|host| {
         let here = all.iter().filter(|one| one.host == *host);

@@ -1,4 +1,4 @@
-//! Attaches to a detached job: to what its launcher writes on the first host.
+//! Attaches to a detached job, by following the output of its launcher on the first host.
 
 use crate::args::Args;
 use crate::sink;
@@ -17,7 +17,7 @@ use remote::{Remote, Session};
 use std::time::Instant;
 use wire::{Event, Request};
 
-/// Follows the job until it ends or a signal comes.
+/// Follows the job until it ends or a signal arrives.
 pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Result<Exit, Report> {
     let begun = Instant::now();
     let remote = Remote::new(args.connect.options())?;
@@ -54,7 +54,7 @@ pub fn attach(args: &Args, stream: &Stream, hosts: &[Host], name: &str) -> Resul
 /// The host on which the launcher of a job runs, and the processes of the job.
 type FoundJob<'a> = (&'a Host, Session, Vec<Process>);
 
-/// Looks for the job on all hosts. Hosts that cannot be asked are reported.
+/// Searches for the job on all hosts. Reports hosts that cannot be asked.
 fn find<'a>(
     remote: &Remote,
     hosts: &'a [Host],

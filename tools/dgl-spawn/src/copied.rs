@@ -5,7 +5,7 @@ use record::error::{Fault, Report};
 use record::jsonl::Stream;
 use record::{FileCopy, Pushed};
 
-/// Refuses a stream whose files were planned and not copied.
+/// Refuses a stream whose files were planned but not copied.
 pub fn check(stream: &Stream) -> Result<(), Report> {
     if !stream.has::<FileCopy>() || stream.has::<Pushed>() {
         return Ok(());

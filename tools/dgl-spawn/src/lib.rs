@@ -124,7 +124,7 @@ fn launch(
     })
 }
 
-/// Reaches the hosts as the command line says.
+/// Reaches the hosts by the options of the command line.
 struct Logins(Remote);
 
 impl Connect for Logins {

@@ -1,4 +1,4 @@
-//! What `--dry-run` shows: commands for people to paste.
+//! The output of `--dry-run`: commands to paste.
 
 use record::error::Fault;
 use record::quote;

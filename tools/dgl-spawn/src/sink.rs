@@ -1,4 +1,4 @@
-//! Where the output of a job goes on this machine.
+//! The destinations of a job's output on this machine.
 
 use crate::args::Args;
 use launcher::output::sink::OutputSink;

@@ -1,4 +1,4 @@
-//! Asks all hosts at once where the processes of the job stand, or were over a time.
+//! Asks all hosts at once for the stacks or profiles of the processes of the job.
 
 use crate::args::Args;
 use crate::plan::{self, Answer};

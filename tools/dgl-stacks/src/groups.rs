@@ -1,5 +1,4 @@
-//! The stacks for people: threads that stand at the same place are shown once, with their
-//! processes.
+//! Formats stacks for people: threads with the same stack are shown once, with their processes.
 
 use indexmap::IndexMap;
 use record::cpus;
@@ -15,7 +14,7 @@ const OTHER_FRAMES: usize = 6;
 /// How many processes without a rank are named one by one.
 const NAMED: usize = 8;
 
-/// Where threads stand.
+/// The stack of threads.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Position<'a> {
     kind: Kind,
@@ -32,7 +31,7 @@ pub fn kind_of_profile(profile: &Profile) -> Kind {
     }
 }
 
-/// The threads that stand at one place.
+/// The threads with one stack.
 #[derive(Debug, Default)]
 struct Threads<'a> {
     holders: Vec<Holder>,
@@ -74,9 +73,9 @@ impl Kind {
     }
 }
 
-/// All groups, the most telling first: main threads before others, trainers before servers, those
-/// that stand elsewhere than the others before these, and of several places where the same
-/// processes stand the one with the fewest.
+/// All groups, the most informative first: main threads before others, trainers before servers,
+/// outliers before others; if the same processes have several stacks, the one with the fewest
+/// threads first.
 fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Position<'a>, Threads<'a>> {
     let mut groups: IndexMap<Position<'_>, Threads<'_>> = IndexMap::new();
     for stack in stacks {
@@ -114,8 +113,8 @@ fn name(thread: &Thread) -> Option<&str> {
     (name != stacks::MAIN_THREAD).then(|| stacks::name_without_number(name))
 }
 
-/// Who stands elsewhere than the others, if anybody does, the groups for people, and below them the
-/// processes that could not be read.
+/// The outliers, if there are any, the groups for people, and below them the processes that could
+/// not be read.
 pub fn text(stacks: &[Stack]) -> String {
     // processes of several jobs do not wait for each other
     let is_one_job = stacks.windows(2).all(|two| two[0].job == two[1].job);
@@ -136,8 +135,8 @@ pub fn text(stacks: &[Stack]) -> String {
     text.join("\n")
 }
 
-/// Whom the others wait for, by their connections, and who waits for whom; `None` if these are not
-/// known or tell nothing.
+/// The process for which the others wait, by their connections, and which processes wait for which;
+/// `None` if the connections are unknown or inconclusive.
 fn connections(stacks: &[Stack]) -> Option<String> {
     let silence = Silence::of(stacks, None);
     let sentences = silence.sentences.iter().map(|one| format!("{one}.\n"));

@@ -1,5 +1,5 @@
-//! Shows where the Python processes of a job stand, on all hosts. [`plan`], [`groups`] and
-//! [`profile`] are values to values; `act` reaches the hosts.
+//! Shows the stacks of the Python processes of a job, on all hosts. [`plan`], [`groups`] and
+//! [`profile`] map values to values; `act` reaches the hosts.
 
 mod act;
 mod args;

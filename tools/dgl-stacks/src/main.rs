@@ -1,4 +1,4 @@
-//! Shows where the Python processes of a job stand, on all hosts.
+//! Shows the stacks of the Python processes of a job, on all hosts.
 
 use std::process::ExitCode;
 

@@ -6,13 +6,13 @@ use record::{Host, Process, Profile, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
-/// What a host says of a process.
+/// The answer of a host about a process.
 pub enum Answer {
     Stack(Stack, Option<Why>),
     Profile(Profile, Option<Why>),
 }
 
-/// Reads an event of a host; `None` if it was not asked for.
+/// Reads an event of a host; `None` if it was not requested.
 pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<Answer> {
     match event {
         Event::Stack(answer) => {
@@ -56,8 +56,8 @@ pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
 
 const BY_PYTHON: &str = "dgl-reap --signal ABRT makes Python itself print it, and ends it";
 
-/// What helps where the kernel says no. The user who asks is the one who has started the job: only
-/// his processes are looked at.
+/// The fix if the kernel refuses. The user is the one who started the job, because only that user's
+/// processes are examined.
 fn fix_for(ptrace_scope: u8) -> String {
     let allowed = match ptrace_scope {
         0 => "a container's seccomp filter may forbid process_vm_readv: allow it there".to_owned(),

@@ -1,5 +1,5 @@
-//! The profiles for people: for processes of the same kind, at which lines their time went, and how
-//! much they differ.
+//! Formats profiles for people: the lines at which processes of the same kind spent their time, and
+//! how much the processes differ.
 
 use crate::groups::{self, Kind};
 use indexmap::IndexMap;
@@ -19,13 +19,14 @@ const LEAST_SHARE: f64 = 0.01;
 /// What is compared: the threads of a name, `None` for main threads, of processes of a kind.
 type Threads<'p> = (Option<&'p str>, Kind);
 
-/// One process, and its share of looks at a line.
+/// One process, and its share of samples at a line.
 struct Share<'p> {
     profile: &'p Profile,
     share: f64,
 }
 
-/// How long it was, for whom the others wait if that stands out, and where the time went.
+/// The length of the recording, the process for which the others wait if one stands out, and where
+/// the time went.
 pub fn text(profiles: &[Profile]) -> String {
     let read: Vec<&Profile> = profiles.iter().filter(|one| one.samples > 0).collect();
     let mut text = vec![head(&read)];
@@ -71,7 +72,7 @@ fn head(read: &[&Profile]) -> String {
     head + "\n"
 }
 
-/// Of main threads everything, of others where they compute.
+/// All lines of main threads; of other threads, only lines at which they compute.
 fn kind_text((name, kind): Threads<'_>, profiles: &[&Profile]) -> Option<String> {
     let mut lines: IndexMap<(String, Option<stacks::Wait>), (LineCount, Vec<Share<'_>>)> =
         IndexMap::new();
@@ -121,7 +122,7 @@ fn kind_text((name, kind): Threads<'_>, profiles: &[&Profile]) -> Option<String>
     Some(text)
 }
 
-/// From the least share to the most, and whose that is, where processes differ.
+/// The smallest and the largest share, and the rank of the largest, if processes differ.
 fn span(shares: &[Share<'_>], count: usize) -> String {
     let Some(most) = shares.iter().max_by(|a, b| a.share.total_cmp(&b.share)) else {
         return String::new();
@@ -130,7 +131,7 @@ fn span(shares: &[Share<'_>], count: usize) -> String {
         true => shares.iter().map(|one| one.share).fold(1.0, f64::min),
         false => 0.0,
     };
-    // what differs less is chance, or nobody's trouble
+    // smaller differences are chance, or do not matter
     if count == 1 || most.share - least < 0.1 {
         return String::new();
     }

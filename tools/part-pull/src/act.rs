@@ -23,7 +23,7 @@ use transfer::fates::{Fate, Fates};
 use transfer::lock::Attempt;
 use wire::files::Meta;
 
-/// The attributes of what the host could not look at.
+/// The attributes of a path that the host could not read.
 const UNKNOWN: Meta = Meta {
     bytes: 0,
     mode: 0,
@@ -40,7 +40,7 @@ struct Task<'a> {
     host: &'a Host,
     giver: Result<SourceHost, HostFault>,
     items: Vec<Item>,
-    /// Where they come to.
+    /// Their destination.
     local: Local,
     /// What becomes of each.
     fates: Fates,
@@ -123,7 +123,7 @@ fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
 /// The settings of a run.
 struct Puller<'a> {
     args: &'a Args,
-    /// The hosts whose records say more than before.
+    /// The hosts whose records have new fields.
     changed: Vec<Host>,
     stop: &'a Arc<AtomicUsize>,
 }
@@ -146,7 +146,7 @@ impl Puller<'_> {
                 .iter_mut()
                 .for_each(|task| task.giver = Err(HostFault::unreachable("interrupted")));
         }
-        // whoever was waited for may have brought them
+        // the other part-pull may have copied them meanwhile
         pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
         let board = Reporter::new(
             "part-pull",
@@ -265,7 +265,7 @@ fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
     )
 }
 
-/// Prints what would come; returns the fault if that could not be written.
+/// Prints what would be copied; returns the fault if that could not be written.
 fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
@@ -311,7 +311,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// What the host could not look at, or into, and why.
+    /// The paths that the host could not read, and why.
     fn unreadable(&self) -> impl Iterator<Item = (&Item, &str)> {
         let items = self.items.iter();
         items.filter_map(|item| Some((item, item.unreadable.as_deref()?)))
@@ -378,8 +378,8 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Fetches the files over a direct connection if there can be one. What is missing when that breaks
-/// comes over the login.
+/// Fetches the files over a direct connection if possible. If that breaks, the missing files are
+/// fetched over the login.
 fn bring_by_wire(
     giver: &mut SourceHost,
     local: &mut Local,

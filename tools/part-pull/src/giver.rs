@@ -32,13 +32,13 @@ const HIDDEN: &str = "what is there cannot be read";
 const UNREADABLE: &str = "it could not be read whole there";
 const CHANGED: &str = "it changed on the host while it was read";
 
-/// Called with the number of bytes that came.
+/// Called with the number of received bytes.
 pub type Moved<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// The result for a file: the bytes received, or why it failed.
 pub type Received = Result<u64, String>;
 
-/// A path on the host, with the attributes there, or why the host cannot tell what is there.
+/// A path on the host, with its attributes, or why the host cannot read them.
 pub type Listed = (PathBuf, Result<Meta, String>);
 
 /// A host that gives files.
@@ -68,7 +68,7 @@ impl SourceHost {
         &mut self.client
     }
 
-    /// The wanted files and empty folders, and what may hide some.
+    /// The wanted files and empty folders, and unreadable paths that may contain some.
     pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<Listed>, HostFault> {
         self.client.send(FileRequest::Find {
             roots: wanted
@@ -394,7 +394,7 @@ fn whole(item: &Item, read: &Read) -> Result<(), String> {
     }
 }
 
-/// Whether a file comes with many others in one message.
+/// Whether a file is sent together with others in one message.
 pub fn is_small(item: &Item) -> bool {
     item.there.bytes <= SMALL
 }

@@ -40,7 +40,7 @@ pub fn umask() -> u32 {
     })
 }
 
-/// The folder on this machine to which the files of a host come.
+/// The folder on this machine to which the files of a host go.
 pub struct Local {
     path: PathBuf,
     /// The folder, once it was opened.
@@ -54,7 +54,7 @@ fn partial_name(item: &Item) -> OsString {
     format!("{}{version:016x}", beginning(item)).into()
 }
 
-/// The partial file; what another user has put there in its place is removed first.
+/// The partial file; a file of another user in its place is removed first.
 fn own_partial(folder: &Folder, item: &Item) -> Names {
     let names = Names::new(folder.clone(), partial_name(item));
     let me = nix::unistd::geteuid().as_raw();
@@ -97,7 +97,7 @@ impl Local {
         Ok((folder, name))
     }
 
-    /// The folders of these files, and what earlier runs have left there.
+    /// The folders of these files, and the partial files of earlier runs there.
     fn left<'a>(&mut self, items: &[&'a Item]) -> Vec<(&'a Path, Folder, OsString)> {
         let mut seen = BTreeSet::new();
         let mut left = Vec::new();
@@ -118,13 +118,13 @@ impl Local {
     /// other part-pull may be at work there.
     pub fn release_left(&mut self, items: &[&Item]) {
         for (_, folder, name) in self.left(items) {
-            // what cannot be given back stays
+            // a partial file that cannot be released remains
             let _ = Names::new(folder, name).release();
         }
     }
 
-    /// Removes what is left of other versions of those files that are here now. No other part-pull
-    /// may be at work there.
+    /// Removes partial files of other versions of the complete files. No other part-pull may be at
+    /// work there.
     pub fn remove_left(&mut self, items: &[&Item]) {
         let mut here = HashSet::new();
         for item in items {

@@ -23,13 +23,13 @@ pub struct WantedFile {
     dots_above: Vec<DotFiles>,
 }
 
-/// The names with a leading dot that a pattern allows. A host chooses what a wildcard matches, and
-/// `--to .` must not fetch a `.git/hooks`.
+/// The names with a leading dot that a pattern allows. A host chooses the names that a wildcard
+/// matches, and `--to .` must not fetch a `.git/hooks`.
 #[derive(Clone, Debug)]
 enum DotFiles {
-    /// All: the path is written out, and a folder stands for everything in it.
+    /// All: the path has no wildcard, and a folder includes everything in it.
     All,
-    /// Those that the pattern writes with their dot, as in a shell.
+    /// Those whose dot is in the pattern, as in a shell.
     Written(GlobSet),
 }
 
@@ -38,13 +38,13 @@ enum DotFiles {
 pub struct Item {
     /// Its number among all files of all hosts.
     pub id: u32,
-    /// The path on the host, as find(1) writes it: `./logs/a`.
+    /// The path on the host, in the form of find(1): `./logs/a`.
     pub src: PathBuf,
     /// The path on this machine.
     pub dst: PathBuf,
     /// The attributes on the host.
     pub there: Meta,
-    /// Why the host cannot look at it, or into it, so that it does not come.
+    /// Why the host cannot read it, so that it is not copied.
     pub unreadable: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Numbered for Item {
 }
 
 impl Item {
-    /// How many bytes come.
+    /// How many bytes are fetched.
     pub fn bytes(&self) -> u64 {
         if self.there.is_folder() {
             0
@@ -125,8 +125,8 @@ fn glob(text: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(text).literal_separator(true).build()
 }
 
-/// Patterns for the folders in which a pattern may match something. Behind `**`, and behind a
-/// brace, in which a slash may stand, that is any folder.
+/// Patterns for the folders in which a pattern may match. After `**`, and after a brace, which may
+/// contain a slash, that is any folder.
 fn beginnings(pattern: &str) -> impl Iterator<Item = String> {
     let ends = pattern.match_indices('/').map(|(end, _)| &pattern[..end]);
     let is_plain = |beginning: &&str| !beginning.contains("**") && !beginning.contains('{');
@@ -192,7 +192,7 @@ impl WantedFile {
         })
     }
 
-    /// Whether wanted files may be at or below a path of which a host can tell nothing more.
+    /// Whether wanted files may be at or below a path that a host cannot read.
     pub fn may_be_at(&self, path: &Path) -> bool {
         let is_above = |path: &Path| {
             let is_workspace = path.as_os_str().is_empty();
@@ -313,7 +313,7 @@ mod tests {
             (&["{.env,x}"], &["./.env"]),
             (&[".*"], &["./.env", "./.git/hooks/post-checkout"]),
             (&[".git"], &["./.git/hooks/post-checkout"]),
-            // a folder that is written out stands for all that is in it
+            // a folder without a wildcard includes everything in it
             (&["a"], &["./a/.git/config", "./a/b"]),
             (
                 &["*", "run"],
