@@ -19,16 +19,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// The only command line that a connector runs on a host: it skips the line [`TAKEOVER`], reads
-/// [`BOOTSTRAP_SH`] from the next one, behind its first character, and runs it. `read` takes a
-/// line byte by byte and leaves everything behind it; the script is short. It contains no quotes,
-/// backslashes or line ends that csh or fish would change.
+/// [`BOOTSTRAP_SH`] from the next one, after its first character, and runs it. `read` reads a line
+/// byte by byte and leaves everything after it; the script is short. The command contains no
+/// quotes, backslashes or line ends that csh or fish would change.
 pub(crate) const COMMAND: &str = r#"IFS= read -r s; IFS= read -r s; eval "${s#?}""#;
 
-/// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. A
-/// shell that a start-up file has put in the place of that one (`exec zsh -l` in ~/.bashrc) never
-/// sees the command and reads stdin as its own script: this line then starts the sh that is
-/// wanted and names the shell that was in the way. The script behind it is a comment in any shell.
-/// A connector that joins the words `sh -c COMMAND`, as `ssh HOST sh -c COMMAND` does, loses the
+/// The first line on stdin, followed by the token. The shell that runs [`COMMAND`] skips it. If a
+/// start-up file has replaced that shell by another (`exec zsh -l` in ~/.bashrc), this one never
+/// sees the command and reads stdin as its own script: this line then starts the required sh and
+/// names the shell that replaced the first. The script after it is a comment in any shell. A
+/// connector that joins the words `sh -c COMMAND`, such as `ssh HOST sh -c COMMAND`, loses the
 /// first `read` of the command and runs this line too.
 const TAKEOVER: &str = concat!(
     " /bin/sh -c 'echo; read -r c </proc/$PPID/comm; ",
@@ -75,7 +75,7 @@ impl Agent {
         folder.join(format!("host-agent-{}", self.hash))
     }
 
-    /// Whether a file holds this agent, complete, and nobody else can change it.
+    /// Whether a file is this agent, complete, and other users cannot change it.
     fn lies_in(&self, path: &Path) -> io::Result<bool> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -125,7 +125,7 @@ impl Agent {
 pub(crate) struct Agents(BTreeMap<String, Agent>);
 
 impl Agents {
-    /// The agents of this process, looked for once.
+    /// The agents of this process, searched for once.
     pub(crate) fn here() -> Result<&'static Agents, HostFault> {
         static AGENTS: OnceLock<Result<Agents, HostFault>> = OnceLock::new();
         AGENTS
@@ -193,7 +193,7 @@ impl Agents {
             .ok_or_else(|| no_agent(machine))
     }
 
-    /// Puts all agents into a folder of the user's, each named by its hash, as the script does on a
+    /// Puts all agents into a folder of the user's, each named by its hash, like the script on a
     /// host. Returns their machine types and paths.
     pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let put = |(machine, agent): (&String, &Agent)| {
@@ -225,7 +225,7 @@ impl Agents {
 
 /// The fault of a host for which there is no agent.
 pub(crate) fn no_agent(machine: &str) -> HostFault {
-    // uname -s stands before the machine type if the system is not Linux
+    // uname -s precedes the machine type if the system is not Linux
     let machine: String = machine
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || "_-".contains(*c))
@@ -255,7 +255,7 @@ fn target_of(machine: &str) -> String {
     }
 }
 
-/// The folders in which agents are looked for, first to last.
+/// The folders that are searched for agents, in order.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE)
         .map(PathBuf::from)

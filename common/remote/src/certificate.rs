@@ -4,7 +4,7 @@ use base64::Engine as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The first certificate whose time is over, and when that was.
+/// The first expired certificate, and when it expired.
 pub(crate) fn expired(files: &[PathBuf]) -> Option<(&Path, String)> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     files.iter().find_map(|file| {

@@ -1,25 +1,25 @@
 //! Which connector logs in to a host: libssh2 or OpenSSH's program.
 //!
 //! [`Logins`] decides, once for each host; the tools only ask for a session. libssh2 costs a tenth
-//! of what the program costs, so it is used where it can do what ssh_config asks for. In the order
-//! of what is tried:
+//! of what the program costs, so it is used if it can do what ssh_config asks for. These decide, in
+//! this order:
 //!
-//! 1. What is known. `--connect ssh2` or `--connect ssh` leaves no choice. Otherwise the `connect`
-//!    field of the host record, which an earlier tool of the pipeline has written, or what this
-//!    tool has found out for an earlier login to the host.
-//! 2. [`decide`], a function of the host's settings alone: `ssh` where libssh2 cannot work at all.
-//!    Settings that many have and few need (GSSAPI, host-based logins, security keys) decide
-//!    nothing.
-//! 3. libssh2. If it is refused for a reason that OpenSSH may not share, `ssh` gets one attempt.
-//!    Never after a host key was refused, and never where the host cannot be reached: the fault
-//!    says with [`HostFault::ssh_may_do`] which of them it is.
-//! 4. If `ssh` was refused too and people are at a terminal, `ssh` gets it to ask its questions,
-//!    for one host at a time and without a time limit.
+//! 1. What is known: `--connect ssh2` or `--connect ssh`; otherwise the `connect` field of the host
+//!    record, which an earlier tool of the pipeline has written, or the result of an earlier login
+//!    of this tool to the host.
+//! 2. [`decide`], a function of the host's settings alone: `ssh` if libssh2 cannot work at all.
+//!    Settings that many hosts have and few need (GSSAPI, host-based logins, security keys) do not
+//!    count.
+//! 3. libssh2. If it is refused for a reason that OpenSSH may not share, `ssh` gets one attempt,
+//!    but not after a host key was refused or if the host cannot be reached:
+//!    [`HostFault::ssh_may_do`] of the fault says which.
+//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions there, for
+//!    one host at a time and without a time limit.
 //!
-//! What came of 3 and 4 holds for all hosts with the same user, port and keys: where `ssh` had to
-//! log in, it does so at once; where it had to ask, it asks at once; and where all were refused,
-//! libssh2's attempt is the only one. Hosts wait for the first of them meanwhile, because programs
-//! such as fail2ban count what is refused. A host that was logged in to is remembered, and
+//! The result of 3 and 4 holds for all hosts with the same user, port and keys: if `ssh` had to log
+//! in, it does so at once; if it had to ask, it asks at once; and if all were refused, libssh2's
+//! attempt is the only one. The other hosts wait for the first one, because programs such as
+//! fail2ban count refused logins. A successful login to a host is remembered, and
 //! [`Logins::found`] tells the tool, which writes it into the host record.
 //!
 //! All logins by `ssh` to a host share one connection, which [`master`](super::master) opens.
@@ -38,7 +38,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
-/// names a kind of algorithm of which the settings allow none that libssh2 has.
+/// names a kind of algorithm of which libssh2 has none that the settings allow.
 pub(crate) fn decide(
     settings: &Settings,
     lacks: impl Fn(&Settings) -> Option<&'static str>,
@@ -61,7 +61,7 @@ enum Verdict {
     Unknown,
     /// `ssh` logs in without questions.
     Ssh,
-    /// `ssh` logs in after people have answered.
+    /// `ssh` logs in after the user has answered.
     Asking,
     /// Nothing does.
     Refused,
@@ -78,7 +78,7 @@ struct Account {
 
 type Cell<T> = Arc<OnceLock<T>>;
 
-/// The logins of a tool, and what it has found out about them.
+/// The logins of a tool, and its findings about them.
 #[derive(Default)]
 pub(crate) struct Logins {
     /// By the destination for ssh.
@@ -86,16 +86,16 @@ pub(crate) struct Logins {
     verdicts: Mutex<HashMap<Account, Arc<Mutex<Verdict>>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
-    /// Held while people are asked.
+    /// Held while the user is asked.
     asking: Mutex<()>,
 }
 
-/// What the command line says.
+/// The choice of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Whatever can log in.
     Any {
-        /// Whether what records say of hosts counts.
+        /// Whether the connectors in the records count.
         remembers: bool,
         /// Whether much goes over the logins, for which OpenSSH's cipher is cheaper.
         carries_content: bool,
@@ -140,7 +140,7 @@ impl Logins {
         }
     }
 
-    /// How this tool has logged in to a host, where it had the choice.
+    /// How this tool has logged in to a host, if it had the choice.
     pub(crate) fn found(&self, host: &Host) -> Option<Connect> {
         self.found.lock().get(&host.id).copied()
     }
@@ -261,7 +261,7 @@ impl Login<'_> {
         greeting::begin(channel, self.options).map_err(|fault| self.explain(fault))
     }
 
-    /// Adds what `ssh` itself does not say: the key that it does not know.
+    /// Adds the unknown key, which `ssh` itself does not print.
     fn explain(&self, fault: HostFault) -> HostFault {
         let is_unknown = fault.problem.contains("Host key verification failed")
             && !fault.problem.contains("revoked")
@@ -286,7 +286,7 @@ fn both(first: Option<HostFault>, second: HostFault) -> HostFault {
     }
 }
 
-/// What ssh itself said.
+/// The message of ssh itself.
 fn words_of(refused: &HostFault) -> &str {
     let words = refused.problem.split_once(": ");
     words.map_or(refused.problem.as_str(), |(_, words)| words)

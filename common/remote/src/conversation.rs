@@ -16,23 +16,23 @@ pub(crate) const AT_ONCE: usize = 256;
 /// more would fill this machine's memory.
 const MOST_ANSWERS: usize = 10_000;
 
-/// Reads an event of the host with this id as an answer; `None` if nobody asked for such an event.
+/// Reads an event of the host with this id as an answer; `None` if it was not requested.
 pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
 /// A host and all of its answers.
 pub struct HostAnswers<'a, A> {
     /// The host that was asked.
     pub host: &'a Host,
-    /// The answers, in the order in which they came.
+    /// The answers, in the order in which they arrived.
     pub answers: Vec<A>,
-    /// Why nothing more comes from the host.
+    /// Why nothing more arrives from the host.
     pub fault: Option<Fault>,
     /// The session, for tools that do not only ask.
     pub session: Session,
 }
 
 impl<'a, A: Send> HostAnswers<'a, A> {
-    /// A host that has not been asked anything yet.
+    /// A host without a request so far.
     pub fn new((host, session): (&'a Host, Session)) -> HostAnswers<'a, A> {
         HostAnswers {
             host,
@@ -72,7 +72,8 @@ pub fn ask<A: Send>(
     for round in 0..rounds {
         for (one, requests) in hosts.iter_mut().zip(&requests) {
             if let (None, Some(request)) = (&one.fault, requests.get(round)) {
-                // what the connection does not take at once is sent while waiting for the answer
+                // bytes that the connection does not accept at once are sent while waiting for the
+                // answer
                 one.session.send(request);
                 one.session.flush();
             }

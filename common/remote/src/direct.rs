@@ -1,5 +1,5 @@
-//! A TLS connection to a host's agent beside the login, over which both sides have learned the
-//! other's key. It carries bulk data at half the price a byte of a login's own streams.
+//! A TLS connection to a host's agent beside the login, over which both sides have exchanged their
+//! keys. It carries bulk data at half the cost per byte of a login's own streams.
 
 use session::{HostFault, LinkChannel, Session};
 use std::io;
@@ -16,11 +16,11 @@ const WORTH: u64 = 4 << 20;
 /// The way on which bulk data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// Direct connections where they are possible, otherwise as with `Ssh`.
+    /// Direct connections if possible, otherwise as with `Ssh`.
     Auto,
     /// The streams of the logins, whichever connector makes them.
     Ssh,
-    /// Direct connections only; fails where they are not possible.
+    /// Direct connections only; fails if they are not possible.
     Direct,
 }
 
@@ -47,7 +47,7 @@ impl WireOptions {
         }
     }
 
-    /// Whether as much as `bytes` for one host may have to go through its login. Then that of
+    /// Whether as many as `bytes` for one host may have to go through its login. In that case
     /// OpenSSH, whose cipher is cheaper, costs less in all.
     pub fn may_burden_logins(&self, bytes: u64) -> bool {
         match self.wire {

@@ -10,24 +10,25 @@ use wire::{Event, Request};
 /// The most bytes of events that may wait to be handled. Our agent never sends more than this.
 const MOST_HELD: u64 = 32 << 20;
 
-/// A connection with a conversation of its own.
+/// A connection with its own session about files.
 pub(crate) struct FileSession {
     pub(crate) session: Session,
     /// The events that wait to be handled.
     events: VecDeque<(FileEvent, Vec<u8>)>,
-    /// How many bytes had come from the host when none waited last.
+    /// How many bytes had been received from the host when all were last handled.
     dealt_with: u64,
-    /// Why nothing more comes. Every further call returns it again.
+    /// Why nothing more arrives. Every further call returns it again.
     over: Option<HostFault>,
     /// How many bytes waited to be sent when something last moved, and when that was.
     moved: (u64, Instant),
     /// When the last heartbeat was sent to the host.
     pub(crate) beaten: Instant,
-    /// Whether another connection, whose conversation began in the same way, was first.
+    /// Whether this connection was opened after another one that began in the same way.
     is_second: bool,
-    /// Whether events about files that hosts hand on are handled; otherwise they come too late.
+    /// Whether events about files that hosts pass on are handled; otherwise they are ignored as
+    /// late.
     hears_of_chains: bool,
-    /// How many questions were asked, and up to which the answers are of no interest any longer.
+    /// How many syncs were sent, and up to which number the answers are ignored.
     syncs: u64,
     forgotten: u64,
 }
@@ -58,7 +59,7 @@ impl FileSession {
         self.session.send_with(&Request::File(step), body);
     }
 
-    /// Asks a question whose answer shows that everything before it was handled; returns its
+    /// Sends a request whose answer shows that everything before it was handled; returns its
     /// number.
     pub(crate) fn sync(&mut self) -> u64 {
         self.syncs += 1;
@@ -67,7 +68,7 @@ impl FileSession {
         number
     }
 
-    /// Ignores the answers to all questions asked so far.
+    /// Ignores the answers to all syncs sent so far.
     pub(crate) fn forget_syncs(&mut self) {
         self.forgotten = self.syncs;
         self.drop_late();
@@ -85,20 +86,20 @@ impl FileSession {
         self.events = events;
     }
 
-    /// Whether nobody waits for an event any longer.
+    /// Whether the event is no longer needed.
     fn is_late(&self, event: &FileEvent) -> bool {
         match event {
             FileEvent::Synced { number } => *number <= self.forgotten,
             FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } | FileEvent::Refused { .. } => {
                 !self.hears_of_chains
             }
-            // what it says of the folder is known from the first connection
+            // its facts about the folder are known from the first connection
             FileEvent::Ready(_) => self.is_second,
             _ => false,
         }
     }
 
-    /// Tells the host that we are here, where the last time is [`beat_interval`] ago.
+    /// Sends a heartbeat to the host, if the last one is [`beat_interval`] ago.
     pub(crate) fn beat(&mut self) {
         if self.beaten.elapsed() >= beat_interval() {
             self.beaten = Instant::now();
@@ -111,14 +112,14 @@ impl FileSession {
         self.moved.1 = Instant::now();
     }
 
-    /// What was said before does not count any longer.
+    /// Forgets all earlier events.
     pub(crate) fn begin_anew(&mut self) {
         self.events.clear();
         self.dealt_with = self.session.received();
         self.moved = (self.session.pending(), Instant::now());
     }
 
-    /// The next event that has come and was not taken yet.
+    /// The next received event that was not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         let event = self.events.pop_front();
         if self.events.is_empty() {
@@ -127,7 +128,7 @@ impl FileSession {
         event
     }
 
-    /// Why nothing more comes.
+    /// Why nothing more arrives.
     pub(crate) fn over(&self) -> Option<&HostFault> {
         self.over.as_ref()
     }
@@ -137,14 +138,14 @@ impl FileSession {
         self.over.get_or_insert(broken);
     }
 
-    /// The same, also for what the host has said before.
+    /// The same, including events that the host has sent before.
     pub(crate) fn end_at_once(&mut self, broken: HostFault) {
         self.events.clear();
         self.end_with(broken);
     }
 
-    /// Sends and receives for at most `limit`, and gives up a host to which nothing goes and from
-    /// which nothing comes. Fails when nothing more can come and all events were taken.
+    /// Sends and receives for at most `limit`, and gives up a host that neither accepts nor sends
+    /// anything. Fails when nothing more can arrive and all events were taken.
     pub(crate) fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
         if self.over.is_none() {
             self.receive(limit);
@@ -192,7 +193,7 @@ impl FileSession {
 
     fn check_silence(&mut self) {
         let pending = self.session.pending();
-        // what waits grows by our own signs of life: only less of it is movement
+        // our own heartbeats increase the queue, so only a decrease shows progress
         if pending < self.moved.0 || self.session.last_received() > self.moved.1 {
             self.wakes();
         }

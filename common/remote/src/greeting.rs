@@ -1,5 +1,5 @@
-//! The time before the agent runs on a host: what the login shell and the bootstrap write, and the
-//! agent on its way.
+//! The time before the agent runs on a host: the output of the login shell and the bootstrap, and
+//! the transfer of the agent.
 
 use super::bootstrap::{Agents, no_agent};
 use super::openssh;
@@ -16,13 +16,13 @@ const MAX_GREETING: usize = 1 << 20;
 /// How often a host may ask for the agent: once for each folder that the bootstrap tries, of which
 /// there are five.
 const MAX_BROUGHT: usize = 8;
-/// The first piece of an agent, in bytes. Each may be so many times as large as the one before,
-/// so that a link that begins faster than it goes on misleads by little.
+/// The first piece of an agent, in bytes. Each may be [`PIECE_GROWTH`] times as large as the one
+/// before, so that a link that is faster in the beginning misleads by little.
 const FIRST_PIECE: usize = 64 << 10;
 const PIECE_GROWTH: usize = 8;
 /// No piece is smaller, in bytes.
 const LEAST_PIECE: usize = 4 << 10;
-/// No piece is larger, because each login has its own in memory.
+/// The largest piece, because each login has one in memory.
 const MAX_PIECE: usize = 4 << 20;
 /// How many characters of a login shell's output are shown.
 const MAX_SHELL_OUTPUT: usize = 200;
@@ -37,7 +37,7 @@ pub(crate) fn begin(channel: Box<dyn Channel>, options: &Options) -> Result<Sess
     greet(transport, token, agents, options)
 }
 
-/// Runs the agent on this machine, from the file in which it lies.
+/// Runs the agent on this machine, from its file.
 pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::here()?;
@@ -88,11 +88,11 @@ fn greet(
 struct Greeting {
     transport: Transport,
     token: String,
-    /// A line whose end has not come yet.
+    /// A line whose end has not arrived yet.
     line: Vec<u8>,
-    /// The last line that was not the bootstrap's: a shell such as nologin tells why it ends.
+    /// The last line that was not the bootstrap's: a shell such as nologin writes why it ends.
     shell_output: String,
-    /// How many bytes came so far.
+    /// How many bytes were received so far.
     seen: usize,
     /// How often the host has asked for the agent.
     brought: usize,
@@ -100,12 +100,12 @@ struct Greeting {
     delivery: Option<Delivery>,
     /// The shell that has taken the place of the login shell, and that one.
     instead: Option<(String, String)>,
-    /// When the greeting began, or the host last asked for the agent or took a piece of it.
+    /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
     moved: Instant,
 }
 
-/// An agent on its way to a host, in pieces that the host says it has taken. Whatever carries the
-/// bytes may hold many of them, so that it tells nothing that they have left this machine.
+/// The transfer of an agent to a host, in pieces that the host confirms. The connector may buffer
+/// many bytes, so it is no evidence that they have left this machine.
 struct Delivery {
     agent: Arc<[u8]>,
     /// How many of its bytes are queued, the last piece included.
@@ -131,7 +131,7 @@ enum Line {
     Runs,
 }
 
-/// How long a shell that has heard the end of its stdin may take to name itself.
+/// How long a shell may take to name itself after the end of its stdin.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Greeting {
@@ -155,7 +155,7 @@ impl Greeting {
             if options.is_stopped() {
                 return Err(HostFault::stopped());
             }
-            // a slow link may take its time for the agent, as long as pieces arrive
+            // a slow link may take longer for the agent, as long as pieces arrive
             let left = limit.saturating_sub(self.moved.elapsed());
             if left.is_zero() {
                 return Err(self.silent(limit, agents));
@@ -166,7 +166,7 @@ impl Greeting {
         }
     }
 
-    /// Takes bytes that came; returns those behind the agent's first line once that has come.
+    /// Takes received bytes; returns those after the agent's first line once that has arrived.
     fn read(
         &mut self,
         bytes: &[u8],
@@ -308,7 +308,7 @@ impl Greeting {
         }
     }
 
-    /// The fault of a login shell whose start-up file ends it, or starts something in its place.
+    /// The fault of a login shell whose start-up file ends it, or replaces it by another program.
     fn of_start_up_files(&mut self) -> Option<HostFault> {
         if self.transport.channel.engine().is_some() {
             return None;
@@ -322,7 +322,7 @@ impl Greeting {
         {
             return Some(start_up_file_starts(program, ""));
         }
-        // whoever says something there says why
+        // any output there explains the end
         if !said.is_empty() || !self.shell_output.is_empty() {
             return None;
         }
@@ -378,7 +378,7 @@ impl Greeting {
 const RETURN_EARLY: &str = "let the file return before that where there is no terminal: in bash, \
     `[[ $- == *i* ]] || return`";
 
-/// The fault of a login shell in whose place a start-up file starts a program.
+/// The fault of a login shell that a start-up file replaces by another program.
 fn start_up_file_starts(program: &str, login_shell: &str) -> HostFault {
     let file = match login_shell.rsplit('/').next().unwrap_or_default() {
         "bash" => "~/.bashrc",
@@ -406,9 +406,9 @@ fn joined(command: &str) -> HostFault {
     HostFault::for_all(problem).fix(fix)
 }
 
-/// The size of the piece behind one of `piece` bytes that has taken `elapsed` to be sent and taken:
-/// what the same rate carries in a quarter of `limit`, the longest silence. So a link may slow down
-/// to a quarter of its rate, and a fast one carries an agent in few pieces.
+/// The size of the piece after one of `piece` bytes that took `elapsed` until it was confirmed: the
+/// amount that the same rate carries in a quarter of `limit`, the longest silence. So a link may
+/// slow down to a quarter of its rate, and a fast one carries an agent in few pieces.
 fn next_piece(piece: usize, elapsed: Duration, limit: Duration) -> usize {
     let quarter = limit.as_micros() / 4 * piece as u128 / elapsed.as_micros().max(1);
     let most = (piece * PIECE_GROWTH).clamp(LEAST_PIECE, MAX_PIECE);
@@ -469,7 +469,7 @@ mod tests {
         }
     }
 
-    /// As an agent whose host hangs: of a long request some waits here for ever.
+    /// Like an agent whose host hangs: part of a long request is never sent.
     #[test]
     fn a_host_that_takes_nothing_is_not_waited_for_without_end() {
         let sleeps = crate::program::run("sleep".as_ref(), &["30"]).unwrap();

@@ -1,15 +1,15 @@
-//! The tools' side of files that go to a host or come from it: chooses over which connection.
+//! Chooses the connection for files to and from a host.
 //!
-//! No conversation moves. That of the login stays to the end. Where the port of the host's agent
-//! can be reached, a direct connection is opened beside it, with the same first request. Whether it
-//! can is found out once, when it is known how much is to be carried. While there is a direct
-//! connection, the login carries only signs of life and why the agent ends; all else goes over that
-//! connection. When it breaks, the agent notes what came over it, and the rest is requested over
-//! the login.
+//! Each connection has a session of its own. That of the login lasts to the end. If the port of the
+//! host's agent can be reached, a direct connection is opened beside it, with the same first
+//! request. This is tried once, when the amount of data is known. While there is a direct
+//! connection, the login carries only heartbeats and the reason if the agent ends; everything else
+//! uses that connection. When it breaks, the agent records what has arrived over it, and the rest
+//! is requested over the login.
 //!
-//! A host that hears nothing takes us for gone and puts away what is half done. The threads that
-//! send files wait for disks: for minutes, where memory is short or a file server does not answer.
-//! So a thread of its own tells each host that we are here.
+//! A host that receives nothing considers us lost and puts away unfinished files. The threads that
+//! send files may wait for disks for minutes, if memory is short or a file server does not answer.
+//! So a separate thread sends heartbeats to each host.
 
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
 use crate::file_session::FileSession;
@@ -27,22 +27,21 @@ use wire::files::{FileEvent, FileRequest, Listen, Ready};
 
 /// How long a host has to put away partial files.
 const LEAVE: Duration = Duration::from_secs(5);
-/// How often the login is looked at while files go over a direct connection. It tells when the
-/// agent ends, and breaks when the network does.
+/// How often the login is checked while files use a direct connection. It reports when the agent
+/// ends, and breaks when the network does.
 const LOGIN_CHECK: Duration = Duration::from_millis(200);
 /// How long the host has to end its direct connections. It may have a block to write.
 const DIRECT_END: Duration = Duration::from_secs(20);
-/// While bytes wait for their turn under a rate limit, what was let through is sent at this
-/// interval.
+/// While bytes wait because of a rate limit, admitted ones are sent at this interval.
 const PACE: Duration = Duration::from_millis(20);
 /// How often it is checked whether a sign of life is due.
 const BEAT_CHECK: Duration = Duration::from_secs(1);
 /// The stack of a thread that beats, in bytes: there may be hundreds.
 const STACK: usize = 256 << 10;
-/// How long an answer is waited for before a signal is looked for again.
+/// How long to wait for an answer before checking for a signal again.
 const TURN: Duration = Duration::from_millis(200);
 
-/// A host to which files go or from which they come.
+/// A host that sends or receives files.
 pub struct HostLink {
     sessions: Arc<Mutex<Sessions>>,
     /// The first request over a direct connection.
@@ -77,7 +76,7 @@ impl Sessions {
         }
     }
 
-    /// While files go over a direct connection, the login tells why that ends.
+    /// While files use a direct connection, the login reports why it ends.
     fn look_at_login(&mut self) {
         let Some(direct) = &mut self.direct else {
             return;
@@ -116,8 +115,8 @@ impl HostLink {
     ) -> Result<(HostLink, Ready), HostFault> {
         let mut link = HostLink::new(login, stop, &first);
         let weak = Arc::downgrade(&link.sessions);
-        // one for each host, because sending may read a file too; where no thread can be had, the
-        // owner still beats whenever it sends or listens
+        // one for each host, because sending may read a file too; if no thread can be created, the
+        // owner still sends heartbeats whenever it sends or receives
         let _ = std::thread::Builder::new()
             .stack_size(STACK)
             .spawn(move || while beat(&weak) {});
@@ -148,7 +147,7 @@ impl HostLink {
         self.sessions.lock()
     }
 
-    /// Waits for what the host reports about its folder.
+    /// Waits for the host's report about its folder.
     pub fn ready(&mut self) -> Result<Ready, HostFault> {
         match self.next_event()?.0 {
             FileEvent::Ready(ready) => Ok(ready),
@@ -176,9 +175,9 @@ impl HostLink {
         self.sessions().carrier().wakes();
     }
 
-    /// Opens a direct connection for files if that is wanted, possible and worth it for `bytes`, to
-    /// be called once. Nothing may be under way. Agents with the keys `hosts` may hand files on
-    /// to this host. Returns a warning for people if a direct connection was wanted and is not
+    /// Opens a direct connection for files if that is wanted, possible and worthwhile for `bytes`;
+    /// to be called once, while no transfer is in progress. Agents with the keys `hosts` may pass
+    /// files on to this host. Returns a warning if a direct connection was wanted but is not
     /// possible.
     pub fn choose_wire(
         &mut self,
@@ -260,7 +259,8 @@ impl HostLink {
         self.listens.map(|(port, key)| (port, key.to_string()))
     }
 
-    /// Whether events about files that hosts hand on are handled; otherwise they come too late.
+    /// Whether events about files that hosts pass on are handled; otherwise they are ignored as
+    /// late.
     pub fn hear_of_chains(&mut self, hears: bool) {
         self.sessions().carrier().hear_of_chains(hears);
     }
@@ -270,15 +270,14 @@ impl HostLink {
         self.sessions().carrier().session.pending()
     }
 
-    /// The number of a signal that ends everything; 0 if none came.
+    /// The number of the signal that ends everything; 0 if there was none.
     fn signal(&self) -> usize {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// What broke was a direct connection, as a rule: then files go over the login from here on,
-    /// and what people should know is returned. What was under way has to be requested and sent
-    /// again. An error where there is no such way: the cause of the break, if the host or the login
-    /// tells it.
+    /// Falls back to the login if a direct connection broke, and returns a message for the user.
+    /// Transfers in progress must be requested and sent again. If there was no direct connection,
+    /// returns the cause of the break as an error, if the host or the login reports it.
     pub fn fall_back(&mut self, broken: HostFault, wire: Wire) -> Result<&'static str, HostFault> {
         let mut sessions = self.sessions();
         if sessions.direct.is_none() || wire == Wire::Direct {
@@ -321,7 +320,7 @@ impl HostLink {
         self.sessions().carrier().send(step, body);
     }
 
-    /// An empty buffer, if possible one whose bytes are sent.
+    /// An empty buffer, if possible one whose bytes were sent.
     pub fn buffer(&mut self) -> Vec<u8> {
         self.sessions().carrier().session.buffer()
     }
@@ -331,18 +330,18 @@ impl HostLink {
         self.sessions().carrier().session.is_direct()
     }
 
-    /// Asks a question whose answer shows that everything before it was handled; returns its
+    /// Sends a request whose answer shows that everything before it was handled; returns its
     /// number.
     pub fn sync(&mut self) -> u64 {
         self.sessions().carrier().sync()
     }
 
-    /// Ignores the answers to all questions asked so far.
+    /// Ignores the answers to all syncs sent so far.
     pub fn forget_syncs(&mut self) {
         self.sessions().carrier().forget_syncs();
     }
 
-    /// The next event that has come and was not taken yet.
+    /// The next received event that was not taken yet.
     pub fn take_event(&mut self) -> Option<(FileEvent, Vec<u8>)> {
         self.sessions().carrier().take_event()
     }
@@ -376,8 +375,9 @@ impl HostLink {
         fault.map(|error| source::why(&error))
     }
 
-    /// Does work that takes time here, such as a checksum, while the host is kept alive. The work
-    /// is told to stop when nobody needs its result any longer, because this waits for its end.
+    /// Does work that takes time on this machine, such as a checksum, while heartbeats keep the
+    /// connection to the host. The work is told to stop when its result is no longer needed,
+    /// because this function waits for its end.
     pub fn keep_alive_during<T: Send>(
         &mut self,
         work: impl FnOnce(&AtomicBool) -> T + Send,
@@ -408,8 +408,8 @@ impl HostLink {
         }
     }
 
-    /// Sends and receives for at most `limit`. Fails when nothing more can come and all events were
-    /// taken.
+    /// Sends and receives for at most `limit`. Fails when nothing more can arrive and all events
+    /// were taken.
     pub fn exchange(&mut self, limit: Duration) -> Result<(), HostFault> {
         let mut sessions = self.sessions();
         sessions.look_at_login();

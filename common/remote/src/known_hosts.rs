@@ -25,7 +25,7 @@ pub(crate) struct Known {
     place: (String, String),
 }
 
-/// The name under which known_hosts has a host. A HostKeyAlias stands there unchanged, whatever the
+/// The name under which known_hosts has a host. A HostKeyAlias is used unchanged, whatever the
 /// port.
 pub(crate) fn name(settings: &Settings) -> String {
     let host = settings.hostname.to_lowercase();
@@ -144,7 +144,7 @@ pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
     ))
 }
 
-/// A key in the form that people compare.
+/// The fault of an unknown key, with its fingerprint to compare.
 pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
@@ -160,7 +160,7 @@ fn line(settings: &Settings, blob: &[u8]) -> Option<String> {
     Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
 }
 
-/// The kind of a key, which stands in the key itself behind its length (RFC 4253, 6.6).
+/// The kind of a key, which follows its length in the key itself (RFC 4253, 6.6).
 fn kind_of(blob: &[u8]) -> Option<String> {
     let (length, rest) = blob.split_first_chunk::<4>()?;
     let kind = rest.get(..u32::from_be_bytes(*length) as usize)?;
@@ -204,7 +204,7 @@ pub(crate) fn end_last_line(settings: &Settings) {
         .new_keys
         .as_ref()
         .and_then(|file| OpenOptions::new().read(true).append(true).open(file).ok());
-    // if nobody can write the file, ssh cannot either, and reports it
+    // if the file cannot be written, ssh fails in the same way and reports it
     if let Some(file) = file {
         let _ = append_line(file, "");
     }

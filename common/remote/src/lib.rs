@@ -1,12 +1,12 @@
-//! The only way to a host. `host-agent` runs there, found or brought by a bootstrap in sh, and
-//! takes requests over the connection. Nothing has to be installed on a host, and of ours only one
-//! constant stands on a remote command line.
+//! The only way to a host. `host-agent` runs there, found or copied by a bootstrap in sh, and
+//! accepts requests over the connection. Hosts need no installation, and the remote command line is
+//! a constant.
 //!
-//! - [`choice`] decides between the next two, host by host.
+//! - [`choice`] decides between the next two for each host.
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
-//! - [`program`]: OpenSSH's `ssh`, which can do whatever ssh_config asks for, and whose cipher
-//!   costs a fifth of libssh2's for each byte; any command that runs a command elsewhere (srun,
-//!   kubectl exec, docker exec); the agent itself on this machine.
+//! - [`program`]: OpenSSH's `ssh`, which supports everything in ssh_config, and whose cipher costs a
+//!   fifth of libssh2's for each byte; any command that runs a command elsewhere (srun, kubectl
+//!   exec, docker exec); the agent itself on this machine.
 //! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
 //! [`Session`] is the same over all of them. The agent's own answer proves that a request was
@@ -169,7 +169,7 @@ impl Remote {
         self
     }
 
-    /// The hosts of which this tool knows more than their records, for the tools that follow.
+    /// The hosts about which this tool knows more than their records, for later tools.
     pub fn newly_found<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<Host> {
         let hosts = hosts.into_iter();
         let found = hosts.map(|host| (host, self.remembered(host)));
@@ -278,7 +278,8 @@ fn no_command() -> Report {
     fault.fix(DIAL_FIX).report()
 }
 
-/// The command of a `--connect` with which hosts dial in, and what decides which host an agent is.
+/// The command of a `--connect` with which hosts dial in, and the evidence that identifies an
+/// agent's host.
 fn dialed(how: &str) -> Option<(dial::Evidence, &str)> {
     let (word, command) = how.split_once(' ').unwrap_or((how, ""));
     let evidence = match word {

@@ -1,17 +1,17 @@
-//! A rate limit that all hosts share, for people who share an uplink with others.
+//! A rate limit that all hosts share, for users who share an uplink with others.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// How much time's worth of bytes may go at once after a pause, so that a block waits only for its
-/// own bytes.
+/// The time whose bytes may be sent at once after a pause, so that a block waits only for its own
+/// bytes.
 const BURST: Duration = Duration::from_millis(100);
 
 /// A limit of bytes a second over all connections.
 #[derive(Debug)]
 pub struct Limit {
     bytes_per_second: u64,
-    /// When everything that was let through so far has gone at that rate.
+    /// When all admitted bytes are sent at that rate.
     gone: Mutex<Option<Instant>>,
 }
 
@@ -24,7 +24,7 @@ impl Limit {
         }
     }
 
-    /// How long so many bytes take at that rate.
+    /// How long this many bytes take at that rate.
     pub fn takes(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
     }
@@ -48,7 +48,7 @@ mod tests {
         let (limit, now) = (Limit::new(1_000_000), Instant::now());
         let after = |ms| now + Duration::from_millis(ms);
         let table = [
-            // after so long come so many bytes, which wait for so long
+            // after this time, this many bytes arrive and wait this long
             (0, 1_000_000, 0),
             (0, 500_000, 900),
             (1000, 1, 400),

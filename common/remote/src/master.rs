@@ -2,9 +2,9 @@
 //! (ControlMaster of ssh_config(5)) for a pipeline. It ends when it was not used for a minute.
 //!
 //! A master of the user's own is used if there is one. Ours has its socket in a folder that only
-//! the user can reach, under a name made of all of the host's settings, so that other settings lead
-//! to another master. Where there is no such folder, each login is a connection of its own. So it
-//! is where a master refuses one more session (MaxSessions), which `ssh` does by itself.
+//! the user can enter, under a name made of all of the host's settings, so that other settings use
+//! another master. Without such a folder, each login has its own connection. The same happens if a
+//! master refuses another session (MaxSessions); `ssh` does that by itself.
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a master that nobody uses stays.
+/// How long an unused master remains.
 const PERSIST: &str = "ControlPersist=60";
 /// The longest path of a Unix socket.
 const SOCKET_PATH: usize = 108;
@@ -51,8 +51,8 @@ pub(crate) enum Master {
 }
 
 impl Master {
-    /// Opens a connection to a host if there is none. `asks` lets `ssh` ask people its questions,
-    /// for which there is no time limit.
+    /// Opens a connection to a host if there is none. `asks` allows `ssh` to ask the user
+    /// questions, without a time limit.
     pub(crate) fn find_or_open(
         options: &Options,
         host: &Host,
@@ -121,7 +121,7 @@ impl Master {
         match (success, is_alive(socket)) {
             (true, true) => Ok(Master::Ours(socket.to_owned())),
             (true, false) => Ok(Master::None),
-            // only without a master does ssh show what a ProxyCommand says
+            // ssh shows the output of a ProxyCommand only without a master
             (false, _) if openssh::is_of_proxy(&stderr) => Ok(Master::None),
             (false, _) => Err(openssh::fault(&stderr, host, settings, options)),
         }
@@ -143,7 +143,7 @@ impl Master {
 }
 
 /// Waits until the child has become a master, which runs in the background, or has failed. Returns
-/// what it said.
+/// its messages.
 fn wait(
     mut child: Child,
     limit: Option<Duration>,
@@ -151,7 +151,7 @@ fn wait(
 ) -> Result<(bool, String), HostFault> {
     let until = limit.map(|limit| Instant::now() + limit);
     let stderr = child.stderr.take();
-    // what runs in the background may keep it open, so its end is not waited for
+    // the master in the background may keep it open, so do not wait for its end
     if let Some(stderr) = &stderr {
         let _ = super::program::unblock(std::os::fd::AsFd::as_fd(stderr));
     }
@@ -200,8 +200,8 @@ fn name(options: &Options, host: &Host, settings: &Settings) -> String {
     blake3::hash(all.as_bytes()).to_hex()[..NAME].to_owned()
 }
 
-/// The folder for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` where others could use
-/// what is in it, or where a path would be too long.
+/// The folder for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` if others could enter
+/// it, or if a path would be too long.
 fn folder() -> Option<PathBuf> {
     let user = nix::unistd::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -229,7 +229,7 @@ fn is_private(folder: &Path) -> bool {
         && owner::exposed(folder).is_none()
 }
 
-/// Whether people can be asked: stderr is a terminal, and this process is in its foreground.
+/// Whether the user can be asked: stderr is a terminal, and this process is in its foreground.
 pub(crate) fn may_ask() -> bool {
     use std::io::IsTerminal as _;
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What OpenSSH's program says when it cannot log in, as a fault with its fix.
+//! Turns the messages of OpenSSH's program about a failed login into a fault with its fix.
 
 use super::certificate;
 use super::options::Options;
@@ -25,9 +25,9 @@ enum Failure {
     Refused {
         methods: String,
     },
-    /// The host hung up, as a busy sshd or PAM does.
+    /// The host closed the connection, as a busy sshd or PAM does.
     HungUp,
-    /// Nothing in common; the setting, and what the host offers.
+    /// No common algorithm; the setting, and the host's offer.
     NothingInCommon {
         setting: &'static str,
         offer: String,
@@ -49,7 +49,7 @@ const HERE: [&str; 8] = [
     "usage: ssh ",
 ];
 
-/// What a host that hangs up during the login makes ssh say.
+/// ssh's messages about a host that closes the connection during the login.
 const HUNG_UP: [&str; 4] = [
     "Connection closed by",
     "Connection reset by",
@@ -59,7 +59,7 @@ const HUNG_UP: [&str; 4] = [
 
 /// Whether the connection was dropped, so that another try is worthwhile.
 pub(crate) fn hung_up(words: &str) -> bool {
-    // whoever has offered too many keys would offer them again
+    // after too many keys, ssh would offer the same ones again
     HUNG_UP.iter().any(|sign| words.contains(sign)) && !words.contains("Too many authentication")
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
     )
 }
 
-/// The words of an `ssh` that people can run.
+/// The words of an `ssh` command that users can run.
 pub(crate) fn by_hand(host: &Host, options: &Options) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let words = super::ssh_config::ssh_options(options)
@@ -176,7 +176,7 @@ pub(crate) fn of_proxy(words: &str) -> String {
     format!("the ProxyJump or ProxyCommand of ssh_config does not lead there: {words}")
 }
 
-/// The last lines of what ssh said, without its frames and advice, as one line.
+/// The last lines of ssh's output, without its frames and advice, as one line.
 fn said(stderr: &str) -> String {
     let is_noise = |line: &&str| {
         line.is_empty()

@@ -23,8 +23,7 @@ pub struct Options {
     pub identity: Option<PathBuf>,
     /// An ssh_config file in place of the user's.
     pub ssh_config: Option<PathBuf>,
-    /// What to do with the key of a host that was never seen before; `None` for what ssh's own
-    /// configuration says.
+    /// The handling of an unknown host key; `None` for the setting of ssh's own configuration.
     pub host_key: Option<HostKey>,
     /// How long connecting and logging in may take.
     pub connect_timeout: Duration,
@@ -33,7 +32,7 @@ pub struct Options {
     pub dial_address: Option<Ipv4Addr>,
     /// The port to which hosts dial in; 0 for any.
     pub dial_port: u16,
-    /// Shows people a line that is not an error.
+    /// Prints a line that is not an error.
     pub notice: fn(&str),
     /// Not 0 after a signal that ends the tool: no more logins begin, and hosts that have not
     /// answered are not waited for.

@@ -4,10 +4,10 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// In a folder with this bit, nobody removes or renames what is another's.
+/// In a folder with this bit, users cannot remove or rename files of others.
 const STICKY: u32 = 0o1000;
 
-/// Why another user can change what lies in a folder.
+/// Why another user can change the content of a folder.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Exposure {
     /// The folder, or a link to it, belongs to another user.
@@ -16,8 +16,8 @@ pub(crate) enum Exposure {
     Writable,
 }
 
-/// Whether it belongs to this user, to root, or to the owner of the root directory, as whom a user
-/// namespace shows root.
+/// Whether it belongs to this user, to root, or to the owner of the root directory, which is how a
+/// user namespace shows root.
 pub(crate) fn is_trusted(meta: &Metadata) -> bool {
     [0, nix::unistd::geteuid().as_raw()].contains(&meta.uid())
         || fs::metadata("/").is_ok_and(|root| root.uid() == meta.uid())
@@ -28,8 +28,8 @@ pub(crate) fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
 }
 
-/// The first of a folder and those above it, up to the user's home as in sshd's StrictModes, in
-/// which another user could put something in the place of what lies there.
+/// The first of a folder and those above it, up to the user's home as in sshd's StrictModes, whose
+/// content another user could replace.
 pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     // the path may lead through links, which can be replaced too

@@ -1,10 +1,10 @@
-//! Logs in to many hosts, with as many logins at once as this machine can carry.
+//! Logs in to many hosts, with as many logins at once as this machine can handle.
 //!
 //! A login costs both ends a key exchange and a shell. On a busy machine 16 at once take 8 s each
 //! and some of them 27 s (120 sshds and two busy loops on 2 cores), while one alone takes 0.3 s. So
 //! after a slow login, fewer are begun at once; and a login that timed out while others were slow
-//! too is tried again after all others. If the others were quick, the host itself is to blame. One
-//! that sshd dropped, as it does at random beyond MaxStartups, is tried again after a pause.
+//! too is tried again after all others. If the others were quick, the host itself is the cause. A
+//! login that sshd dropped, as it does at random beyond MaxStartups, is tried again after a pause.
 
 use super::HostFault;
 use parking_lot::{Condvar, Mutex};
@@ -93,7 +93,7 @@ pub(crate) fn open_each<T: Send>(
     let open = |at| open_again(at, limit, &is_stopped, &open);
     std::thread::scope(|scope| {
         for _ in 1..count.min(MOST_AT_ONCE) {
-            // where no thread can be had, the others work on
+            // if no thread can be created, the others continue
             let _ = std::thread::Builder::new()
                 .spawn_scoped(scope, || work(&state, &changed, &is_stopped, &open));
         }
@@ -187,7 +187,7 @@ mod tests {
     fn a_host_is_tried_again_only_where_others_are_slow_too() {
         let quick = Duration::from_millis(300);
         let slow = Duration::from_secs(6);
-        // what came before; how often it was tried; whether it is tried again, and how many are
+        // the earlier results; the number of tries; whether it is tried again, and how many are
         // begun at once then
         let table: [(&[(Ended, Duration)], u32, bool, usize); 5] = [
             (&[], 1, false, 16),

@@ -22,10 +22,10 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The size of a pipe to or from a program, once it was full. It is as much as an ordinary user may
+/// The size of a pipe to or from a program, once it was full: the most that an ordinary user may
 /// have, so that the program neither runs dry nor blocks while one side waits for a processor. With
-/// half of it, copying took 6 % more CPU time in all; with the kernel's default, bringing
-/// files back took 30 % longer.
+/// half of it, copying took 6 % more CPU time in all; with the kernel's default, pulling files took
+/// 30 % longer.
 const PIPE_BYTES: i32 = 1 << 20;
 /// Pipes get that size up to this sum, because all pipes of a user share 64 MiB
 /// (pipe-user-pages-soft).
@@ -35,22 +35,23 @@ const ALL_PIPES: usize = 32 << 20;
 const SMALL_PIPE_BYTES: i32 = 256 << 10;
 /// The size that the kernel gives a pipe.
 const DEFAULT_PIPE_BYTES: usize = 64 << 10;
-/// A full pipe is left alone until about half of it is empty: ssh takes 32 KiB at a time and would
-/// wake us each time. The quickest cipher needs this long for that.
+/// After a pipe was full, nothing is written until about half of it is empty: ssh reads 32 KiB at a
+/// time and would wake us each time. The quickest cipher needs this long for that.
 const SHORTEST_REST: Duration = Duration::from_micros(200);
 /// After this time, a link that has become quick again is noticed.
 const LONGEST_REST: Duration = Duration::from_millis(5);
 /// How long a program may take to end after its stdin was closed.
 const LEAVE: Duration = Duration::from_millis(100);
-/// The same for a program of the user's: srun has to tell Slurm first.
+/// The same for a program of the user's: srun must inform Slurm first.
 const LEAVE_ENGINE: Duration = Duration::from_secs(2);
 /// From TERM to KILL for a program that has not ended by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Settings of the user's own configuration that are meant for people and not for tools. A host
-/// gets neither the agent nor the display. A port can be forwarded only once, and ends the second
-/// connection if ExitOnForwardFailure is set. Nobody has looked at further keys of a host, and
-/// hundreds of ssh at once would rewrite known_hosts. Each option is known to OpenSSH 7.4.
+/// Settings of the user's configuration that are meant for people and not for tools. Neither the
+/// agent nor the display is forwarded to a host. A port can be forwarded only once, and a second
+/// connection would fail if ExitOnForwardFailure is set. The user has not verified further keys of
+/// a host, and hundreds of ssh at once would rewrite known_hosts. OpenSSH 7.4 knows each of these
+/// options.
 const NOT_FOR_TOOLS: [&str; 7] = [
     "ForwardAgent=no",
     "ForwardX11=no",
@@ -58,14 +59,15 @@ const NOT_FOR_TOOLS: [&str; 7] = [
     "Tunnel=no",
     "PermitLocalCommand=no",
     "UpdateHostKeys=no",
-    // without this, ssh may say nothing of why it failed
+    // without this, ssh may not print why it failed
     "LogLevel=INFO",
 ];
 
 /// 1.5 times the rate of chacha20, which OpenSSH prefers.
 const FASTEST_CIPHER: &str = "aes128-gcm@openssh.com";
 
-/// The user's own `ssh` with all options but the host. `asks` lets it ask people its questions.
+/// The user's own `ssh` with all options except the host. `asks` allows it to ask the user
+/// questions.
 pub(crate) fn ssh_command(options: &Options, settings: &Settings, asks: bool) -> Command {
     if settings.accepts_new_keys {
         super::known_hosts::end_last_line(settings);
@@ -113,7 +115,7 @@ fn options_for_tools(options: &Options, settings: &Settings, asks: bool) -> Vec<
     words
 }
 
-/// Runs `ssh HOST` with the user's own configuration; `master` has the options that say over which
+/// Runs `ssh HOST` with the user's own configuration; `master` has the options that choose the
 /// connection.
 pub(crate) fn ssh(
     options: &Options,
@@ -191,10 +193,10 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
 struct Program {
     /// The name of the program, if it is the user's.
     engine: Option<String>,
-    /// The process, which is waited for at the end so that no zombie is left; `None` only after
+    /// The process, which is waited for at the end so that no zombie remains; `None` only after
     /// drop.
     child: Option<Child>,
-    /// Whether the script never came to run.
+    /// Whether the script never ran.
     hopeless: bool,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
@@ -483,7 +485,7 @@ impl Drop for Program {
 static LEFT_PROGRAMS: Mutex<Vec<(Child, [io::Result<OwnedFd>; 2])>> = Mutex::new(Vec::new());
 
 /// Ends the programs of the user's that have not ended by themselves. Each tool calls this before
-/// it ends: nobody could do it afterwards.
+/// it ends, because they would otherwise remain.
 pub fn end_connectors() {
     let mut left = std::mem::take(&mut *LEFT_PROGRAMS.lock());
     end(left.iter_mut().map(|(child, _)| child), GRACE);

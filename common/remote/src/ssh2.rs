@@ -32,7 +32,7 @@ const HOST_KEYS: [&str; 6] = [
     "rsa-sha2-512",
     "rsa-sha2-256",
 ];
-/// As in OpenSSH, it is used only where ssh_config allows it, because it signs with SHA-1.
+/// As in OpenSSH, it is used only if ssh_config allows it, because it signs with SHA-1.
 const SHA1: &str = "ssh-rsa";
 
 /// Logs in and runs `boot` in a channel.
@@ -54,7 +54,7 @@ pub(crate) fn open(
     };
     let mut channel = session.channel_session().map_err(failed)?;
     for (name, value) in &settings.set_env {
-        // sshd takes only those of its AcceptEnv, and ssh does not mind either
+        // sshd accepts only those of its AcceptEnv, and ssh ignores that too
         let _ = channel.setenv(name, value);
     }
     channel
@@ -85,7 +85,7 @@ fn check_key(
     }
 }
 
-/// Writes the key of a new host into known_hosts, for an OpenSSH that does so only if it is asked.
+/// Writes the key of a new host into known_hosts, for an OpenSSH without accept-new.
 pub(crate) fn accept_key(options: &Options, settings: &Settings) -> Result<(), HostFault> {
     let known = known_hosts::known_keys(settings)?;
     if !known.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn refused_key(options: &Options, settings: &Settings) -> Option<Host
     }
 }
 
-/// The kind of algorithm of which the settings allow none that libssh2 has.
+/// The kind of algorithm of which libssh2 has none that the settings allow.
 pub(crate) fn lacks(settings: &Settings) -> Option<&'static str> {
     let allowed = &settings.algorithms;
     let lists = [
@@ -255,7 +255,7 @@ fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream,
     Err(last)
 }
 
-/// Connects like [`TcpStream::connect_timeout`], but only until a signal comes, which is
+/// Connects like [`TcpStream::connect_timeout`], but only until a signal arrives, which is
 /// [`io::ErrorKind::Interrupted`].
 fn connect(address: &SocketAddr, options: &Options) -> io::Result<TcpStream> {
     let family = match address {
@@ -299,8 +299,8 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
     Ok((blob.to_vec(), format!("SHA256:{fingerprint}")))
 }
 
-/// Tries the keys that an agent holds, then key files, as OpenSSH would. The key of
-/// `DGL_TOOLS_IDENTITY` or IdentitiesOnly is tried alone.
+/// Tries the keys of an agent, then key files, as OpenSSH would. The key of `DGL_TOOLS_IDENTITY` or
+/// IdentitiesOnly is tried alone.
 fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
     let mut attempt = Attempt {
         session,
@@ -405,8 +405,8 @@ impl Attempt<'_> {
         Ok(false)
     }
 
-    /// The fault of a host that ends the connection in the middle of the login, as sshd does for
-    /// PAM. OpenSSH shows what it says before that.
+    /// The fault of a host that closes the connection during the login, as sshd does for PAM.
+    /// OpenSSH shows what the host sends before that.
     fn hung_up(&self) -> HostFault {
         let user = &self.settings.user;
         let fault = HostFault::unreachable(format!(
@@ -442,7 +442,7 @@ impl Attempt<'_> {
             false => "",
         };
         let problem = match &self.accepted {
-            // sshd has gone
+            // sshd has closed the connection
             Some(_) if methods.is_empty() => return self.hung_up(),
             Some(key) => format!(
                 "login not complete for {user}: the host accepts {key} and asks for more \

@@ -1,6 +1,6 @@
-//! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them: libssh2
-//! reads no ssh_config. `ssh -G` evaluates Include and Match, also `Match exec`. The table in
-//! dgl-tools-connect(7) says of each setting what becomes of it.
+//! The settings that the user's OpenSSH would use for a host, as `ssh -G` reports them, because
+//! libssh2 does not read ssh_config. `ssh -G` evaluates Include and Match, including `Match exec`.
+//! The table in dgl-tools-connect(7) describes the effect of each setting.
 
 use super::options::{HostKey, Options};
 use record::Host;
@@ -23,7 +23,7 @@ pub(crate) struct Settings {
     pub identities: Vec<PathBuf>,
     /// Whether to try only these keys, even if an agent holds others.
     pub identities_only: bool,
-    /// Whether an agent is not to be asked for keys.
+    /// Whether agents must not be asked for keys.
     pub no_agent: bool,
     /// The known_hosts files, the user's own first.
     pub known_hosts: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     pub host_key_alias: Option<String>,
     /// Whether new keys may be accepted; a changed one never is.
     pub accepts_new_keys: bool,
-    /// What may be used, as far as the configuration differs from OpenSSH's defaults.
+    /// The allowed algorithms, if the configuration differs from OpenSSH's defaults.
     pub algorithms: Algorithms,
     /// OpenSSH's default ciphers in their order, if the configuration does not differ from them.
     pub default_ciphers: Vec<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Settings {
     pub is_kept_alive: bool,
     /// Where the user's ssh has the socket of a master, if it has one.
     pub control_path: Option<PathBuf>,
-    /// The options without which ssh would not run what it is given.
+    /// The options without which ssh would not run the given command.
     pub to_run_commands: Vec<&'static str>,
     /// A setting that only OpenSSH itself can honour.
     pub beyond_us: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct OpenSsh {
     pub knows_accept_new: bool,
 }
 
-/// Asks `ssh` once for what it does without any configuration; `None` if there is none.
+/// Asks `ssh` once for its behaviour without configuration; `None` if there is no ssh.
 pub(crate) fn openssh() -> Option<&'static OpenSsh> {
     static OPENSSH: OnceLock<Option<OpenSsh>> = OnceLock::new();
     let ask = |options: &[&str]| {
@@ -236,7 +236,7 @@ fn output_within(
     child.wait_with_output().map(Some)
 }
 
-/// What is tried where there is no OpenSSH.
+/// The settings without OpenSSH.
 fn without_openssh(options: &Options, host: &Host, home: &Path) -> Settings {
     let user = options
         .ssh_username
@@ -285,8 +285,8 @@ fn is_beyond_us(key: &str, value: &str) -> bool {
     }
 }
 
-/// The option that takes the place of a setting with which ssh would not run what it is given.
-/// Versions before these settings, which do not know the options either, print none of them.
+/// The option that replaces a setting with which ssh would not run the given command. Versions
+/// before these settings, which do not know the options either, print none of them.
 fn replaced(key: &str, value: &str) -> Option<&'static str> {
     match key {
         "remotecommand" if !is_none(value) => Some("RemoteCommand=none"),
@@ -543,7 +543,7 @@ mod tests {
             ("id_lab", None),
         ];
         for (key, expected) in table {
-            // the name of the host may stand behind the key
+            // the name of the host may follow the key
             let text = format!("user bob\nidentityfile {key}\nhostname 10.0.0.1\n");
             let settings = parse(&text, Path::new("/home/ann"), None);
             let files: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();

@@ -13,8 +13,8 @@ use tls::Link;
 use wire::codec;
 use wire::dial::Word;
 
-/// One conversation. At the end of the connection, the output of the command that carries the agent
-/// takes the place of a stderr, because it may tell the reason.
+/// A session over the connection. At its end, the output of the command that started the agent is
+/// used in place of a stderr, because it may have the reason.
 pub(crate) struct Dialed {
     direct: LinkChannel,
     engine: Arc<Engine>,

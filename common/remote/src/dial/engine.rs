@@ -21,11 +21,11 @@ const KEPT: usize = 8 << 10;
 const LEAVE: Duration = Duration::from_secs(10);
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// The longest command. The kernel takes 128 KiB in one word (MAX_ARG_STRLEN); some are left for
-/// what stands around it.
+/// The longest command. The kernel accepts 128 KiB in one word (MAX_ARG_STRLEN), including the text
+/// around the command.
 const MAX_COMMAND: usize = (128 << 10) - 64;
 
-/// Placeholders that stand for one host, so that a command for all hosts cannot use them.
+/// Placeholders for a single host, which a command for all hosts cannot use.
 pub(crate) const OF_ONE_HOST: [&str; 5] = ["{name}", "{login}", "{ip}", "{id}", "{dgl_port}"];
 
 /// A command line whose placeholders are filled in.
@@ -102,7 +102,7 @@ struct EngineOutput {
 pub(crate) struct Engine {
     name: String,
     watcher: Mutex<Child>,
-    /// Its closing tells the watching process that this tool is gone.
+    /// Closing it shows the watching process that this tool has ended.
     presence: Mutex<Option<ChildStdin>>,
     output: Arc<Mutex<EngineOutput>>,
 }
@@ -136,7 +136,7 @@ impl Engine {
         })
     }
 
-    /// The name of the command for people.
+    /// The name of the command in messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -157,7 +157,7 @@ impl Engine {
         self.output.lock().bytes
     }
 
-    /// What the command has written since that count, as far as it was kept.
+    /// The kept output of the command since that count.
     pub(crate) fn written_since(&self, before: u64) -> Vec<u8> {
         let output = self.output.lock();
         let fresh = usize::try_from(output.bytes - before).unwrap_or(usize::MAX);
@@ -165,8 +165,8 @@ impl Engine {
         tail[tail.len().saturating_sub(fresh)..].to_vec()
     }
 
-    /// Why a host, or all of them, has not dialed in, with the last lines of the command. The words
-    /// stand behind "before" and in front of "within".
+    /// Why a host, or all of them, has not dialed in, with the last lines of the command. The first
+    /// text follows "before", the second precedes "within".
     pub(crate) fn why_absent(&self, [before, not_within]: [&str; 2], limit: Duration) -> String {
         let (name, output) = (&self.name, self.output.lock());
         let late = format!("{not_within} within {} s", limit.as_secs_f32());
@@ -180,8 +180,8 @@ impl Engine {
         }
     }
 
-    /// Waits for the command to end after its agents have left; has it ended at once if none ever
-    /// came. Returns a notice for people, if there is one.
+    /// Waits for the command to end after its agents have left; ends it at once if none ever
+    /// connected. Returns a notice for people, if there is one.
     pub(crate) fn end(&self, has_agents: bool) -> Option<String> {
         let begun = Instant::now();
         if let Some(mut presence) = self.presence.lock().take() {
@@ -209,7 +209,8 @@ fn watch(agent: &Path, folder: &Path, filled: &Filled) -> Command {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // a group of its own: Ctrl-C must not cut the line that cleans up
+        // a process group of its own: Ctrl-C must not break the connection over which the job is
+        // ended
         .process_group(0);
     watcher
 }

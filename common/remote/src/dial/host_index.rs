@@ -1,9 +1,9 @@
-//! Decides which host an agent is that has dialed in. All agents have the same secret, so what one
-//! reports of itself proves nothing: a host that was taken over could report the names of all
-//! others and receive what is theirs. So an agent is the host whose address it connects from.
-//! Agents on this machine may be any host whose address is one of this machine's, and of hosts that
-//! share an address, the one whose name it reports. The numbers of an engine decide nothing,
-//! because it orders the nodes differently.
+//! Decides which host an agent is that has dialed in. All agents have the same secret, so an
+//! agent's report about itself proves nothing: a compromised host could report the names of all
+//! others and receive their data. So an agent is the host whose address it connects from. Agents on
+//! this machine may be any host whose address is one of this machine's; if hosts share an address,
+//! the agent is the one whose name it reports. The numbers of an engine do not count, because it
+//! orders the nodes differently.
 
 use record::Host;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use wire::dial::Hello;
 pub(crate) enum Evidence {
     /// The address from which it connects.
     Source,
-    /// What it reports: the addresses of its network interfaces, or else its names. For agents that
-    /// connect from other addresses than their hosts have, as behind a router that translates them.
+    /// Its report: the addresses of its network interfaces, or else its names. For agents that
+    /// connect from other addresses than their hosts have, for instance behind address translation.
     OwnWord,
 }
 
-/// The hosts that are asked for, by everything that identifies an agent. A host is given by its
-/// position among them.
+/// The expected hosts, by everything that identifies an agent. A host is given by its index among
+/// them.
 pub(crate) struct HostIndex {
     evidence: Evidence,
     addresses: Vec<Ipv4Addr>,
@@ -53,13 +53,13 @@ impl HostIndex {
         index
     }
 
-    /// How many hosts are asked for.
+    /// How many hosts are expected.
     pub(crate) fn count(&self) -> usize {
         self.addresses.len()
     }
 
-    /// The hosts that an agent is which connects from this address: usually one, none if nobody
-    /// asked for it.
+    /// The hosts of an agent that connects from this address: usually one, none if it is
+    /// unexpected.
     pub(crate) fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
         let mut found = self.hosts_reported(hello);
         found.retain(|host| self.evidence == Evidence::OwnWord || self.proves(from, *host));
@@ -71,7 +71,7 @@ impl HostIndex {
         }
     }
 
-    /// The hosts that an agent says it is.
+    /// The hosts that an agent claims to be.
     pub(crate) fn hosts_reported(&self, hello: &Hello) -> Vec<usize> {
         let of_addresses = hello.addresses.iter();
         let mut found: Vec<usize> = of_addresses

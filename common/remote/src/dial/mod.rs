@@ -52,13 +52,13 @@ struct State {
     engines: Vec<Arc<Engine>>,
     /// Until when agents of a command that was started are waited for.
     until: Option<Instant>,
-    /// The hosts that were asked for first.
+    /// The hosts of the first command.
     index: Option<HostIndex>,
 }
 
 impl State {
-    /// Prints the notices about agents that were not asked for. Where several commands were
-    /// started, further agents of the same host are expected and not mentioned.
+    /// Prints the notices about unexpected agents. If several commands were started, further agents
+    /// of the same host are expected and not mentioned.
     fn print_notices(&self, notice: fn(&str)) {
         if let ([_], Some(server), Some(index)) = (&self.engines[..], &self.server, &self.index) {
             let lines = server.notices(index);
@@ -118,7 +118,7 @@ impl Dial {
         let (engine, until, is_first) = self.engine(server, &missing)?;
         let mut failed: Option<Instant> = None;
         let claims = server.wait(&index, until, || {
-            // notices stand behind the end of the command's own output
+            // notices follow the end of the command's own output
             self.options.is_stopped()
                 || engine.has_failed()
                     && failed.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS

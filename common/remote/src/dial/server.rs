@@ -1,7 +1,7 @@
-//! Where agents dial in: it checks who connects, and keeps the connections of those admitted.
+//! The port at which agents dial in: authenticates connections, and keeps those that are admitted.
 //!
-//! One thread answers all connections. Only who has the key of this run is admitted. An admitted
-//! agent waits with one connection at a time; when that one is taken for a conversation, the agent
+//! One thread answers all connections. Only agents with the key of this run are admitted. An
+//! admitted agent waits with one connection at a time; when that is taken for a session, the agent
 //! dials again.
 
 use super::host_index::HostIndex;
@@ -26,29 +26,29 @@ use wire::dial::{Ender, Hello, Ticket, Word};
 const MAX_HELLO: usize = 16 << 10;
 /// So many agents that dialed in as the same host are named.
 const MOST_SHOWN: usize = 3;
-/// So many agents that were not asked for are named: nobody reads the names of 500 hosts.
+/// At most this many unexpected agents are named.
 const MOST_NAMED: usize = 5;
 /// How often it is checked whether the agents of all hosts have dialed in. Thousands of them cost a
 /// few milliseconds each time.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// How often it is checked whether one agent has dialed again, which takes milliseconds.
 const REDIAL_CHECKED: Duration = Duration::from_millis(5);
-/// An agent waits with one connection; where one has broken without a word it has another.
+/// An agent waits with one connection; it has another if one broke unnoticed.
 const MOST_PARKED: usize = 4;
-/// What is kept of agents in all, asked for or not: a host that has the secret could make up agents
+/// The limit for all agents, expected or not: a host that has the secret could invent agents
 /// without end. 65,536 honest ones report 20 MB.
 const IN_ALL: Budget = Budget {
     agents: 65_536,
     bytes: 64 << 20,
 };
-/// From one address twice as many agents as there are hosts may dial in, and these beside them: a
-/// restart starts others while the first have not gone yet.
+/// From one address twice as many agents as there are hosts may dial in, plus this many: a restart
+/// starts others before the first have ended.
 const SPARE_AGENTS: usize = 64;
 /// How much the agents of one address may report, for each of them. Honest ones report 300 bytes,
 /// and one with hundreds of addresses some KB.
 const BYTES_OF_AGENT: usize = 1 << 10;
-/// How often those that have gone are looked for when there is no room; it costs a system call for
-/// each agent.
+/// How often to search for agents that have disconnected when there is no room; it costs a system
+/// call for each agent.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// An agent whose connection was taken has dialed again by then, or never will.
 const REDIAL_LIMIT: Duration = Duration::from_secs(20);
@@ -65,19 +65,19 @@ pub(crate) enum Claim {
     Nobody,
     /// Its agent.
     Agent(AgentId),
-    /// Several agents, of which at most one can be right: who they are.
+    /// Several agents, of which at most one can be right: their names.
     Several(Vec<String>),
-    /// Only an agent that tells it is this host and connects from another address: who it is.
+    /// Only an agent that claims to be this host and connects from another address: its name.
     Foreign(String),
 }
 
 impl Claim {
-    /// Whether the host's agent may still come.
+    /// Whether the host's agent may still connect.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self, Claim::Nobody | Claim::Foreign(_))
     }
 
-    /// The host's agent, or why it has none; `absence` is the fault if nobody came.
+    /// The host's agent, or why it has none; `absence` is the fault if none connected.
     pub(crate) fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
         match self {
             Claim::Agent(id) => Ok(id),
@@ -116,7 +116,7 @@ struct Agent {
     has_served: bool,
     /// Whether it has ended or does not answer.
     gone: bool,
-    /// Whether the user was told that nobody had asked for it.
+    /// Whether the user was informed that it was unexpected.
     is_mentioned: bool,
 }
 
@@ -155,14 +155,14 @@ impl Agent {
     }
 }
 
-/// Whether the agent is still at the other end of a connection that waits. It has nothing to send
-/// there, and is given up if it does: nobody would ever read that.
+/// Whether the agent is still connected by a waiting connection. It must not send anything there;
+/// if it does, it is dropped, because the data would never be read.
 fn is_waiting(link: &mut Link) -> bool {
     let mut received = Vec::new();
     matches!(link.receive(&mut received), Ok(true)) && received.is_empty()
 }
 
-/// How many agents are kept, and how many bytes of what they have reported of themselves.
+/// How many agents are kept, and how many bytes of their reports about themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Budget {
     agents: usize,
@@ -170,7 +170,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// What may come from one address, which all hosts have behind some routers.
+    /// The limits for one address, which all hosts may share behind a router.
     fn of_source(hosts: usize) -> Budget {
         let agents = 2 * hosts + SPARE_AGENTS;
         let bytes = agents * BYTES_OF_AGENT;
@@ -190,7 +190,7 @@ impl Budget {
 /// The agents that were admitted.
 #[derive(Default)]
 struct WaitingAgents {
-    /// In the order in which they came.
+    /// In the order in which they connected.
     agents: BTreeMap<usize, Agent>,
     /// The number of the next one.
     next: usize,
@@ -199,7 +199,7 @@ struct WaitingAgents {
     of_source: Budget,
     used: Budget,
     used_by_source: HashMap<IpAddr, Budget>,
-    /// When those that have gone were looked for.
+    /// When agents that have disconnected were last searched for.
     tidied: Option<Instant>,
     /// How many agents there was no room for that were not mentioned yet, and the address of the
     /// last of them.
@@ -229,7 +229,7 @@ impl WaitingAgents {
         has_room(self)
     }
 
-    /// Those that have served stay: what they told of their engine still counts.
+    /// Keeps agents that have served: their reports about their engine still count.
     fn forget_those_gone(&mut self) {
         self.tidied = Some(Instant::now());
         self.agents
@@ -304,7 +304,7 @@ impl WaitingAgents {
             for host in hosts {
                 let serves = |id: &AgentId| self.agents[&id.0].has_served;
                 match &mut claims[host] {
-                    // whoever comes behind an agent that serves already takes nothing from it
+                    // an agent that connects after a serving one does not affect it
                     Claim::Agent(first) if serves(first) => {}
                     Claim::Agent(first) if !agent.has_served => {
                         let first = self.agents[&first.0].shown();
@@ -378,8 +378,8 @@ impl DialServer {
         self.waiting.lock().claims(index)
     }
 
-    /// Waits until the agents of all hosts have dialed in, until the time has come, or until
-    /// waiting is pointless. Returns who has dialed in as each host.
+    /// Waits until the agents of all hosts have dialed in, until this time, or until waiting is
+    /// pointless. Returns the agents of each host.
     pub(crate) fn wait(
         &self,
         index: &HostIndex,
@@ -402,7 +402,7 @@ impl DialServer {
         }
     }
 
-    /// Takes a waiting connection of an agent for a conversation; `None` if the agent is gone.
+    /// Takes a waiting connection of an agent for a session; `None` if the agent has disconnected.
     pub(crate) fn take(&self, id: AgentId, until: Instant) -> Option<Link> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -437,7 +437,7 @@ impl DialServer {
         agents.find_map(|agent| agent.hello.ender)
     }
 
-    /// Lines about agents that dialed in without being asked for, each agent once.
+    /// Lines about unexpected agents that dialed in, each agent once.
     pub(crate) fn notices(&self, index: &HostIndex) -> Vec<String> {
         let mut waiting = self.waiting.lock();
         let mut is_served = vec![false; index.count()];
@@ -493,7 +493,7 @@ impl DialServer {
         lines
     }
 
-    /// Lets nobody else in, and tells the waiting agents to leave. Returns whether any agent had
+    /// Admits no further agents, and asks the waiting ones to leave. Returns whether any agent had
     /// dialed in.
     pub(crate) fn close(&self) -> bool {
         drop(self.port.lock().take());
@@ -501,7 +501,7 @@ impl DialServer {
         let agents = std::mem::take(&mut waiting.agents);
         let has_agents = !agents.is_empty();
         for mut parked in agents.into_values().flat_map(|agent| agent.parked) {
-            // an agent that cannot be told sees the end of its connection
+            // an agent that does not receive this sees the end of its connection
             let _ = parked.send(&codec::encode(&Word::Leave, &[]));
             let _ = parked.close();
         }
@@ -606,7 +606,7 @@ mod tests {
             ..WaitingAgents::default()
         };
         let [greedy, honest] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-        // agents that have gone again leave room, however many come
+        // agents that have disconnected leave room, however many connect
         for number in 0..20 {
             let (link, _gone) = connected();
             waiting.tidied = None;

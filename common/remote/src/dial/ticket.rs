@@ -1,8 +1,8 @@
-//! What agents need on their hosts: the agent's program and a ticket. Both lie in a folder of the
-//! user's that the hosts share; only the user can read the ticket.
+//! The files that agents need on their hosts: the agent's program and a ticket. Both are in a
+//! folder of the user's that the hosts share; only the user can read the ticket.
 //!
-//! The secret is in a file. A command line would show it to every user of a host; engines hand the
-//! environment on to every process, keep it with a job, and send it in the clear.
+//! The secret is in a file. A command line would show it to every user of a host; engines pass the
+//! environment to every process, store it with a job, and send it unencrypted.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,14 +26,14 @@ use wire::dial::Ticket;
 /// time.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The folder with what the agents of this run need. It is removed on drop.
+/// The folder with the files for the agents of this run. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct TicketFolder {
     path: PathBuf,
 }
 
 impl TicketFolder {
-    /// Puts the agents, a ticket and a script that starts an agent where hosts find them.
+    /// Puts the agents, a ticket and a script that starts an agent into the shared folder.
     pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
         let mut tried = Vec::new();
         for folder in candidates() {
@@ -43,7 +43,7 @@ impl TicketFolder {
                 .mode(0o700)
                 .create(&folder);
             if let Some(fault) = endangered(&folder, agents) {
-                // in the next one, hosts would look in vain
+                // hosts would not search the next one
                 return Err(fault);
             }
             match created.and_then(|()| TicketFolder::make_in(&folder, agents, ticket)) {
@@ -118,7 +118,7 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
         .chain(cache.map(|cache| cache.join("dgl-tools")))
 }
 
-/// Why hosts must not run what lies in this folder, if others could replace it.
+/// Why hosts must not run programs of this folder, if others could replace them.
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
     let fault = |path: &Path, why: &str, fix: String| {
         let fault = HostFault::for_all(format!("{}{why}", path.display())).fix(fix);
@@ -175,7 +175,7 @@ fn script(agents: &[(String, PathBuf)], ticket: &Path) -> Vec<u8> {
     text
 }
 
-/// Removes folders that nobody uses any longer.
+/// Removes folders that are no longer used.
 fn tidy(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|meta| meta.modified());
