@@ -23,7 +23,7 @@ pub struct Graph {
     pub num_parts: u32,
     /// The number of file records in the stream.
     pub files: u32,
-    /// The folder of the job on every host, absolute.
+    /// The directory of the job on every host, absolute.
     pub workspace: String,
     /// The partition config, relative to the workspace.
     pub part_config: String,
@@ -35,7 +35,7 @@ pub struct Graph {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Workspace {
-    /// The folder of the job on every host, absolute.
+    /// The directory of the job on every host, absolute.
     pub workspace: String,
     /// The ip_config, relative to the workspace.
     pub ip_config: String,
@@ -43,7 +43,7 @@ pub struct Workspace {
 
 /// A file and its destination. It is on this machine (`src`) or made from the record (`content`).
 /// Otherwise it must already be on the host, for instance because a job downloaded it: part-push
-/// only checks that. A `dst` that ends in `/` is an empty folder.
+/// only checks that. A `dst` that ends in `/` is an empty directory.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -78,7 +78,7 @@ pub struct FileCopy {
 }
 
 impl FileCopy {
-    /// Whether this is an empty folder.
+    /// Whether this is an empty directory.
     pub fn is_folder(&self) -> Result<bool, Fault> {
         Ok(self.destination()?.as_os_str().as_bytes().ends_with(b"/"))
     }

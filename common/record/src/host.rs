@@ -209,7 +209,7 @@ pub struct Facts {
     pub python: Option<String>,
     /// The path of the interpreter itself.
     pub python_path: Option<String>,
-    /// The folder of the requested environment, a venv or one of conda's.
+    /// The directory of the requested environment, a venv or one of conda's.
     pub prefix: Option<String>,
     /// The name of the environment in conda, if it is one of conda's.
     pub conda_env: Option<String>,

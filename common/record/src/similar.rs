@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// More files in a folder would take too long to compare.
+/// More files in a directory would take too long to compare.
 const MAX_FILES: usize = 10_000;
 
 /// With more different letters, names are different words: `edge_feat.dgl` is not `node_feat.dgl`.
