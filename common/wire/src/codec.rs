@@ -10,7 +10,7 @@ use std::io;
 /// The longest line. A longer one is not ours, because no message holds a list that grows with the
 /// job.
 pub const MAX_LINE: usize = 1 << 20;
-/// The longest body, for which each side must have memory. A file comes in many of them.
+/// The longest body, for which each side must have memory. A file is sent in many of them.
 pub const MAX_BODY: usize = 1 << 20;
 
 /// A message and the bytes behind it.
@@ -67,21 +67,21 @@ pub fn encode_head<T: Serialize>(head: &T, length: usize) -> Vec<u8> {
     line
 }
 
-/// Takes bytes as they come and returns messages.
+/// Takes bytes as they arrive and returns messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// The bytes that came, without those of `begun`.
+    /// The received bytes, without those of `begun`.
     buffer: Vec<u8>,
     /// How many bytes of `buffer` were returned already.
     taken: usize,
     /// No line ends before this position of `buffer`.
     searched: usize,
-    /// The message whose line has come. While its body is not whole, `buffer` is empty.
+    /// The message whose line was received. While its body is incomplete, `buffer` is empty.
     begun: Option<Begun>,
 }
 
-/// A line and as much as has come of the body that it announces. What comes of a body goes to its
-/// own memory at once: bodies are most of what a connection carries, and each copy of them counts.
+/// A line and the received part of the body that it announces. Bytes of a body go to its own memory
+/// at once: bodies are most of what a connection carries, and each copy of them counts.
 #[derive(Debug)]
 struct Begun {
     line: Vec<u8>,
@@ -90,7 +90,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// Takes what belongs to the body; returns how many bytes that was.
+    /// Takes the bytes that belong to the body; returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.length - self.body.len());
         self.body.extend_from_slice(&bytes[..count]);
@@ -112,7 +112,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Malformed> {
 }
 
 impl Decoder {
-    /// Appends bytes that came.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         let taken = self.begun.as_mut().map_or(0, |begun| begun.take(bytes));
         if taken == bytes.len() {
@@ -143,8 +143,8 @@ impl Decoder {
         begun + self.buffer.len() - self.taken
     }
 
-    /// The next message, if all of it has come. Empty lines are skipped, because people who type by
-    /// hand leave some.
+    /// The next message, if all of it was received. Empty lines, which people may type, are
+    /// skipped.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<Message<T>>, Malformed> {
         loop {
             if let Some(begun) = self.begun.take_if(|begun| begun.body.len() == begun.length) {
@@ -183,7 +183,7 @@ impl Decoder {
         }
     }
 
-    /// All messages that have come, and whether what follows may be one.
+    /// All received messages, and whether the following bytes may be one.
     pub fn messages<T: DeserializeOwned>(&mut self) -> (Vec<Message<T>>, bool) {
         let mut messages = Vec::new();
         loop {

@@ -17,8 +17,8 @@ use crate::dial::Ticket;
 use crate::job::JobOnHost;
 use serde::{Deserialize, Serialize};
 
-/// A piece of the plan of a job, of which only launchers know the form. All pieces together are one
-/// JSON value. The plan has the values of `--env`: it is kept in memory alone.
+/// A piece of the plan of a job, whose form only launchers know. All pieces together are one JSON
+/// value. The plan has the values of `--env`, so it is only kept in memory.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanPiece {
     /// The text of the piece.
@@ -73,8 +73,8 @@ pub struct Detached {
 /// The launcher has ended. What it wrote has been sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherEnded {
-    /// The summary of the job as a line of JSON, if the launcher has come to its end and the file
-    /// of the records lacks it, because the disk was full.
+    /// The summary of the job as a line of JSON, if the launcher has ended normally and the file of
+    /// the records lacks it, because the disk was full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 }

@@ -39,7 +39,7 @@ pub struct Hello {
     pub names: Vec<String>,
     /// The IPv4 addresses of its network interfaces.
     pub addresses: Vec<Ipv4Addr>,
-    /// The position that the engine has given it, in the engine's own terms: `SLURM_NODEID 3`.
+    /// The number that the engine gave it, with its variable: `SLURM_NODEID 3`.
     pub position: Option<String>,
     /// The engine that ends whatever the agent leaves behind, if one does.
     pub ender: Option<Ender>,

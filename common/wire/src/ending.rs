@@ -1,4 +1,4 @@
-//! The end of a job: how its processes end, why it ends, and what ends it.
+//! The end of a job: how its processes end, why it ends, and the rules that end it.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -54,7 +54,7 @@ pub enum Reason {
     Lost(Loss),
     /// The process of a service ended well, but before the others.
     EndedEarly,
-    /// The process raised this exception, which nobody caught, and did not end.
+    /// The process raised this exception, which was not caught, and did not end.
     Raised(String),
 }
 
@@ -62,9 +62,9 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// Nothing was heard of it for this time.
+    /// No message arrived from it for this time.
     Silent(Duration),
-    /// The agent that supervised graph servers there, which a job uses, is gone.
+    /// The agent has ended that supervised the job's graph servers there.
     SupervisorGone,
     /// Another reason, in words for people.
     Other(String),
@@ -109,7 +109,7 @@ impl ExitStatus {
     }
 }
 
-/// The end of a process and what is known of its reason.
+/// The end of a process and the known facts about its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// How the process ended.
@@ -123,8 +123,8 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The status in a shell's numbers. A process that dgl-reap asked to end and that reports
-    /// success has not done its work: it counts as ended by TERM.
+    /// The status in a shell's numbers. If dgl-reap asked a process to end, its success does not
+    /// mean that it has finished its work: it counts as ended by TERM.
     pub fn shell_code(self) -> u8 {
         match self.status.is_success() && self.reaped {
             true => ExitStatus::Signal(SIGTERM).shell_code(),
@@ -155,7 +155,7 @@ pub enum Cause {
     Process,
     /// A host was lost.
     Host,
-    /// The user or the system asked for its end with this signal.
+    /// The user or the system requested the end with this signal.
     Signal(i32),
     /// A time limit ran out.
     Time(Limit),
@@ -163,8 +163,8 @@ pub enum Cause {
     Stalled(Duration),
     /// The graph servers that the job uses have ended.
     Servers,
-    /// Whoever decides about the job did not run for this long, so that the hosts took it for gone
-    /// and ended their parts.
+    /// The launcher or agent that decides about the job did not run for this long, so the hosts
+    /// considered it lost and ended their parts.
     Paused(Duration),
 }
 
@@ -192,7 +192,7 @@ pub struct StallRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     pub limits: Vec<Limit>,
-    /// When the job stalls; absent if nobody wants to know.
+    /// When the job stalls; absent if stalls are not detected.
     pub stall: Option<StallRule>,
     /// Whether a process that has left its script by an exception has failed, even if it does not
     /// end.

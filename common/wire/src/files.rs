@@ -1,13 +1,13 @@
 //! Messages about files that go to a host or come from it, for part-push and part-pull.
 //!
-//! To a host: `receive` takes a folder; `inspect`, `peers` and `claim` ask what is there; small
-//! files come many in a [`Batch`], larger ones as `open`, any number of `write`s and `commit`.
-//! From a host: `give`, `find`, then `read` for content. From host to host: `hand_on`, and over the
-//! connection that is made for it `handed`, `write`s and `abandon`; what comes so counts if the
-//! tool has signed it. Requests are not waited for one by one: each is answered in its order, and
-//! `sync` tells how far the agent has come. Sizes are called `size`, because `bytes` in a line
-//! announces what stands behind it. Content stands behind its line, at most
-//! [`crate::codec::MAX_BODY`] bytes, with its sum in the line.
+//! To a host: `receive` selects a directory; `inspect`, `peers` and `claim` ask what exists; small
+//! files are sent together in a [`Batch`], larger ones as `open`, any number of `write`s and
+//! `commit`. From a host: `give`, `find`, then `read` for content. From host to host: `hand_on`,
+//! and over the connection that is made for it `handed`, `write`s and `abandon`; the tool's
+//! signature makes these valid. Callers do not wait for each request: the requests are answered in
+//! order, and `sync` shows how far the agent has come. Sizes are called `size`, because `bytes` in
+//! a line announces the body after it. Content follows its line, at most [`crate::codec::MAX_BODY`]
+//! bytes, with its sum in the line.
 
 use crate::{Text, cut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -33,7 +33,7 @@ pub enum FileRequest {
     Receive(Receive),
     /// Announces that files are fetched; answered by [`FileEvent::Ready`].
     Give(Give),
-    /// Asks what exists under the names behind the line, each ended by NUL; answered by
+    /// Asks what exists under the names after the line, each ended by NUL; answered by
     /// [`FileEvent::There`], in their order.
     Inspect {
         /// Whether the checksum of each file's content is wanted.
@@ -46,7 +46,7 @@ pub enum FileRequest {
     Leave,
     /// Asks which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
     Peers,
-    /// Takes over the partial file that an earlier push left; answered by [`FileEvent::Partial`].
+    /// Takes over the partial file of an earlier push; answered by [`FileEvent::Partial`].
     Claim {
         /// The name of the partial file.
         key: String,
@@ -56,47 +56,48 @@ pub enum FileRequest {
         /// The file that is in its place now, to be used if there is no partial file.
         dst: Option<Text>,
     },
-    /// Small files, whose content stands behind the line; answered by [`FileEvent::Landed`].
+    /// Small files, whose content follows the line; answered by [`FileEvent::Landed`].
     Batch(Batch),
-    /// Begins a file whose content comes in blocks, or goes on with it.
+    /// Begins or continues a file whose content is sent in blocks.
     Open(Open),
     /// A part of a file.
     Write(Block),
-    /// The whole file has come, and gets its name. Answered by [`FileEvent::Landed`].
+    /// The file is complete, and gets its name. Answered by [`FileEvent::Landed`].
     Commit {
         /// The number of the delivery.
         id: u32,
     },
-    /// Hands a file on to another host as it comes; answered by [`FileEvent::HandedOn`] when that
-    /// host has the whole file, or cannot be reached any longer.
+    /// Passes a file on to another host as it arrives; answered by [`FileEvent::HandedOn`] when
+    /// that host has the whole file, or cannot be reached any longer.
     HandOn(HandOn),
-    /// Stops handing a file on to a host.
+    /// Stops passing a file on to a host.
     StopHandOn {
         /// The number of the delivery.
         id: u32,
         /// The number of the other host.
         host: u32,
     },
-    /// Brings the signatures of what this host has kept of a file, so that it can hand that on too.
+    /// Sends the signatures of the kept pieces of a file, so that this host can pass them on too.
     Sign {
         /// The number of the delivery.
         id: u32,
         /// At most [`PIECES_AT_ONCE`] of the pieces, in any order.
         pieces: Vec<SignedPiece>,
     },
-    /// The first message of another host over a connection of its own: parts of a file come, as
+    /// The first message of another host over its connection: it will send parts of a file, as
     /// [`FileRequest::Write`], and then [`FileRequest::Abandon`] and [`FileRequest::Sync`]. Nothing
-    /// else is allowed there. What the tool has not signed is refused, see [`FileEvent::Refused`].
+    /// else is allowed there. Content that the tool has not signed is refused, see
+    /// [`FileEvent::Refused`].
     Handed {
         /// The name of the partial file.
         key: String,
     },
-    /// No more of a file comes over this connection. If the file was begun over it, no more comes
-    /// over any.
+    /// No more of a file is sent over this connection. If the file was begun over it, no more is
+    /// sent over any.
     Abandon {
         /// The number of the delivery.
         id: u32,
-        /// Whether what has come is kept. If not, the file is not wanted any longer.
+        /// Whether the received part is kept. If not, the file is no longer wanted.
         keep: bool,
     },
     /// Asks for [`FileEvent::Synced`] with the same number when everything before it has been
@@ -105,12 +106,12 @@ pub enum FileRequest {
         /// A number that the caller chooses and the answer repeats.
         number: u64,
     },
-    /// Opens a port for this tool, and for hosts that hand files on; answered by
-    /// [`FileEvent::Listening`]. Each connection to it is greeted by [`crate::Event::Alive`] and
-    /// has a conversation of its own.
+    /// Opens a port for this tool, and for hosts that pass files on; answered by
+    /// [`FileEvent::Listening`]. On each connection the agent first sends [`crate::Event::Alive`],
+    /// and serves a session of its own.
     Listen(Listen),
-    /// Ends all connections to that port. What came over them is noted before anything that
-    /// follows is answered, and may be requested again.
+    /// Ends all connections to that port. Content that arrived over them is recorded before later
+    /// requests are answered; unfinished parts may be requested again.
     EndDirect,
     /// Asks which files and empty folders exist; answered by [`FileEvent::Found`], the last of them
     /// with `last`.
@@ -181,7 +182,7 @@ pub struct Listen {
     pub hosts: Vec<String>,
 }
 
-/// Another host to which a file is handed on as it comes.
+/// Another host to which a file is passed on as it arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandOn {
     /// The number of the delivery on this host.
@@ -220,7 +221,8 @@ pub struct Small {
     /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
-    /// Permission bits; with the type of a folder, as stat(2) has it, an empty folder is made.
+    /// Permission bits; with the type of a directory, in the form of stat(2), an empty directory is
+    /// made.
     pub mode: u32,
     /// When the file was changed: seconds and nanoseconds since 1970.
     pub mtime: Option<(i64, u32)>,
@@ -250,7 +252,7 @@ pub struct Content {
     pub sum: Option<Hex<16>>,
 }
 
-/// A file whose content comes in blocks.
+/// A file whose content is sent in blocks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
@@ -266,8 +268,8 @@ pub struct Open {
     /// Whether the kept parts are copied from the file that is in its place now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
-    /// The public key with which the tool signs the pieces of this file, if hosts hand it on: it
-    /// comes in any order, and [`FileEvent::Arrived`] reports what has come.
+    /// The public key with which the tool signs the pieces of this file, if hosts pass it on: it
+    /// arrives in any order, and [`FileEvent::Arrived`] reports the received parts.
     pub chained: Option<String>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -285,11 +287,11 @@ pub struct Block {
     /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
-    /// The tool's signature, if hosts hand the file on.
+    /// The tool's signature, if hosts pass the file on.
     pub signature: Option<Signature>,
 }
 
-/// What the tool has signed of a file: where a piece of at most a block lies, and its content.
+/// A signed piece of a file, of at most a block: its position and content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignedPiece {
     /// The offset of the piece in the file, in bytes.
@@ -318,8 +320,8 @@ pub enum FileEvent {
     Ready(Ready),
     /// What exists under the names of the request.
     There {
-        /// The next entries, in the order of the request, behind those of the previous answer;
-        /// `None` where nothing exists.
+        /// The next entries, in the order of the request, after those of the previous answer;
+        /// `None` if nothing exists there.
         entries: Vec<Option<Meta>>,
     },
     /// The hosts of this push that see the same folder.
@@ -327,8 +329,8 @@ pub enum FileEvent {
         /// The numbers of those hosts.
         hosts: Vec<u32>,
     },
-    /// The partial file that was claimed. The checksums of its parts stand behind the line, 32
-    /// bytes each.
+    /// The partial file that was claimed. The checksums of its parts follow the line, 32 bytes
+    /// each.
     Partial {
         /// The name under which the part of the file is kept.
         key: String,
@@ -338,15 +340,14 @@ pub enum FileEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         earlier: bool,
     },
-    /// The parts that have come of a file that hosts hand on; if there are very many, the first of
-    /// them.
+    /// The received parts of a file that hosts pass on; if there are very many, the first of them.
     Arrived {
         /// The number of the delivery.
         id: u32,
         /// The begin and end of each part.
         parts: Vec<(u64, u64)>,
     },
-    /// A host has the whole file that was handed on to it, or gets no more of it.
+    /// A host has the whole file that was passed on to it, or gets no more of it.
     HandedOn {
         /// The number of the delivery, on the host that sends this event.
         id: u32,
@@ -358,8 +359,8 @@ pub enum FileEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreached: bool,
     },
-    /// Another host has handed on content that the tool has not signed. Nothing of it is written,
-    /// and nothing more of the file is taken from that host.
+    /// Another host has passed on content that the tool has not signed. It is not written, and
+    /// nothing more of the file is accepted from that host.
     Refused {
         /// The number of the delivery.
         id: u32,
@@ -387,7 +388,7 @@ pub enum FileEvent {
         /// The number of the request.
         number: u64,
     },
-    /// Nothing came from the tool for too long, so it is taken for gone.
+    /// The tool has sent nothing for too long, and counts as lost.
     Silence {
         /// The length of the silence, in seconds.
         seconds: u64,
@@ -396,7 +397,7 @@ pub enum FileEvent {
     Found {
         /// The files and empty folders.
         entries: Vec<Found>,
-        /// The files and folders of which nothing more can be told.
+        /// The files and directories that cannot be read.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreadable: Vec<Unreadable>,
         /// Whether no more follow.
@@ -412,10 +413,9 @@ pub enum FileEvent {
     },
     /// A part of a file.
     Block(Block),
-    /// The end of what was read of a file.
+    /// The end of the requested part of a file.
     Read(Read),
-    /// The checksums of parts of a file stand behind the line, 32 bytes each; none if it cannot be
-    /// read.
+    /// The checksums of parts of a file follow the line, 32 bytes each; none if it cannot be read.
     Sums {
         /// The number that the caller chose.
         id: u32,
@@ -456,7 +456,7 @@ pub struct Ready {
     pub empty: bool,
     /// The agent's public key, by which other hosts know it.
     pub key: Option<String>,
-    /// The workspace or a folder above it, if every user of the host may replace what is in it.
+    /// The workspace or a directory above it, if every user of the host may replace its content.
     pub exposed: Option<Text>,
 }
 
@@ -467,17 +467,17 @@ pub struct Meta {
     /// The size of the whole file.
     #[serde(rename = "size")]
     pub bytes: u64,
-    /// Type and permission bits, as stat(2) has them.
+    /// Type and permission bits, in the form of stat(2).
     pub mode: u32,
     /// When the file was changed: seconds and nanoseconds since 1970.
     pub mtime: (i64, u32),
-    /// The inode. Another inode is another file, whatever the time says.
+    /// The inode. Another inode is another file, even with the same time.
     pub inode: u64,
-    /// Whether the file occupies less space than its size: it has holes, or its file system
+    /// Whether the file occupies less space than its size, because it has holes or its file system
     /// compresses.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
-    /// The checksum of the content, if it was asked for and could be read.
+    /// The checksum of the content, if requested and readable.
     pub sum: Option<Sum>,
 }
 
@@ -487,7 +487,7 @@ impl Meta {
         self.mode & 0o170_000 == 0o100_000
     }
 
-    /// Whether both tell of the same version of a file. The space that it occupies may change
+    /// Whether both describe the same version of a file. The space that it occupies may change
     /// without a write: file systems allocate late, and tmpfs fills holes that are read through a
     /// mapping.
     pub fn is_same_version(&self, other: &Meta) -> bool {
@@ -517,7 +517,8 @@ pub struct Found {
     pub meta: Meta,
 }
 
-/// A folder on a host whose names cannot be read, or a file or folder that cannot be looked at.
+/// A directory on a host whose names cannot be read, or a file or directory whose attributes
+/// cannot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
     /// The path, relative to the folder of [`Give`].
@@ -532,12 +533,12 @@ pub struct Unreadable {
 pub struct Read {
     /// The number that the caller chose.
     pub id: u32,
-    /// How many bytes came.
+    /// How many bytes were read.
     #[serde(rename = "size")]
     pub bytes: u64,
     /// The attributes of the file after everything was read.
     pub meta: Option<Meta>,
-    /// Why not all of it came.
+    /// Why it is incomplete.
     pub fault: Option<FileFault>,
 }
 
@@ -562,14 +563,14 @@ pub enum FileFault {
     LinkOfOther(Text),
     /// Bytes are missing.
     NotWhole,
-    /// The checksum of what came differs from that of what was sent.
+    /// The checksum of the received content differs from that of the sent content.
     OtherSum,
     /// A message that does not fit those before it.
     OutOfOrder,
     /// It is not a regular file.
     NoFile,
-    /// The file in its place, of which parts were to be kept, is not as it was when its checksums
-    /// were computed.
+    /// The file to be replaced, of which parts should be kept, has changed since its checksums were
+    /// computed.
     EarlierChanged,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
-/// The identity of a job. It comes first; its processes follow, one message each.
+/// The identity of a job. It is sent first; its processes follow, one message each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// The job's name: letters, digits, dots, dashes, underscores.
@@ -16,17 +16,17 @@ pub struct Job {
     pub token: String,
     /// The number of this host.
     pub host: u32,
-    /// The address of this host, as DGL knows it.
+    /// The address that DGL uses for this host.
     pub address: Ipv4Addr,
     /// How many hosts have processes of the job.
     pub hosts: u32,
     /// The grace from TERM to KILL, in milliseconds.
     pub grace_ms: u64,
-    /// After how long without a message the launcher is taken for gone, in milliseconds.
+    /// The time without a message after which the launcher counts as lost, in milliseconds.
     pub host_timeout_ms: u64,
 }
 
-/// A process of the job on this host. The messages come in the order of `index`, from 0 on.
+/// A process of the job on this host. The messages are sent in the order of `index`, from 0 on.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {

@@ -1,12 +1,12 @@
 //! Every message between a tool and the `host-agent` on a host.
 //!
-//! A [`Request`] goes to the agent, [`Event`]s come back; each is one JSON object on a line. Bytes
-//! (the content of a file, the output of a process) stand behind their line as a frame whose length
+//! A [`Request`] goes to the agent, and [`Event`]s come back; each is one JSON object on a line.
+//! Bytes (the content of a file, the output of a process) follow their line as a frame whose length
 //! the line announces, see [`codec`]. Tool and agent are always of one build, because the agent is
 //! found by the hash of its content: messages may change with every commit, and need no versions.
 //!
-//! Each module has the requests and events of one subject. Nothing here opens, reads or writes
-//! anything.
+//! Each module has the requests and events of one subject. This crate opens, reads and writes
+//! nothing.
 
 pub mod codec;
 pub mod detached;
@@ -61,7 +61,7 @@ pub enum Request {
     SignalLauncher(reap::Signal),
     /// Asks for the records of a detached job: one [`Event::Record`] each.
     ListRecords(job::JobOnHost),
-    /// Asks what a detached job has done and does. From here on the agent serves only that.
+    /// Asks for the output of a detached job, old and new. From now on the agent serves only that.
     Follow(job::JobOnHost),
     /// Asks whether persistent graph servers are there.
     FindServers(Box<servers::Find>),
@@ -71,10 +71,9 @@ pub enum Request {
     TakeGroup(job::JobOnHost),
     /// Lists the processes of all jobs of this user: one [`Event::Found`] each.
     ListJobs,
-    /// Asks where the Pythons of a job stand: one [`Event::Stack`] each.
+    /// Asks for the stacks of the Python processes of a job: one [`Event::Stack`] each.
     TakeStacks(stacks::TakeStacks),
-    /// Asks where the Pythons of a job are, again and again: one [`Event::Profile`] each at the
-    /// end.
+    /// Samples the stacks of the Python processes of a job: one [`Event::Profile`] each at the end.
     RecordStacks(stacks::Record),
     /// Picks and holds the processes that will get a signal.
     PickProcesses(reap::Pick),
@@ -82,16 +81,17 @@ pub enum Request {
     SignalPicked(reap::Signal),
     /// Ends jobs: one [`Event::Reaped`] each.
     EndJobs(reap::End),
-    /// Removes DGL's files in /dev/shm that nobody uses: [`Event::Reaped`].
+    /// Removes DGL's unused files in /dev/shm: [`Event::Reaped`].
     RemoveStaleShm,
-    /// Removes folders of left jobs that have ended: one [`Event::Reaped`] each.
+    /// Removes directories of ended detached jobs: one [`Event::Reaped`] each.
     ForgetJobs(reap::Forget),
     /// Claims the job's name and ports on this host, until the agent ends or [`Request::Release`].
     /// Answered by [`Event::Taken`] for each thing that another job has; then nothing is claimed.
     Claim(preflight::Claim),
-    /// Confirms that the job has all of its hosts, so that nobody need wait for it to give up.
+    /// Confirms that the job has claimed all of its hosts, so that other jobs need not wait for it
+    /// to give up.
     Confirm,
-    /// Gives back what was claimed.
+    /// Releases all claims.
     Release,
     /// Examines one thing before the job starts.
     Preflight(preflight::Check),
@@ -153,9 +153,9 @@ pub enum Event {
     Stack(Box<stacks::Stack>),
     /// The counted stacks of a process of a job.
     Profile(Box<stacks::Profile>),
-    /// A job was ended or signalled, or what it left was removed.
+    /// A job was ended or signalled, or its remains were removed.
     Reaped(record::Reaped),
-    /// A thing that a [`Request::Claim`] asked for and another job has.
+    /// Something that a [`Request::Claim`] asked for and another job has.
     Taken(preflight::Taken),
     /// A finding of a [`Request::Preflight`].
     Preflight(preflight::Finding),
@@ -170,8 +170,8 @@ pub enum Event {
 /// Why a request could not be carried out, in words for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What is wrong, in one line. The tool knows the fix: people may paste one, so that no host
-    /// words it.
+    /// The problem, in one line. The tool words the fix, and not the host, because users may paste
+    /// it.
     pub problem: String,
 }
 

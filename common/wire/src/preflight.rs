@@ -1,7 +1,7 @@
-//! Messages of the examination of a host before a job starts, and of the claim under which it
+//! Messages about the examination of a host before a job starts, and about the claim under which it
 //! happens.
 //!
-//! A [`Claim`] comes first. Each [`Check`] asks about one thing, and is answered by its
+//! A [`Claim`] is sent first. Each [`Check`] asks about one thing, and is answered by its
 //! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
 
 use crate::Text;
@@ -49,7 +49,7 @@ pub enum Claimed {
     Name,
     /// A port.
     Port(u16),
-    /// /dev/shm, as far as DGL uses it.
+    /// DGL's use of /dev/shm.
     SharedMemory,
 }
 
@@ -57,9 +57,9 @@ pub enum Claimed {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claimant {
-    /// The name of the job, as its holder tells it; absent if the holder does not answer.
+    /// The name of the job, as its holder reports it; absent if the holder does not answer.
     pub job: Option<String>,
-    /// The user to whom the job belongs, if that is not the one who asks.
+    /// The user to whom the job belongs, if it is not this one.
     pub user: Option<String>,
     /// The process that holds the claim, which is the job's agent; absent if it is in a container.
     pub pid: Option<u32>,
@@ -104,7 +104,7 @@ pub enum Check {
         path: Text,
         /// The partition that graph servers of this host load; absent if none runs here.
         part: Option<u32>,
-        /// Whether the job gets a /dev/shm of its own, which may hold half of the memory.
+        /// Whether the job gets a private /dev/shm, which may hold half of the memory.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         private_shm: bool,
     },
@@ -118,12 +118,12 @@ pub enum Check {
         /// The ports to be tried.
         ports: Vec<Port>,
     },
-    /// Looks for jobs of this user that run here under the name of this one, and for processes of
-    /// jobs that nobody watches any longer.
+    /// Finds jobs of this user that run here under the name of this one, and processes of jobs
+    /// without a supervisor.
     Jobs,
     /// Looks for files of DGL in /dev/shm.
     SharedMemory,
-    /// Checks that the job can have a /dev/shm of its own.
+    /// Checks that the job can have a private /dev/shm.
     PrivateSharedMemory,
     /// Checks that the kernel takes the words and variables of all processes.
     ArgumentSizes,
@@ -167,7 +167,7 @@ pub struct Script {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonQuestion {
-    /// The interpreter, as the command names it.
+    /// The interpreter, in the words of the command.
     pub interpreter: Text,
     /// The script that it will run; absent if it runs a module. The modules that the script
     /// imports must be found too.
@@ -215,12 +215,12 @@ pub enum Finding {
     },
     /// The script that processes run.
     ScriptContent {
-        /// The script as it was asked for.
+        /// The requested script.
         script: Script,
         /// A hash of its content.
         hash: String,
     },
-    /// The ip_config; its text stands behind this event.
+    /// The ip_config; its text follows this event.
     IpConfig,
     /// The content of the partition config that a launcher can judge.
     PartitionConfig {
@@ -231,10 +231,10 @@ pub enum Finding {
         /// Its `graph_name`.
         graph_name: Option<String>,
     },
-    /// A file of the partition lies where only DGL 0.5 looks for it: relative to the working
-    /// directory instead of the config.
+    /// A file of the partition is where only DGL 0.5 finds it: relative to the working directory
+    /// instead of the config.
     Elsewhere {
-        /// The path at which later versions look.
+        /// The path that later versions use.
         path: Text,
     },
     /// A port is taken.
@@ -248,13 +248,13 @@ pub enum Finding {
     PortLingers {
         /// The number of the port.
         port: u16,
-        /// Whether nobody can listen there. Otherwise only processes that do not set SO_REUSEADDR
+        /// Whether no process can listen there. Otherwise only those that do not set SO_REUSEADDR
         /// cannot, such as DGL 0.5.
         blocks: bool,
     },
     /// A job of this name runs here.
     NameInUse,
-    /// Processes of a job run here that nobody watches any longer.
+    /// Processes of a job without a supervisor run here.
     Abandoned {
         /// The name of the job.
         job: String,
@@ -263,7 +263,7 @@ pub enum Finding {
     },
     /// There are files of DGL in /dev/shm.
     SharedMemory {
-        /// To whom the files belong, and whether they are used.
+        /// The owner of the files, and whether they are used.
         state: SharedFiles,
         /// How many files there are.
         files: u64,
@@ -326,7 +326,7 @@ pub enum Subject {
     PartitionConfig,
     /// The room in /dev/shm.
     SharedMemory,
-    /// A /dev/shm of the job's own.
+    /// A private /dev/shm.
     PrivateSharedMemory,
     /// The limit on open files.
     OpenFiles,
@@ -344,7 +344,7 @@ pub enum Subject {
     Python,
 }
 
-/// A process, as people know it.
+/// A process, in terms for people.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -365,7 +365,7 @@ pub struct Owner {
 pub enum SharedFiles {
     /// A process has them mapped.
     Used(Owner),
-    /// They are this user's, and nobody has them mapped; the name of one of them.
+    /// They are this user's, and no process maps them; the name of one of them.
     Stale(Text),
     /// They are another user's, and no visible process has them mapped; the name of the user.
     Foreign(String),
@@ -375,7 +375,7 @@ pub enum SharedFiles {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// No answer came in time.
+    /// There was no answer in time.
     TimedOut,
     /// The host, or something in between, refused it.
     Refused,

@@ -1,4 +1,4 @@
-//! Messages about what a host is and has.
+//! Messages about the facts of a host.
 
 use crate::Failure;
 use record::{DEFAULT_PORT, Facts};
@@ -49,7 +49,7 @@ pub struct Probed {
     /// All but `iface`. A fact that could not be found is absent.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Each network interface with its first address, as SIOCGIFADDR tells it to DGL.
+    /// Each network interface with its first address, as DGL gets it from SIOCGIFADDR.
     pub interfaces: Vec<Interface>,
     /// The ports of outgoing connections.
     pub ephemeral_ports: Option<EphemeralPorts>,
@@ -57,9 +57,9 @@ pub struct Probed {
     pub gpu_failure: Option<Failure>,
     /// Why the interpreter does not run.
     pub python_failure: Option<Failure>,
-    /// Why there is no such environment. No Python was asked then.
+    /// Why the environment does not exist. In that case no Python was examined.
     pub environment_failure: Option<Failure>,
-    /// If it was asked for.
+    /// The jobs and ports in use, if requested.
     pub occupancy: Occupancy,
 }
 
@@ -67,8 +67,8 @@ pub struct Probed {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Occupancy {
-    /// The names of jobs: those of all users that hold a claim, and those of which this user has
-    /// processes, even if their launcher is gone.
+    /// The names of jobs: those of all users that hold a claim, and those of this user that have
+    /// processes, even if their launcher has ended.
     pub jobs: Vec<String>,
     /// The ports of [`SERVER_PORTS`] and of [`Probe::server_ports`] that a socket uses or a job has
     /// claimed, in order.

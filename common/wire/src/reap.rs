@@ -1,14 +1,13 @@
-//! Messages about jobs that are on a host, whoever started them: finding, signalling and ending
-//! them, and removing what they leave. The answers are records, in which only the tool knows which
-//! `host` they are about.
+//! Messages about the jobs on a host: finding, signalling and ending them, and removing their
+//! remains. The answers are records; only the tool knows their `host`.
 
 use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
 
-/// Which processes of a job are meant. Those that will get a signal or be ended are held until that
-/// comes, so that it reaches all hosts at once.
+/// Selects processes of a job. Those that will be signalled or ended are held until then, so that
+/// the signal reaches all hosts at once.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pick {
@@ -16,7 +15,7 @@ pub struct Pick {
     pub job: Option<String>,
     /// Only processes of this role.
     pub role: Option<Role>,
-    /// Only the process of this rank, with what it started.
+    /// Only the process of this rank, with its children.
     pub rank: Option<u32>,
 }
 
@@ -37,9 +36,9 @@ pub struct End {
     pub grace_ms: u64,
 }
 
-/// Asks to remove the folders of left jobs that have ended.
+/// Asks to remove the directories of ended detached jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forget {
-    /// The address of the host, by which it knows its own folders in a home that hosts share.
+    /// The address of the host, which identifies its directories in a home that hosts share.
     pub address: Ipv4Addr,
 }

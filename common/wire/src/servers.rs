@@ -1,4 +1,4 @@
-//! Messages about persistent graph servers: a job of its own that groups of trainers use one after
+//! Messages about persistent graph servers: a separate job that groups of trainers use one after
 //! another.
 
 use crate::ending::JobFailure;
@@ -27,7 +27,7 @@ pub struct Data {
 /// Asks whether graph servers for trainers with such settings are there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Find {
-    /// The servers that are looked for.
+    /// The requested servers.
     #[serde(flatten)]
     pub servers: JobOnHost,
     /// The settings of their trainers.
@@ -55,7 +55,7 @@ pub enum Liveness {
     Starting,
     /// They listen.
     Alive,
-    /// They have ended; with what failed first among them, if that is known.
+    /// They have ended; with the one that failed first, if known.
     Dead(Option<Box<FirstFailure>>),
 }
 
@@ -63,7 +63,7 @@ pub enum Liveness {
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServersEnded {
-    /// What failed first among the servers, as their launcher has told; absent if nothing did.
+    /// The server that failed first, as their launcher reported it; absent if none did.
     pub failure: Option<JobFailure>,
 }
 

@@ -1,4 +1,4 @@
-//! Messages about where the threads of a job's processes stand.
+//! Messages about the stacks of the threads of a job's processes.
 
 use crate::cut;
 use crate::reap::Pick;
@@ -24,7 +24,7 @@ pub struct TakeStacks {
 pub struct Record {
     #[serde(flatten)]
     pub pick: Pick,
-    /// For so long, in milliseconds.
+    /// The length of the recording, in milliseconds.
     pub time_ms: u64,
     /// So many times a second.
     pub rate: u32,
@@ -54,32 +54,32 @@ pub struct Stack {
 
 /// How many characters of a command are shown.
 const COMMAND_CHARS: usize = 200;
-/// How many characters are taken of a job's name or a reason, either of which could be as long as
-/// an environment.
+/// The most characters of a job's name or a reason, either of which could be as long as an
+/// environment.
 const NAME_CHARS: usize = 255;
 
 /// A host reads at most this many threads of a process, and at most this many frames of each. More
-/// are useless to people; together the limits stay below the size of a message, whatever JSON makes
-/// of them.
+/// do not help people; together the limits stay below the size of a message, including JSON's
+/// escapes.
 pub const MAX_THREADS: usize = 64;
 /// See [`MAX_THREADS`].
 pub const MAX_FRAMES: usize = 40;
-/// The name of a thread or a frame has at most this many bytes, and a mark where it was cut.
+/// The name of a thread or a frame has at most this many bytes, and a mark if it was truncated.
 pub const MAX_TEXT: usize = 160;
-/// A host tells of at most this many connections of a process: those that moved data last.
+/// A host reports at most this many connections of a process: those that moved data last.
 pub const MAX_CONNECTIONS: usize = 128;
 /// How many different stacks of a process a host counts; all others are counted as one.
 pub const MAX_COUNTED_STACKS: usize = 1000;
-/// How many different frames of a process a host names: some kilobytes where a job does what it
-/// does again and again.
+/// The most different frames of a process that a host reports: some kilobytes for a job that
+/// repeats the same steps.
 pub const MAX_COUNTED_FRAMES: usize = 4000;
 /// How many frames of a counted stack a host sends.
 pub const MAX_COUNTED_DEPTH: usize = 120;
 
 impl Stack {
     /// The record of this stack, for a process of this host; `processes` provides the id of the
-    /// process record, if there is one. It has no more than an agent of ours reads: a host might
-    /// send as much as a line holds.
+    /// process record, if there is one. The record is limited to what our agent reads, because a
+    /// host might send as much as a line holds.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
         let named = Named::of(processes, host, stack.role, stack.rank);
@@ -133,9 +133,9 @@ impl Profile {
     }
 }
 
-/// The process that a host means. It speaks for the processes that the plan has on it; where it
-/// names another one, its answer counts as that of a process of unknown role. Without a plan it is
-/// believed.
+/// The process that a host reports about. It may report about the processes that the plan has on
+/// it; if it names another one, its answer counts as that of a process of unknown role. Without a
+/// plan its report is trusted.
 struct Named {
     id: Option<u32>,
     role: Option<Role>,
@@ -203,7 +203,7 @@ impl Reading {
 pub enum Why {
     /// The kernel does not let us read its memory.
     Denied {
-        /// Yama's kernel.yama.ptrace_scope there; 0 where it has no part in it.
+        /// Yama's kernel.yama.ptrace_scope there; 0 if it does not matter.
         ptrace_scope: u8,
     },
     /// No Python runs in it.

@@ -18,12 +18,12 @@ const MAX_EXCEPTION: usize = 2000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Start {
-    /// Whether the processes get a /dev/shm of their own, in a mount namespace.
+    /// Whether the processes get a private /dev/shm, in a mount namespace.
     pub private_shm: bool,
     /// Environment variables of every process; its own take precedence.
     pub env: Vec<(String, crate::Text)>,
-    /// Of persistent graph servers, what their trainers must have in common with them, and their
-    /// name. The trainers map their shared memory, and may end a moment after them.
+    /// For persistent graph servers: the settings that their trainers must share, and their name.
+    /// The trainers map their shared memory, and may end a moment after them.
     pub serves: Option<Box<crate::servers::Find>>,
     /// The persistent graph servers that the processes use.
     /// [`Event::ServersEnded`](crate::Event::ServersEnded) reports their end.
@@ -32,15 +32,15 @@ pub struct Start {
     pub usage_ms: u64,
     /// Whether usage includes NVIDIA GPUs.
     pub gpus: bool,
-    /// After how long without a sign of life the job stalls, in milliseconds; 0 if nobody wants to
-    /// know. [`Event::Activity`](crate::Event::Activity) is sent more often.
+    /// The time without activity after which the job stalls, in milliseconds; 0 without detection
+    /// of stalls. [`Event::Activity`](crate::Event::Activity) is sent more often.
     pub stall_ms: u64,
-    /// Whether to report at once a process that raised an exception which nobody caught, as soon as
-    /// its stack shows that it has left its script.
+    /// Whether to report a process with an uncaught exception at once, as soon as its stack shows
+    /// that it has left its script.
     pub fail_on_exception: bool,
 }
 
-/// Ends all processes of the job: TERM, and KILL for what is left after the grace.
+/// Ends all processes of the job: TERM, and KILL for those that remain after the grace time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// The grace from TERM to KILL, in milliseconds.
@@ -48,7 +48,7 @@ pub struct End {
     /// Whether ABRT comes first, so that Python prints its stacks (PYTHONFAULTHANDLER).
     #[serde(default)]
     pub stacks: bool,
-    /// Why the job ends, as whoever decides it has found.
+    /// Why the job ends, as the launcher or agent that decided it has found.
     #[serde(default)]
     pub ending: Ending,
 }
@@ -79,8 +79,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// Bytes that a process wrote. They stand behind the line as they came, which need not be whole
-/// lines.
+/// Bytes that a process wrote. They follow the line unchanged, and need not be whole lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The number of the process on its host.
@@ -125,7 +124,7 @@ pub struct Exited {
 }
 
 impl Exited {
-    /// A process that ended in this way, of which nothing more is known.
+    /// A process that ended in this way, without other known facts.
     pub fn new(index: u32, status: ExitStatus) -> Exited {
         Exited {
             index,
@@ -149,7 +148,7 @@ pub struct Usage {
     pub host: HostUsage,
     /// The resources of the processes of the job that run, each with its children.
     pub processes: Vec<ProcessUsage>,
-    /// The state of the host's NVIDIA GPUs, if it was asked for.
+    /// The state of the host's NVIDIA GPUs, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
@@ -184,7 +183,7 @@ pub struct ProcessUsage {
     pub index: u32,
     /// Processor time, in milliseconds.
     pub cpu_ms: u64,
-    /// Memory that they hold now, in bytes; what they share counts once.
+    /// Their current memory in bytes; shared memory counts once.
     pub rss_bytes: u64,
     /// Bytes of that memory that are shared memory.
     pub shm_bytes: u64,
@@ -218,7 +217,7 @@ pub struct StacksReported {
     pub stopped: Vec<u32>,
 }
 
-/// What processes do that compute and whose stacks stay the same.
+/// The state of processes that compute although their stacks stay the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Computing {
@@ -238,17 +237,17 @@ pub struct Raised {
     pub exception: String,
     /// For how long the process has written nothing, in milliseconds.
     pub silent_ms: u64,
-    /// Whether its main thread has left its script, which proves that nobody caught the exception.
-    /// Absent if that is not known: the stack could not be read, or the exception was another
-    /// thread's or a child's.
+    /// Whether its main thread has left its script, which proves that the exception was not caught.
+    /// Absent if unknown: the stack could not be read, or the exception was another thread's or a
+    /// child's.
     pub left_script: Option<bool>,
-    /// Where the process stands, the innermost frame first; empty if that is not known.
+    /// The stack of the process, the innermost frame first; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<String>,
 }
 
 impl Raised {
-    /// No more of it than an agent of ours reads: a host might send as much as a line holds.
+    /// Limits it to what our agent reads, because a host might send as much as a line holds.
     pub fn bounded(self) -> Raised {
         let frames = self.frames.iter().take(MAX_FRAMES);
         Raised {
@@ -259,7 +258,7 @@ impl Raised {
     }
 }
 
-/// Files that the job had left in /dev/shm were removed.
+/// The job's files in /dev/shm were removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShmRemoved {
     /// How many files were removed.

@@ -1,4 +1,4 @@
-//! Text of the operating system, as JSON can hold it.
+//! Text of the operating system, in a form that JSON can hold.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -60,7 +60,7 @@ impl AsRef<OsStr> for Text {
     }
 }
 
-/// The first characters of a text, of which a host may send as many as a line holds.
+/// The first characters of a text, because a host may send as many as a line holds.
 pub fn cut(text: &str, chars: usize) -> String {
     text.chars().take(chars).collect()
 }
