@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | test-openssh | soak | two-jobs | demo | bench | recordings | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -31,7 +31,7 @@ check: need-check
 	cargo clippy --workspace --all-targets --locked -- -D warnings -A clippy::disallowed-methods
 	cargo clippy --workspace --exclude dgl-tools-tests --locked -- -D clippy::disallowed-methods
 	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
-	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh packaging/*.sh site/build.sh
+	shellcheck -s sh common/remote/src/*.sh tests/need.sh tests/alone.sh tests/cases/commands.sh packaging/*.sh site/build.sh
 	shellcheck examples/*/train.sbatch
 	shellcheck -s bash completions/dgl-tools.bash
 	shellcheck tests/cluster/slurm.sh tests/dgl/python.sh tests/dgl/version.sh tests/bare.sh tests/dist.sh tests/debian.sh tests/kernel.sh tests/kernel/*.sh tests/kernel/init tests/venv.sh tests/pip.sh tests/torchfrtrace.sh tests/py-spy.sh tests/openssh.sh tests/s3.sh tests/recordings/*.sh tests/graphstorm/python.sh tests/glt/python.sh tests/demo.sh tests/run.sh tests/soak.sh fuzz/run tests/bench/*.sh site/pictures.sh .ci/run
@@ -152,6 +152,11 @@ silence: need-test
 	tests/silence/trials.py '$(CARGO_TARGET_DIR)/silence.jsonl' --python "$$(tests/dgl/python.sh)" $(SILENCE)
 	TRIALS='$(abspath $(CARGO_TARGET_DIR)/silence.jsonl)' cargo test --locked --workspace --test silence -- --nocapture
 
+# What the commands of tests/cases print, into their files.
+cases: need
+	cargo build --workspace --locked
+	DGL_TOOLS_WRITE_CASES=1 cargo nextest run --locked -p dgl-tools-tests --test cases
+
 # What dgl-why says of the recorded ends and hangs of tests/verdicts, beside the truth: the score, and all that is not right.
 verdicts: need
 	cargo build --workspace --locked
@@ -241,4 +246,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells test-openssh soak two-jobs demo bench recordings verdicts silence faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells test-openssh soak two-jobs demo bench recordings cases verdicts silence faults fuzz install uninstall dist test-dist site pictures schema manual clean

@@ -18,8 +18,11 @@ fn every_flag_is_tried_where_its_tool_runs() {
     let folders = std::fs::read_dir(root().join("tests")).unwrap();
     let sources = folders.filter_map(|folder| std::fs::read_dir(folder.unwrap().path()).ok());
     let files = sources.flatten().map(|file| file.unwrap().path());
-    let rust = files.filter(|path| path.extension().is_some_and(|end| end == "rs"));
-    let texts: Vec<String> = rust
+    let sources = files.filter(|path| {
+        path.extension()
+            .is_some_and(|end| end == "rs" || end == "txt")
+    });
+    let texts: Vec<String> = sources
         .map(|path| std::fs::read_to_string(path).unwrap())
         .collect();
     let is_tried = |tool: &str, flag: &str| {

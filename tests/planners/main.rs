@@ -1,4 +1,5 @@
-//! Tools that compute: records in, records out.
+//! Tools that compute, as far as it takes more than commands and what they print, which ../cases
+//! has.
 
 // a test that cannot go on fails
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,6 +12,4 @@ mod dgl_env;
 mod environments;
 mod flags;
 mod host_swap;
-mod ipconf_check;
 mod part_fit;
-mod part_map;

@@ -255,6 +255,43 @@ pub fn sh(folder: &Path, script: &str) -> Ran {
         .env("PATH", path()))
 }
 
+/// The same for a case of tests/cases.
+pub fn sh_for_cases(folder: &Path, script: &str) -> Ran {
+    let cases = root().join("tests/cases").display().to_string();
+    let begin = format!("CASES={cases}; . {cases}/commands.sh; [ ! -e case.sh ] || . ./case.sh");
+    sh(folder, &format!("{begin}\n{script}"))
+}
+
+/// Each fault has its fix below it, or shares that of the next; one that an earlier stage has told
+/// stands alone.
+pub fn in_form(tool: &str, err: &str) -> Result<(), String> {
+    let begin = format!("{tool}: ");
+    let mut open = None;
+    for line in err.lines() {
+        match line.strip_prefix(&begin) {
+            Some(rest) if rest.contains("the stage before this one failed: ") => {}
+            Some(rest)
+                if rest
+                    .split(": ")
+                    .nth(1)
+                    .is_none_or(|problem| problem.trim().is_empty()) =>
+            {
+                return Err(format!("no place: {line}"));
+            }
+            Some(_) => open = Some(line.to_owned()),
+            None if line
+                .strip_prefix("  fix: ")
+                .is_some_and(|fix| fix.len() > 5) =>
+            {
+                open = None;
+            }
+            None if line.starts_with("    ") => {}
+            None => return Err(format!("no line of {tool}'s: {line}")),
+        }
+    }
+    open.map_or(Ok(()), |line| Err(format!("no fix: {line}")))
+}
+
 /// The shells that a host may have, each as it is called, that are here to be tried.
 pub fn shells() -> impl Iterator<Item = &'static str> {
     ["dash", "bash", "busybox sh", "mksh"]

@@ -1,0 +1,73 @@
+#!/bin/sh
+# What cases have beside the tools: each command of a case begins with this.
+# shellcheck disable=SC2016 # what stands in single quotes is for jq, or for the shell of a host
+
+# Addresses in 10.0.0.0/24 in ip.txt, and their records in `hosts`.
+hosts() { # COUNT
+    seq -f '10.0.0.%.0f' "$1" >ip.txt
+    ipconf-check ip.txt >hosts
+}
+
+# A graph in out/, as far as planners look into it, and code/. Its files begin as DGL's do, with a line of their own behind it.
+partition() { # PARTS
+    jq -nc --argjson parts "$1" '[range($parts)] as $all | {graph_name: "g", num_nodes: $parts, num_edges: $parts,
+        node_map: {_N: $all | map(. + 1)}, edge_map: {"_N:_E:_N": $all | map(. + 1)}, etypes: {"_N:_E:_N": 0}, num_parts: $parts}
+        + ($all | map({("part-\(.)"): {node_feats: "part\(.)/node_feat.dgl", edge_feats: "part\(.)/edge_feat.dgl",
+        part_graph: "part\(.)/graph.dgl"}}) | add)' >config
+    for part in $(seq 0 $(($1 - 1))); do
+        mkdir -p "out/part$part"
+        printf '\077\104\242\077\276\237\132\335\nnode_feat of part %d' "$part" >"out/part$part/node_feat.dgl"
+        printf '\077\104\242\077\276\237\132\335\nedge_feat of part %d' "$part" >"out/part$part/edge_feat.dgl"
+        printf '\077\241\264\106\360\117\056\335\ngraph of part %d' "$part" >"out/part$part/graph.dgl"
+    done
+    mv config out/g.json
+    mkdir -p code
+    printf 'tail -n 1 "data/part$RANK/graph.dgl"; echo; echo "$1"\n' >'code/run it.sh'
+}
+
+# What DGL of a version wrote, in out/, and records of two hosts.
+fixture() { # NAME
+    rm -rf out
+    cp -r "$CASES/../fixtures/$1" out
+    sed -i "s|@HERE@|$PWD/out|" out/g.json
+    hosts 2
+}
+
+# A folder as GLT writes it, with parts by this name, and records of two hosts.
+of_glt() { # NAME PARTS
+    rm -rf out
+    mkdir -p out/node_pb out/ranks
+    echo m >out/META
+    echo n >out/node_pb/a.pt
+    for part in $(seq 0 $(($2 - 1))); do
+        mkdir -p "out/$1$part/graph"
+        echo "$part" >"out/$1$part/graph/ids.pt"
+        echo "$part" >"out/ranks/rank=$part.parquet"
+    done
+    hosts 2
+}
+
+# A partition in code/data, in a folder of scripts with links, odd names and what nobody wants on the hosts.
+script_folder() {
+    partition 1
+    hosts 1
+    mkdir -p lib code/runs code/.git code/__pycache__ code/deep/er 'code/odd "ä'
+    touch lib/l.py code/.git/config code/__pycache__/a.pyc code/a.pyc code/deep/er/b.py 'code/odd "ä/c' code/x.log code/keep.log
+    chmod 755 code/deep/er/b.py
+    ln -s ../lib code/lib
+    ln -s ../lib/l.py code/l.py
+    ln -s code also
+    mv out code/data
+}
+
+# Each file of the records on stdin as HOST DST, the host - where it goes to all. The records are in plan.jsonl then.
+files() {
+    cat >plan.jsonl
+    jq -r 'select(.type == "file") | "\(.host // "-") \(.dst)"' plan.jsonl
+}
+
+# A shell command with `names` in the place of /etc/hosts, and `config` as ssh_config.
+with_names() { # COMMAND
+    # shellcheck disable=SC2046 # one word or none
+    unshare $([ "$(id -u)" = 0 ] || echo --map-root-user) --mount sh -c "mount --bind names /etc/hosts; export DGL_TOOLS_SSH_CONFIG=\$PWD/config; $1"
+}
