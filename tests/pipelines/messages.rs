@@ -1,5 +1,5 @@
-//! What goes wrong is told in one form: where, what, and what to do. Here is what all tools say, and
-//! what is said of real hosts; ../cases/messages_*.txt have all else that can be provoked.
+//! What goes wrong is told in one form: where, what, and what to do. Here is what all tools say,
+//! and what is said of real hosts; ../cases/messages_*.txt have all else that can be provoked.
 
 use support::{Cluster, PYTHON_WITH_STAND_IN, in_form, ip_config, scratch, sh};
 
