@@ -13,8 +13,8 @@
 //! 3. libssh2. If it is refused for a reason that OpenSSH may not share, `ssh` gets one attempt,
 //!    but not after a host key was refused or if the host cannot be reached:
 //!    [`HostFault::ssh_may_do`] of the fault says which.
-//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions there, for
-//!    one host at a time and without a time limit.
+//! 4. If `ssh` was refused too and the user is at a terminal, `ssh` may ask its questions there,
+//!    for one host at a time and without a time limit.
 //!
 //! The result of 3 and 4 holds for all hosts with the same user, port and keys: if `ssh` had to log
 //! in, it does so at once; if it had to ask, it asks at once; and if all were refused, libssh2's

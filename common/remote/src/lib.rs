@@ -4,8 +4,8 @@
 //!
 //! - [`choice`] decides between the next two for each host.
 //! - [`ssh2`]: libssh2 in this process. A connection costs a tenth of what a program costs.
-//! - [`program`]: OpenSSH's `ssh`, which supports everything in ssh_config, and whose cipher costs a
-//!   fifth of libssh2's for each byte; any command that runs a command elsewhere (srun, kubectl
+//! - [`program`]: OpenSSH's `ssh`, which supports everything in ssh_config, and whose cipher costs
+//!   a fifth of libssh2's for each byte; any command that runs a command elsewhere (srun, kubectl
 //!   exec, docker exec); the agent itself on this machine.
 //! - [`dial`]: one command starts the agents of all hosts, and they connect to this tool.
 //!
