@@ -238,8 +238,10 @@ pictures: need-test
 schema:
 	DGL_TOOLS_WRITE_SCHEMA=1 cargo test --locked -p record --lib records_schema_json
 
-# The messages of dgl-tools-trouble(7) anew, from the table of advice; a test fails where they are not up to date.
+# What manual pages have from elsewhere: the options from args.rs of each tool, the messages of dgl-tools-trouble(7) from the table of
+# advice. Tests fail where they are not up to date.
 manual:
+	DGL_TOOLS_WRITE_MANUAL=1 cargo test --locked --workspace --test docs options::
 	-DGL_TOOLS_WRITE_MANUAL=1 cargo test --locked -p verdict --lib the_manual_has_the_messages
 	cargo test --locked -p verdict --lib the_manual_has_the_messages
 

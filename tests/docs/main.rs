@@ -10,6 +10,7 @@ mod completions;
 mod flags;
 mod groups;
 mod manual;
+mod options;
 mod readme;
 mod recipes;
 mod schema;

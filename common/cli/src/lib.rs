@@ -148,7 +148,7 @@ fn usage(tool: &str, error: &clap::Error) -> Fault {
 
 /// The tool's command line. Every long option is also accepted with underscores (`--num_trainers`),
 /// the spelling of DGL's scripts.
-fn command<A: CommandFactory>() -> clap::Command {
+pub fn command<A: CommandFactory>() -> clap::Command {
     let help = Arg::new("help")
         .short('h')
         .long("help")
@@ -277,6 +277,20 @@ const HOSTS: &str = "Hosts";
 #[command(next_help_heading = HOSTS)]
 pub struct Connect {
     /// How to reach hosts: auto, ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
+    ///
+    /// - `auto`: The first of the next two that can log in. This is the default.
+    ///
+    /// - `ssh2`: A library within the tool.
+    ///
+    /// - `ssh`: The program ssh(1).
+    ///
+    /// - `local`: This machine, without ssh.
+    ///
+    /// - `COMMAND`: A command that runs a shell on the host, such as `srun --overlap --unbuffered
+    ///   -N1 -n1 -w {name}`.
+    ///
+    /// - `dial COMMAND`: `COMMAND` starts an agent on every host, and these connect to this
+    ///   machine.
     #[arg(long, env = "DGL_TOOLS_CONNECT", value_name = "HOW", hide_env = true)]
     pub connect: Option<String>,
 
@@ -285,14 +299,18 @@ pub struct Connect {
     pub settings: Settings,
 
     /// Act on these hosts only
+    ///
+    /// The number is the *id* of the *host* record; one that no record has is a usage error.
     #[arg(long, value_delimiter = ',', value_name = "ID[,ID…]")]
     pub host: Vec<u32>,
 
     /// Accept an incomplete stream, such as jq 'select(…)' leaves
+    ///
+    /// Records that say `"ok":false` are ignored. A notice on stderr says so.
     #[arg(long)]
     pub partial: bool,
 
-    /// Records, or text for people [auto: text on a terminal]
+    /// What to print: records, or text for people [auto: text on a terminal]
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,
@@ -307,15 +325,23 @@ pub struct CopyArgs {
     pub wire: WireChoice,
 
     /// The highest rate for all hosts together, such as 50MB/s
+    ///
+    /// It counts all connections. Other examples are `500kB/s` and `1GiB/s`; the minimum is
+    /// 100kB/s. What hosts pass on to each other in a push does not count.
     #[arg(long, value_parser = rate, value_name = "RATE", hide_short_help = true)]
     pub limit: Option<u64>,
 
     /// Show what would be copied, but copy nothing
+    ///
+    /// The hosts are reached nevertheless, to compare their files.
     #[arg(long)]
     pub dry_run: bool,
 
     /// Show progress on stderr [auto: bars on a terminal, else a line now and then, and one per
     /// host at its end]
+    ///
+    /// Progress is the rate, the remaining time, and whether data goes directly, through logins or
+    /// through a chain of hosts.
     #[arg(long, value_enum, default_value_t = ProgressWhen::Auto, value_name = "auto|always|never",
         hide_possible_values = true)]
     pub progress: ProgressWhen,
@@ -324,11 +350,17 @@ pub struct CopyArgs {
 /// The choice of a route for the content of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WireChoice {
-    /// Direct connections where they are possible, otherwise the logins.
+    /// Content of more than 4 MB to or from a host goes directly if a port of the host answers
+    /// within a second. Everything else goes through the login, including what is left when a
+    /// direct connection breaks. If this machine is a host too, its files go through a pipe, unless
+    /// its record has a *login*.
     Auto,
-    /// Through the logins.
+    /// Through the logins, whatever the connector is.
     Ssh,
-    /// Direct connections only; fails if they are not possible.
+    /// This machine connects by TLS to a port of each host, at the *ip* of its *host* record, and a
+    /// host that it cannot reach in this way fails. Both sides make a new key for each run and
+    /// exchange them through the login; the port accepts no other key and is closed at the end.
+    /// This needs half the CPU time of ssh.
     Direct,
 }
 
@@ -355,11 +387,11 @@ impl CopyArgs {
 /// What is written to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Text for people on a terminal, JSON lines elsewhere.
+    /// Text on a terminal, records elsewhere.
     Auto,
     /// Text for people.
     Human,
-    /// JSON lines for programs.
+    /// Records, one on each line.
     Jsonl,
 }
 

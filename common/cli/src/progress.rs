@@ -18,7 +18,8 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// When progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgressWhen {
-    /// Bars on a terminal, lines elsewhere.
+    /// Bars on a terminal; elsewhere a line from time to time, and one for each host that is
+    /// finished.
     Auto,
     /// Bars.
     Always,

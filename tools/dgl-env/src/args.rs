@@ -26,44 +26,77 @@ use std::path::PathBuf;
   … | dgl-env --role worker --num-trainers gpus -- python3 ddp.py | dgl-spawn"
 )]
 pub struct Args {
-    /// Trainers (or workers) per host; or N,N,… with a number for each; or as many as GPUs
+    /// Trainers (or workers) on each host, or N,N,… with one number for each; gpus: one per GPU
+    ///
+    /// The numbers of a list are in the order of ip_config. `gpus` takes the number that
+    /// host-probe(1) found on the host, and is an error if it found none. If a host has GPUs, but
+    /// fewer than the number, there is a warning.
+    ///
+    /// DGL's `node_split()` assumes equal numbers; with different ones, the script must split its
+    /// nodes itself.
+    ///
+    /// This option is required, except with `--role worker` and `--program`, where the default is
+    /// 1.
     #[arg(long, visible_alias = "num-workers", value_parser = per_host, value_name = "N|gpus",
         required_unless_present_any = ["role", "program"])]
     pub num_trainers: Option<PerHost>,
 
-    /// Samplers per trainer, which starts them itself
+    /// Samplers of each trainer, which starts them itself
+    ///
+    /// The script must start exactly this number, or the job hangs: a server waits until
+    /// `DGL_NUM_CLIENT` clients have connected. From DGL 0.6.1 on, `initialize()` takes the number
+    /// from the environment; in older versions the script passes it.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
         value_name = "N")]
     pub num_samplers: u32,
 
-    /// Graph servers per host
+    /// Graph servers on each host
+    ///
+    /// They listen on the host's port and on those that follow. Give ipconf-check(1) and
+    /// host-probe(1) the same number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
         value_name = "N")]
     pub num_servers: u16,
 
-    /// The job's folder on every host, or '~/…' [default: the graph record's]
+    /// The job's folder on every host: / or ~/ first [default: the record's]
+    ///
+    /// Every process is started in it. `~/` is the home folder that host-probe(1) found; it must be
+    /// the same on all hosts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// The partition config, below the workspace or absolute [default: the graph record's]
+    /// The partition config, below the workspace or absolute [default: the record's]
     #[arg(long, value_name = "PATH")]
     pub part_config: Option<PathBuf>,
 
-    /// The ip_config, likewise [default: the record's, else ip_config.txt]
+    /// The ip_config, below the workspace or absolute [default: the record's, else ip_config.txt]
+    ///
+    /// A *graph* record determines `--workspace`, `--part-config` and `--ip-config`, and a
+    /// *workspace* record determines `--workspace` and `--ip-config`. An option that differs from
+    /// the record is an error. Without these records, servers and trainers need `--workspace` and
+    /// `--part-config`.
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
-    /// OpenMP threads of a server; auto: by its host's cores
+    /// OpenMP threads of a server; auto: by its host's cores This is its `OMP_NUM_THREADS`. `auto`
+    /// divides a quarter of the host's processors among its servers, at least 1 for each.
     #[arg(long, hide_short_help = true, default_value = "1", value_parser = server_threads,
         value_name = "N|auto")]
     pub num_server_threads: ServerThreads,
 
     /// OpenMP threads of a trainer or worker [default: by its host's cores]
+    ///
+    /// This is its `OMP_NUM_THREADS`. The default is that of this machine if it is set, and
+    /// otherwise half of the host's processors divided among its trainers or workers, at least 1
+    /// for each. If host-probe(1) did not count the processors, those of this machine are taken,
+    /// with a warning. A worker gets the variable only with this option or `--num-trainers`.
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
 
-    /// Bind each process to a NUMA node, or to cores of its own on one node
+    /// Bind each process to a NUMA node, or to cores of its own on one node [default: not bound]
+    ///
+    /// See [Binding to cores].
     #[arg(
         long,
         hide_short_help = true,
@@ -74,62 +107,110 @@ pub struct Args {
     pub bind: Option<Bind>,
 
     /// Sparse formats that servers make of the graph: csc, coo, csr; link prediction wants csc,coo
+    ///
+    /// They are separated by commas. Sampling needs csc.
     #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
     pub graph_format: String,
 
-    /// A variable for every process; K alone takes its value from here
-    #[arg(long, value_name = "K=V|K")]
+    /// A variable for every process; NAME alone takes its value from here
+    ///
+    /// Values are literal except for placeholders. The last value of a name counts.
+    ///
+    /// This overrides `OMP_NUM_THREADS`, `PYTHONPATH`, `MASTER_ADDR`, `MASTER_PORT`,
+    /// `DGL_GRAPH_FORMAT`, the _IFNAME variables, and `PATH` and the other variables of an
+    /// environment. Variables that count, number or identify processes cannot be set: all others in
+    /// the table in [ENVIRONMENT] up to `GROUP_RANK`.
+    #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
 
     /// The same for trainers (or workers)
+    ///
+    /// This overrides `--env`. Placeholders in the value are replaced; write `{{` and `}}` for
+    /// braces.
     #[arg(
         long,
         hide_short_help = true,
         visible_alias = "worker-env",
-        value_name = "K=V|K"
+        value_name = "NAME[=VALUE]"
     )]
     pub trainer_env: Vec<OsString>,
 
     /// The same for graph servers
-    #[arg(long, hide_short_help = true, value_name = "K=V|K")]
+    ///
+    /// This overrides `--env`. Braces are as in `--trainer-env`.
+    #[arg(long, hide_short_help = true, value_name = "NAME[=VALUE]")]
     pub server_env: Vec<OsString>,
 
     /// Shell text that runs before the command, such as 'source env.sh'
+    ///
+    /// The user's `$SHELL` on the host runs it and then the command. Most shells run the command
+    /// even if a part of the text failed, unless the text begins with `set -e;`.
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
     /// Pass each script --local-rank=N, as its torch spells it, or NAME=N
+    ///
+    /// Each trainer or worker then has its `LOCAL_RANK` as an argument too, as torch's launcher
+    /// passes it. Scripts of DGL 0.5 to 1.0 and GraphStorm expect it. The argument is
+    /// `--local-rank=N` if host-probe(1) found torch 2.0 or later on the host, and otherwise
+    /// `--local_rank=N`; GraphStorm ignores the wrong spelling without a message, and then every
+    /// trainer takes the first GPU. `NAME` chooses another argument.
     #[arg(long, hide_short_help = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "", value_parser = rank_option, value_name = "NAME")]
     pub local_rank_arg: Option<RankOption>,
 
-    /// Where torch's rendezvous listens on host 0 [default: a free port]
+    /// The port of torch's rendezvous on the first host of the program [default: a free one]
+    ///
+    /// The free port is the one that host-probe(1) found there; without host-probe(1) it is 29500.
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "PORT")]
     pub master_port: Option<u16>,
 
     /// Graph servers keep running when their trainers end (DGL 0.8 to 1.1)
+    ///
+    /// They serve the next trainers (`DGL_KEEP_ALIVE`). This needs `--server-name`. A host with
+    /// another version of DGL is refused.
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
     /// The name of persistent servers: these, or those that trainers will use
+    ///
+    /// With `--keep-alive` it names the servers that are planned; with `--role trainer` it names
+    /// running servers for the trainers to use. dgl-spawn(1) gives each group of trainers its
+    /// number and, without `--master-port`, its port for torch's rendezvous; see [Persistent graph
+    /// servers] in dgl-spawn(1).
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = job_name)]
     pub server_name: Option<String>,
 
     /// Add a program of this name, with ranks of its own
+    ///
+    /// Its processes are plain ones, like those of `--role worker`, and run beside the programs
+    /// that are in the stream already; see [Several programs]. The name consists of lowercase
+    /// letters, digits, dashes and underscores.
     #[arg(long, value_parser = program, conflicts_with = "role", value_name = "NAME")]
     pub program: Option<Role>,
 
-    /// Run it on these hosts only, by their numbers: 0-1,3
+    /// Run the program, or the workers, on these hosts only, by their numbers: 0-1,3 [default: all]
+    ///
+    /// A list in `--num-workers` has one number for each of these hosts.
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_parser = host_range,
         value_name = "HOSTS")]
     pub on: Vec<RangeInclusive<u32>>,
 
     /// The program serves the others, and is ended after them
+    ///
+    /// dgl-spawn(1) ends it when all programs that are not services have ended with status 0. If it
+    /// ends by itself more than 5 seconds before them, the job fails.
     #[arg(long, hide_short_help = true)]
     pub service: bool,
 
     /// Plan only this role [default: server and trainer]
+    ///
+    /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
+    /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined
+    /// with the other roles. Options about graph servers and trainers (`--num-servers`,
+    /// `--num-samplers` and so on) are refused, except `--num-trainers` and `--trainer-env`, which
+    /// apply to workers too.
     #[arg(long, hide_short_help = true, value_parser = role,
         value_name = "server|trainer|worker")]
     pub role: Vec<Role>,

@@ -22,39 +22,68 @@ use std::time::Duration;
   ipconf-check ip_config.txt | dgl-reap --stale-shm")]
 pub struct Args {
     /// Show the processes of all jobs; end nothing
+    ///
+    /// See [The table].
     #[arg(long)]
     pub list: bool,
 
     /// End this job
+    ///
+    /// All jobs with exactly this name are ended. Their processes are looked up on all hosts first,
+    /// and then ended everywhere at once; a host that needs more than 15 s for the lookup is
+    /// reported, and left out.
     #[arg(long, value_name = "NAME")]
     pub job: Option<String>,
 
     /// End persistent graph servers (dgl-env --keep-alive)
+    ///
+    /// They are the job of that name.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["job", "all"])]
     pub server_name: Option<String>,
 
     /// End all jobs of this user
+    ///
+    /// This includes those that are running well, and ends them as `--job` does.
     #[arg(long)]
     pub all: bool,
 
     /// Remove this user's files of DGL in /dev/shm that no process maps
+    ///
+    /// Jobs of `launch.py` and killed processes leave such files. They are recognized by the names
+    /// that DGL 0.5 to 2.1 gives them.
     #[arg(long)]
     pub stale_shm: bool,
 
-    /// Remove the folders of left jobs that have ended
+    /// Remove the folders of detached jobs (dgl-spawn --detach) that have ended
+    ///
+    /// They are below `~/.local/state/dgl-tools` on the hosts. The folders of running jobs are
+    /// kept. Afterwards `dgl-spawn --attach` can no longer report how these jobs ended.
     #[arg(long)]
     pub forget: bool,
 
     /// Send a signal instead of ending the job; ABRT makes Python print its stacks
+    ///
+    /// The signal is given as ABRT, SIGABRT, abrt or 6. dgl-reap reaches all hosts before it sends
+    /// the first signal, because dgl-spawn(1) might otherwise end the job on the last hosts because
+    /// of what the signal did on the first. Without `--rank`, the hosts that have no such process
+    /// are named on stderr.
+    ///
+    /// With ABRT a Python process prints the stacks of all of its threads and ends, if
+    /// `PYTHONFAULTHANDLER` is set, as dgl-env(1) does. Such a process has failed, so dgl-spawn(1)
+    /// ends the job. dgl-stacks(1) shows the stacks without ending anything.
     #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"],
         value_name = "NAME", value_parser = signal_number)]
     pub signal: Option<i32>,
 
     /// Signal processes of this role only: server, trainer, worker or a program's name
+    ///
+    /// This needs `--signal`.
     #[arg(long, requires = "signal", value_name = "NAME")]
     pub role: Option<Role>,
 
     /// Signal the process of this rank only, with its samplers
+    ///
+    /// This needs `--role`.
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 

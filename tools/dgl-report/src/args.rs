@@ -24,8 +24,14 @@ pub struct Args {
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub lines: usize,
 
-    /// What to write of it
-    #[arg(long, value_enum, default_value = "html", value_name = "FORMAT")]
+    /// What to print: the page, or stacks for tools that draw flame graphs
+    #[arg(
+        long,
+        value_enum,
+        default_value = "html",
+        value_name = "html|folded",
+        hide_possible_values = true
+    )]
     pub format: Format,
 }
 
@@ -34,6 +40,7 @@ pub struct Args {
 pub enum Format {
     /// The page.
     Html,
-    /// The stacks of dgl-stacks --record, a line each, for flamegraph.pl, speedscope and the like.
+    /// A line for each stack of the profiles, which flamegraph.pl and speedscope read. This needs
+    /// *profile* records.
     Folded,
 }

@@ -25,72 +25,146 @@ use std::time::Duration;
 )]
 pub struct Args {
     /// The job's name [default: one is made up]
+    ///
+    /// Messages and dgl-reap(1) name the job by it. It has at most 64 letters, digits, dots, dashes
+    /// and underscores.
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: Option<String>,
 
     /// Start nothing; show what each host would run
+    ///
+    /// No host is reached. For each process an ssh(1) command is printed that runs it and that can
+    /// be pasted into a shell; for a process that is bound to processors, it uses taskset(1). Its
+    /// words include the values of `dgl-env --env`, which other users can then see in the list of
+    /// processes.
     #[arg(long)]
     pub dry_run: bool,
 
     /// Also write there the output of each process (trainer-3.log) and all records (run.jsonl)
+    ///
+    /// The records are written whether or not they go to stdout, so that dgl-why(1) and
+    /// dgl-report(1) can explain a run that was watched on a terminal. Only the user can read
+    /// `run.jsonl`, because it has the values of `dgl-env --env`. Records except *output* are
+    /// written at once. The folder is created if necessary. A log may be a FIFO or a symbolic link
+    /// that you have put in its place; one of another user is refused. Files of an earlier run are
+    /// first moved to a folder in it, `run-1` for the first run, `run-2` for the next, and so on;
+    /// nothing is deleted.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
     /// Show only the output of these: trainer:0,server:*
+    ///
+    /// The example shows the first trainer and all servers. This applies on a terminal and with
+    /// `--format human`. Records and log files are not affected.
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
     pub show: Vec<ShownProcesses>,
 
-    /// The time from TERM to KILL
+    /// How long processes may take to end after TERM, before KILL
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub grace: Duration,
 
     /// How long a host or the launcher may be silent before it is taken for lost
+    ///
+    /// A host from which nothing has come for this time is lost; a host to which nothing has come
+    /// from dgl-spawn for this time ends its part of the job. If the reason is that dgl-spawn was
+    /// stopped or its machine slept, the message says so, and no host counts as lost. The minimum
+    /// is 2s.
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
     /// End a job that takes longer; Python prints its stacks first
+    ///
+    /// The time is counted from the start of its processes. They are first sent ABRT and a second
+    /// later TERM. On ABRT Python prints the stacks of its threads if `PYTHONFAULTHANDLER` is set,
+    /// as dgl-env(1) does.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub timeout: Option<Duration>,
 
     /// End a job whose servers do not all listen by then; Python prints its stacks first
+    ///
+    /// The job ends in the same way as with `--timeout`.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME")]
     pub start_timeout: Option<Duration>,
 
     /// Report a job without activity for this time, and with :end also end it; 0: never
+    ///
+    /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more.
+    /// If `:end` ended the job, the exit status is 124.
     #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME[:end]", conflicts_with = "dry_run")]
     stall_timeout: StallRule,
 
     /// End the job when a process does not end after an uncaught exception
+    ///
+    /// The exit status is then 1. See [A process that raises an exception and does not end].
     #[arg(long, hide_short_help = true, conflicts_with = "dry_run")]
     pub fail_on_exception: bool,
 
     /// Write resource use at this interval
+    ///
+    /// The *sample* records show what each host and each process uses. The interval is at least 1s.
+    /// A process counts with its children, so a trainer with its samplers. If a host has
+    /// nvidia-smi, its GPUs are included. This cannot be combined with `--detach` or `--attach`.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
         conflicts_with_all = ["dry_run", "detach", "attach"])]
     pub sample: Option<Duration>,
 
-    /// Write profiles over this time, as dgl-stacks --record does, from a minute after the start or
-    /// the time behind @
+    /// Sample stacks over this time, as dgl-stacks --record does, from a minute after the start on
+    /// or from the time behind @
+    ///
+    /// Once in each try of the job, the stacks of all its Python processes are sampled ten times a
+    /// second for `TIME`, from 1s to 1h, and a *profile* record is written for each. This begins
+    /// `AFTER` the start of all processes. If the job ends earlier, the profile covers what was
+    /// sampled. dgl-why(1) and dgl-report(1) show where the time went and for which process the
+    /// others waited. This cannot be combined with `--detach` or `--attach`.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
         conflicts_with_all = ["dry_run", "detach", "attach"])]
     pub profile: Option<ProfileTimes>,
 
     /// Start a failed job again from the beginning, up to N times
+    ///
+    /// All processes are started again if a process fails, a host is lost, `--start-timeout` is
+    /// reached, or the job stalls with `--stall-timeout TIME:end`. The script must continue from a
+    /// checkpoint of its own; `TORCHELASTIC_RESTART_COUNT` and the placeholder `{attempt}` of
+    /// dgl-env(1) say how often the job has been started again. Below torchrun the variable counts
+    /// torchrun's own attempts, so such a script needs the placeholder.
+    ///
+    /// The hosts are checked again before each try; faults that the first check finds end dgl-spawn
+    /// immediately. The next try begins after 1 second, or, if a host was lost, after the time that
+    /// this host needs to end its part. A job is not started again if `dgl-reap --job` ended it, or
+    /// after a signal to dgl-spawn, even one that comes while a try is ending; it is if dgl-reap(1)
+    /// only signalled its processes. Between two tries, Ctrl-C ends dgl-spawn, and `dgl-reap --job`
+    /// ends the launcher of a detached job. `--timeout` applies to each try. *started* and *exited*
+    /// records are written for each try; the *summary* record and the exit status are those of the
+    /// last one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 
     /// Wait up to this time for jobs that are in the way, instead of being refused
+    ///
+    /// These jobs have the job's name, its ports or `/dev/shm`. A message says what is waited for.
+    /// Without this option the exit status is then 74.
     #[arg(long, hide_short_help = true, value_parser = duration, value_name = "TIME",
         conflicts_with = "dry_run")]
     pub wait: Option<Duration>,
 
     /// Leave the job on its hosts when all of it runs
+    ///
+    /// The launcher of the job runs on the first host, and dgl-spawn exits with 0 as soon as all
+    /// servers listen and all processes run; see [A detached job]. A failure or a signal before
+    /// that ends the job as without this option. If the connection to the first host breaks before
+    /// that, the exit status is 74 and the job goes on. `--log-dir` names a folder on the first
+    /// host, relative to the directory in which a login begins there.
     #[arg(long, conflicts_with = "dry_run")]
     pub detach: bool,
 
     /// Follow a detached job, with its output and exit status
+    ///
+    /// dgl-spawn shows the output and the records of a job that was detached with `--detach` from
+    /// the beginning, waits for its end, and exits with its status. Only *host* records are read. A
+    /// job that has ended can be followed too, until its name is used again. A signal ends
+    /// dgl-spawn and not the job; use dgl-reap(1) for that.
     #[arg(long, value_name = "JOB", value_parser = job_name, conflicts_with_all = ["job",
         "dry_run", "detach", "restart", "timeout", "start_timeout", "stall_timeout",
         "fail_on_exception", "private_shm", "wait"])]
@@ -98,6 +172,10 @@ pub struct Args {
 
     /// Give the job a /dev/shm of its own on each host: two jobs of DGL can share hosts, and
     /// nothing can be left there
+    ///
+    /// It holds up to half of the host's memory. The graphs and features of such jobs, of one user
+    /// or of several, may have the same names. This needs root on the hosts, or user namespaces
+    /// that users may create.
     #[arg(long)]
     pub private_shm: bool,
 
@@ -106,6 +184,8 @@ pub struct Args {
     pub no_preflight: bool,
 
     /// Accept files in the stream that were not pushed
+    ///
+    /// The stream then has *file* records but no *pushed* records.
     #[arg(long, hide_short_help = true)]
     pub no_push_check: bool,
 

@@ -20,35 +20,40 @@ use std::time::Duration;
   ipconf-check ip_config.txt | dgl-stacks --job try7 --format jsonl | grep '\"stack\"'"
 )]
 pub struct Args {
-    /// The job
+    /// The name of the job
     #[arg(long, value_name = "NAME", value_parser = job_name)]
     pub job: String,
 
-    /// Processes of this role only: server, trainer, worker or a program's name
+    /// Read processes of this role only: server, trainer, worker or a program's name
     #[arg(long, value_name = "NAME")]
     pub role: Option<Role>,
 
-    /// The process of this rank only, with its samplers
+    /// Read the process of this rank only, with its samplers
+    ///
+    /// This needs `--role`.
     #[arg(long, requires = "role", value_name = "N")]
     pub rank: Option<u32>,
 
     /// Show the TCP connections between the processes too, and who has been silent longest
     ///
     /// The kernel of each host knows when data last went over each connection, whatever the program
-    /// is written in. Where that tells for which process the others wait, a sentence says so.
+    /// is written in. If that shows for which process the others wait, a sentence says so; see
+    /// [Connections].
     #[arg(long, conflicts_with = "record")]
     pub connections: bool,
 
-    /// Sample stacks for this long, and show where the time went
+    /// Sample stacks for this time, 1s to 1h, and show where the time went
     ///
-    /// Stacks are counted on their host. On a terminal, the lines that took most time are shown
-    /// for each role, with what differs between processes and which process the others wait for.
-    /// Elsewhere a profile record is written for each process, of which dgl-report draws flame
-    /// graphs.
+    /// Stacks are counted on their host. On a terminal, the lines that took most time are shown for
+    /// each role, with what differs between processes and which process the others wait for.
+    /// Elsewhere a *profile* record is written for each process, of which dgl-report(1) draws flame
+    /// graphs. See [Recording].
     #[arg(long, value_parser = record_time, value_name = "TIME")]
     pub record: Option<Duration>,
 
-    /// Samples per second
+    /// Samples per second of each process, 1 to 100
+    ///
+    /// This needs `--record`.
     #[arg(long, requires = "record", default_value_t = 10, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rate: u32,

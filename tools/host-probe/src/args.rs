@@ -21,47 +21,94 @@ use cli::{Connect, NamedSize, named_size, size_of};
 )]
 pub struct Args {
     /// The folder of the job on every host, whose free space and file system are looked up
+    ///
+    /// The fields *free_bytes* and *workspace_fs* show them. If the folder does not exist yet, the
+    /// nearest existing folder above it counts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
-    /// Graph servers per host; torch is not given their ports
+    /// Graph servers on each host; torch is not given their ports
+    ///
+    /// Their ports are not proposed as *master_port*.
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub num_servers: u16,
 
     /// The interpreter to examine
+    ///
+    /// It is a single word, either a name in `PATH` there or a path. The command of the job must
+    /// name the same interpreter.
     #[arg(long, default_value = "python3", value_name = "CMD")]
     pub python: String,
 
     /// The conda environment of the job, by name or folder; dgl-env starts its Python
+    ///
+    /// Its folder may differ from host to host. A shell that is not a login shell does not know
+    /// conda, so host-probe searches on each host `CONDA_EXE`, `conda info --base`,
+    /// `MAMBA_ROOT_PREFIX`, the folders in the home and in `/opt` that the installers of conda,
+    /// mamba and micromamba propose, `envs_dirs` of each condarc, and `~/.conda/environments.txt`.
     #[arg(long, value_name = "ENV", value_parser = conda, conflicts_with_all = ["python", "venv"])]
     pub conda: Option<String>,
 
     /// The venv of the job: a folder on every host, / or ~/ first; dgl-env starts its Python
+    ///
+    /// Quote a path that begins with `~/`, so that the shell here does not expand it.
+    ///
+    /// With `--conda` or `--venv`, dgl-env(1) starts the interpreter of the environment if the
+    /// command begins with `python`, `python3` or the like, and sets `PATH`, `VIRTUAL_ENV`,
+    /// `CONDA_PREFIX` and `CONDA_DEFAULT_ENV` for every process as an activation would. It runs no
+    /// activation script. If the job needs what the scripts in `etc/conda/activate.d` set, use
+    /// `--setup` here and in dgl-env(1).
     #[arg(long, value_name = "DIR", value_parser = folder, conflicts_with = "python")]
     pub venv: Option<String>,
 
     /// Accept hosts with other versions of Python, torch or DGL than most hosts have
+    ///
+    /// Different versions are then a warning, for instance for a job that does not run Python.
     #[arg(long)]
     pub mixed_versions: bool,
 
     /// Shell text that runs before the interpreter, by the user's $SHELL
+    ///
+    /// It is run by `"${SHELL:-/bin/sh}" -c` on the host, like that of dgl-env(1), but in the home
+    /// folder and not in the workspace, so name files by their whole path. What it prints is
+    /// ignored.
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,
 
-    /// Keep the first N hosts that are usable, free and of the same versions, and number them
-    /// from 0
+    /// Keep the first N hosts that are usable, free and of the same versions, and number them from
+    /// 0
+    ///
+    /// Later tools see no other hosts. A host is suitable if it is usable, has the versions of dgl,
+    /// torch and Python that most hosts have, runs no job of any user of dgl-tools, and the ports
+    /// of its graph servers are free. host-probe reports on stderr why hosts were left out, and
+    /// which suitable hosts were not needed. If there are too few, it prints nothing on stdout.
+    /// With this option, host-probe must come before part-map(1) in a pipeline.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with_all = ["host", "partial"])]
     pub need: Option<u32>,
 
     /// With --need: what a host must have at least, as shm=64G,disk=2T: main memory (memory), free
     /// memory of each GPU (gpu), free space in /dev/shm (shm) and in the workspace (disk)
-    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME=SIZE",
+    ///
+    /// - `memory`: Main memory, as far as the control group allows its use.
+    ///
+    /// - `gpu`: Free memory of each GPU, as nvidia-smi reports it; a host without a GPU is not
+    ///   suitable.
+    ///
+    /// - `shm`: Free space in `/dev/shm`.
+    ///
+    /// - `disk`: Free space in the workspace, which `--workspace` names.
+    ///
+    /// Sizes are given in powers of 1000, such as `500M`, `64G` or `2T`, or in powers of 1024, such
+    /// as `64GiB`.
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME=SIZE[,…]",
         value_parser = named_size(&["memory", "gpu", "shm", "disk"]), requires = "need")]
     pub min: Vec<NamedSize>,
 
     /// The ports of the graph servers: those of the host records, or the first free on all hosts
+    ///
+    /// With `auto`, host-probe must come before part-map(1) in a pipeline.
     #[arg(long, value_enum, default_value_t = ServerPort::Keep, value_name = "keep|auto",
         hide_possible_values = true, conflicts_with_all = ["host", "partial"])]
     pub port: ServerPort,
@@ -82,9 +129,11 @@ impl Args {
 /// Where the ports of the graph servers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ServerPort {
-    /// The host records.
+    /// Those of the host records.
     Keep,
-    /// The first ones that are free on all hosts.
+    /// The first ports from 30050 to 32767 that are free on all hosts and that no other job has
+    /// claimed there, the same ones for all hosts. They are not reserved: another job may take them
+    /// first, which dgl-spawn(1) then reports.
     Auto,
 }
 

@@ -18,13 +18,23 @@ use std::path::PathBuf;
   part-push < next.jsonl | dgl-env … | dgl-spawn"
 )]
 pub struct Args {
-    /// The records of the run that failed, or what host-probe says of its hosts now; several may
-    /// be given
+    /// The records of the run that failed, or what host-probe says of its hosts now
+    ///
+    /// The output of dgl-spawn(1) in the run that failed has a *summary* record that names the lost
+    /// host if one is the *cause*. The output of host-probe(1) for the hosts of the stream after
+    /// the failure marks hosts that cannot be used with `"ok":false`. Give the option twice, once
+    /// for each: several hosts may be lost at once, and processes on other hosts often fail before
+    /// the loss of a host is noticed. An empty file is ignored.
     #[arg(long, value_name = "FILE", required = true)]
     pub run: Vec<PathBuf>,
 
     /// Host records of spares, from host-probe; those that cannot be used, or are in the stream
     /// already, are skipped
+    ///
+    /// The first suitable ones are taken. A spare is also skipped if it has taken the place of
+    /// another lost host, has another version of Python, dgl or torch than the other hosts, or was
+    /// not probed, with `--conda` or `--venv` if the other hosts were. So the list may contain all
+    /// hosts of the cluster. Probe the spares each time, because they may be lost too.
     #[arg(long, value_name = "FILE")]
     pub spares: PathBuf,
 }

@@ -27,12 +27,17 @@ pub struct Args {
     pub file: Option<PathBuf>,
 
     /// The port of hosts whose line has none
+    ///
+    /// This is also DGL's default. If you choose another port, let DGL read the ip_config that
+    /// part-map(1) writes: it has a port on every line.
     #[arg(long, default_value_t = record::DEFAULT_PORT,
         value_parser = clap::value_parser!(u16).range(1..),
         value_name = "PORT")]
     pub default_port: u16,
 
     /// Graph servers on each host; they use the host's port and the following ones
+    ///
+    /// No port may exceed 65535.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "N")]
     pub num_servers: u16,

@@ -24,24 +24,34 @@ use std::path::PathBuf;
 )]
 pub struct Args {
     /// The partition config [default: the one of part-map's records]
+    ///
+    /// The files are then those that the records name. After `part-map --parts remote` or `--parts
+    /// shared` they are not in the records; this option is needed then, and the files must be
+    /// readable on this machine.
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
 
-    /// Trainers per host; or N,N,… with a number for each; or as many as GPUs
+    /// Trainers on each host, or N,N,… with one number for each; gpus: one per GPU
+    ///
+    /// `gpus` takes the number that host-probe(1) counted.
     #[arg(long, value_parser = per_host, default_value = "1", value_name = "N|gpus")]
     pub num_trainers: PerHost,
 
-    /// Samplers per trainer
+    /// Samplers of each trainer
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1024),
         value_name = "N")]
     pub num_samplers: u32,
 
-    /// Graph servers per host
+    /// Graph servers on each host
+    ///
+    /// The first one loads the data, and the others share it.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
         value_name = "N")]
     pub num_servers: u16,
 
     /// Sparse formats that servers make of the graph, as dgl-env has them: csc, coo, csr
+    ///
+    /// Each further format takes 60 percent of the first, in memory and in `/dev/shm`.
     #[arg(long, default_value = "csc", value_parser = graph_format, value_name = "LIST")]
     pub graph_format: String,
 
@@ -50,17 +60,31 @@ pub struct Args {
         value_name = "auto|dgl|graphbolt", hide_possible_values = true)]
     pub graph: GraphForm,
 
-    /// Memory beyond small models and batches, as trainer=3G,sampler=1G; shm: what the script puts
-    /// into /dev/shm; process: any process without data, in place of what was measured
-    #[arg(long, value_delimiter = ',', value_name = "NAME=SIZE",
+    /// Memory that only the script determines, as trainer=3G,sampler=1G; shm=2G for what it puts
+    /// into /dev/shm; process=1G for any process without data, in place of what was measured
+    ///
+    /// - `trainer`: The memory of a trainer in addition to DGL, torch, a small model and small
+    ///   batches: its model, its batches and its caches. The *exited* record of an earlier run has
+    ///   the trainer's whole memory in *max_rss_bytes*, including what it mapped of `/dev/shm`.
+    ///
+    /// - `sampler`: The same for a sampler.
+    ///
+    /// - `shm`: What the script itself puts into `/dev/shm` of a host: DistTensors, embeddings,
+    ///   states of sparse optimizers.
+    ///
+    /// - `process`: The memory of any process of the job before it has data, including DGL and
+    ///   torch. It replaces all measured values of [THE MODEL].
+    ///
+    /// The first three are 0 by default.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=SIZE[,…]",
         value_parser = named_size(&["trainer", "sampler", "shm", "process"]))]
     pub mem: Vec<NamedSize>,
 
-    /// Report what does not fit, and go on
+    /// Report what does not fit as a warning, and go on
     #[arg(long)]
     pub warn_only: bool,
 
-    /// Records, or text for people [auto: text on a terminal]
+    /// What to print: records, or a table for people [auto: a table on a terminal]
     #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
     pub format: Format,

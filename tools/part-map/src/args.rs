@@ -29,30 +29,51 @@ pub struct Args {
     pub part_config: Option<PathBuf>,
 
     /// Without a config: a folder with part0, part1 … or part_0 … (GLT, PyG)
+    ///
+    /// See [Partitions without a config].
     #[arg(long, value_name = "DIR", conflicts_with = "part_config")]
     pub partitions: Option<PathBuf>,
 
-    /// How many partitions each host gets: partition K goes to host K div P
+    /// How many partitions each host gets: with 2, host 0 has partitions 0 and 1, and so on
+    ///
+    /// DGL's graph servers need one partition on each host, so dgl-env(1) refuses more unless the
+    /// processes are workers.
     #[arg(long, hide_short_help = true, default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
     pub parts_per_host: u32,
 
-    /// A file or folder of each host, as 'ranks/rank={host}.parquet'; relative to the folder of
-    /// the config or of --partitions, or else to the working directory
+    /// A file or folder of each host, as 'ranks/rank={host}.parquet'; relative to the folder of the
+    /// config or of --partitions, or else to the working directory
+    ///
+    /// `{host}` stands for the number of the host. The file goes to the same place below the
+    /// partitions on the host; without a config and without `--partitions`, to the same path below
+    /// the workspace. There must be a file for each host, and none for other numbers.
     #[arg(long, hide_short_help = true, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
     /// The folder of the job on every host: absolute, or '~/…' after host-probe
+    ///
+    /// It is the working directory of the job's processes. `~/` is the home folder that
+    /// host-probe(1) found; it must be the same on all hosts.
+    ///
+    /// The other options that name paths on the hosts take a path relative to the workspace, or one
+    /// of these two forms. No path may contain `..`. If there is a graph, all files must be within
+    /// the workspace, because part-push(1) refuses others.
     #[arg(long, value_name = "DIR")]
     pub workspace: PathBuf,
 
-    /// Where the partitions are: here; partition K on host K already; or in a workspace that
-    /// all hosts share (NFS)
+    /// Where the partitions are: here; partition K on host K already; or in a workspace that all
+    /// hosts share (NFS)
+    ///
+    /// See [Partitions that are there already].
     #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared",
         hide_possible_values = true)]
     pub parts: Parts,
 
-    /// Which form of a partition's graph to copy; auto is what is there
+    /// Which form of each partition's graph to copy: DGL's, Graphbolt's or both [auto: what there
+    /// is]
+    ///
+    /// Every partition must have this form; the other form is removed from the rewritten config.
     #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
         value_name = "auto|dgl|graphbolt|both", hide_possible_values = true)]
     pub graph: GraphForm,
@@ -68,6 +89,8 @@ pub struct Args {
 
     /// The name that ip_config gets in the workspace, or its absolute path; it is written afresh
     /// from the host records
+    ///
+    /// It has a port on every line.
     #[arg(
         long,
         hide_short_help = true,
@@ -77,20 +100,33 @@ pub struct Args {
     pub ip_config: PathBuf,
 
     /// A folder of scripts that goes into the workspace under its own name
+    ///
+    /// As with `scp -r`, symbolic links are followed, and permissions and empty folders are kept.
+    /// Files of the graph in this folder are left out, because each host gets only its own
+    /// partition.
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 
     /// One more file or folder for every host; DST is relative to the workspace, or absolute
+    ///
+    /// `DST` is the last component of `SRC` by default. If `SRC` contains a colon, the last one
+    /// separates `DST`, unless a file of the whole name exists.
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
     /// Leave out what matches, in script folders and extras: *.log, runs/**; with ! first, take
     /// what is left out: !.git, !*.pyc
+    ///
+    /// The pattern is compared with the path below the folder and with the name alone. `.git`,
+    /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with `!`
+    /// takes, as in `--exclude '!.git'`.
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
 
     /// How the config names its files: 'config' for DGL 0.6 on, 'workspace' and 'absolute' from 0.5
     /// on
+    ///
+    /// See [Paths in the config].
     #[arg(long, hide_short_help = true, value_enum, default_value_t = Paths::Config,
         value_name = "config|workspace|absolute", hide_possible_values = true)]
     pub paths: Paths,
@@ -100,34 +136,35 @@ pub struct Args {
 /// relative to the config's folder; all take .npy maps relative to the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
-    /// The config lies with the partitions, their paths relative to it.
+    /// The config is with the partitions, and their paths are relative to it. This is for DGL 0.6
+    /// and later.
     Config,
-    /// The config lies in the workspace, all paths relative to that.
+    /// The config is in the workspace, and all paths are relative to that.
     Workspace,
-    /// All paths absolute.
+    /// All paths are absolute.
     Absolute,
 }
 
 /// Where the parts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Parts {
-    /// On this machine: part K is copied to host K.
+    /// On this machine: partition K is copied to host K.
     Local,
-    /// Part K is on host K already, where the distributed partitioning pipeline left it.
+    /// Partition K is on host K already, for instance from DGL's distributed partitioning.
     Remote,
-    /// In the workspace, which all hosts share, or copied there once.
+    /// In a workspace that all hosts share, or to be copied there once.
     Shared,
 }
 
 /// The form of a part's graph to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphForm {
-    /// The form that exists.
+    /// What there is; if that is both, there is a warning.
     Auto,
-    /// DGL's own.
+    /// DGL's own (*part_graph*).
     Dgl,
-    /// Graphbolt's.
+    /// Graphbolt's (*part_graph_graphbolt*), from DGL 2.1 on.
     Graphbolt,
-    /// Both; the script chooses.
+    /// Both, if the script chooses.
     Both,
 }

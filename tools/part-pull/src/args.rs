@@ -22,10 +22,16 @@ use std::path::PathBuf;
 pub struct Args {
     /// The folder of the job on every host; ~/ is the home there [default: that of the graph or
     /// workspace record]
+    ///
+    /// The path is absolute or begins with `~/`.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
     /// The folder on this machine to which the files go
+    ///
+    /// It is created if necessary. Symbolic links on the path to it, and to the workspace on a
+    /// host, are followed only if they belong to you or to root; below these folders, also if they
+    /// belong to the owner of the folder. A link that leads out of `DIR` is refused.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
 

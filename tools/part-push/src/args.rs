@@ -19,14 +19,21 @@ use cli::{Connect, CopyArgs};
 )]
 pub struct Args {
     /// Compare checksums, also of files that are there already
+    ///
+    /// What differs is sent. The checksums are those of BLAKE3, so every file is read completely on
+    /// both sides.
     #[arg(long)]
     pub verify: bool,
 
     /// Write each file to the disk before it is renamed, and its folder afterwards
+    ///
+    /// The file then survives a power failure.
     #[arg(long)]
     pub fsync: bool,
 
     /// Hosts to copy to at once
+    ///
+    /// This is also the maximum length of a chain of hosts.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..),
         value_name = "N")]
     pub jobs: u16,
@@ -60,10 +67,12 @@ impl CompressWhen {
 /// When to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompressWhen {
-    /// If it makes the copy faster.
+    /// If that makes the copy faster. The first 4 MB to a host are sent uncompressed to measure the
+    /// link; from then on data is compressed where a sample shows that this takes less than 0.8 of
+    /// the time. Nothing is compressed on a link of 500 MB/s or more.
     Auto,
-    /// Always.
+    /// Everything is compressed.
     Always,
-    /// Never.
+    /// Nothing is compressed.
     Never,
 }

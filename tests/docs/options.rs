@@ -1,0 +1,418 @@
+//! The options of each manual page, made from the declarations that make `--help`: args.rs of each
+//! tool, and common/cli for all tools that reach hosts. `make manual` writes them into the pages.
+//!
+//! The first paragraph of a doc comment is the help of a flag. The page goes on with the other
+//! paragraphs, and with what clap knows: the default, the values of an enum with their doc
+//! comments, whether the flag is required or may be given several times. These marks become mdoc:
+//!
+//! | written | meaning |
+//! |---|---|
+//! | `` `--flag` ``, `` `--flag VALUE` `` | a flag of a tool; in the help without backticks |
+//! | `` `VALUE` ``, `` `word` `` | the value of this flag, or a word that it can be |
+//! | `` `VARIABLE` ``, `` `/a/path` ``, `` `function()` `` | what they look like |
+//! | `` `other text` `` | what is typed or printed |
+//! | `*host*` | a type of records or a field |
+//! | `part-map(1)`, `[Large files]` | a page; a section of a page |
+//! | `` - `word`: text `` | an item of a list, in a paragraph of its own |
+
+use clap::{Arg, ArgAction, Command};
+use std::fmt::Write;
+use support::root;
+
+const BEGIN: &str = ".\\\" The options, from args.rs: make manual\n";
+const END: &str = ".\\\" The end of the options\n";
+
+/// Stands before the options that all tools which reach hosts have.
+const HOSTS: &str = ".Pp
+All tools that reach hosts have the following options.
+.Sx CONNECTORS
+in
+.Xr dgl-tools-connect 7
+describes the ways to reach a host.
+The environment variable in parentheses sets the default of its option.
+";
+
+/// A line of text is broken where it would be longer.
+const WIDTH: usize = 90;
+
+/// The command line of each tool, as `--help` has it.
+fn commands() -> [Command; 13] {
+    use cli::command as of;
+    [
+        of::<dgl_env::Args>().name("dgl-env"),
+        of::<dgl_reap::Args>().name("dgl-reap"),
+        of::<dgl_report::Args>().name("dgl-report"),
+        of::<dgl_spawn::Args>().name("dgl-spawn"),
+        of::<dgl_stacks::Args>().name("dgl-stacks"),
+        of::<dgl_why::Args>().name("dgl-why"),
+        of::<host_probe::Args>().name("host-probe"),
+        of::<host_swap::Args>().name("host-swap"),
+        of::<ipconf_check::Args>().name("ipconf-check"),
+        of::<part_fit::Args>().name("part-fit"),
+        of::<part_map::Args>().name("part-map"),
+        of::<part_pull::Args>().name("part-pull"),
+        of::<part_push::Args>().name("part-push"),
+    ]
+}
+
+/// All options of a tool, as its page has them.
+fn options(command: &mut Command) -> String {
+    command.build();
+    let tool = command.get_name();
+    let flags: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|arg| !arg.is_positional())
+        .collect();
+    let (hosts, own): (Vec<&Arg>, Vec<&Arg>) = flags
+        .iter()
+        .partition(|arg| arg.get_help_heading() == Some("Hosts"));
+    let mut page = list(tool, &own);
+    if !hosts.is_empty() {
+        page += HOSTS;
+        page += &list(tool, &hosts);
+    }
+    let mut names = flags.iter().filter_map(|arg| arg.get_long());
+    if let Some(name) = names.find(|name| name.contains('-')) {
+        let name = name.replace('-', "_");
+        let sentence = "Every long option may also be written with underscores, as";
+        writeln!(page, ".Pp\n{sentence}\n.Ql --{name} .").unwrap();
+    }
+    page
+}
+
+fn list(tool: &str, flags: &[&Arg]) -> String {
+    let items = flags.iter().map(|arg| Item::new(tool, arg).mdoc());
+    format!(".Bl -tag -width Ds\n{}.El\n", items.collect::<String>())
+}
+
+/// A flag of a tool, with what its page says: sentences, paragraphs, and items of lists.
+struct Item<'a> {
+    tool: &'a str,
+    arg: &'a Arg,
+    paragraphs: Vec<String>,
+}
+
+impl Item<'_> {
+    fn new<'a>(tool: &'a str, arg: &'a Arg) -> Item<'a> {
+        let values = arg.get_possible_values();
+        let values = values.iter().filter_map(|value| {
+            let text = value.get_help()?;
+            Some(format!("- `{}`: {text}.", value.get_name()))
+        });
+        let long = arg.get_long_help().unwrap_or_default().to_string();
+        let paragraphs = long.split("\n\n").skip(1).map(str::to_owned);
+        Item {
+            tool,
+            arg,
+            paragraphs: values.chain(paragraphs).collect(),
+        }
+    }
+
+    fn mdoc(&self) -> String {
+        let mut page = format!(".It {}\n{}", self.head(), self.text(&self.first_sentence()));
+        let mut list: Vec<(&str, &str)> = Vec::new();
+        for (number, paragraph) in self.paragraphs.iter().enumerate() {
+            if let Some(item) = tag(paragraph) {
+                list.push(item);
+                continue;
+            }
+            page += &self.tags(&std::mem::take(&mut list));
+            // the first goes on with what the help says, and what follows a list is not set off
+            let is_set_off = number > 0 && tag(&self.paragraphs[number - 1]).is_none();
+            page += if is_set_off { ".Pp\n" } else { "" };
+            page += &self.text(paragraph);
+        }
+        page += &self.tags(&list);
+        if matches!(self.arg.get_action(), ArgAction::Append) {
+            page += "The option may be given several times.\n";
+        }
+        page
+    }
+
+    /// The names of the flag and its value: `Fl -jobs Ar n`.
+    fn head(&self) -> String {
+        let short = self.arg.get_short().map(|short| format!("Fl {short}"));
+        let aliases = self.arg.get_visible_aliases().unwrap_or_default();
+        let long = self.arg.get_long().into_iter().chain(aliases);
+        let long = long.map(|name| format!("Fl -{name}"));
+        let names: Vec<String> = short.into_iter().chain(long).collect();
+        let mut head = names.join(" , ");
+        if self.arg.is_require_equals_set() {
+            write!(head, " Ns Oo = Ns {} Oc", value(self.value_name())).unwrap();
+        } else if self.takes_value() {
+            write!(head, " {}", value(self.value_name())).unwrap();
+        }
+        if let Some(variable) = self.arg.get_env() {
+            write!(head, " Pq Ev {}", variable.display()).unwrap();
+        }
+        head
+    }
+
+    fn takes_value(&self) -> bool {
+        self.arg.get_action().takes_values()
+    }
+
+    fn value_name(&self) -> &str {
+        let names = self.arg.get_value_names().unwrap_or_default();
+        names.first().map_or("", |name| name)
+    }
+
+    /// What the help says, and the default, as whole sentences.
+    fn first_sentence(&self) -> String {
+        let help = self.arg.get_help().unwrap_or_default().to_string();
+        let (help, note) = match help
+            .strip_suffix(']')
+            .and_then(|help| help.rsplit_once(" ["))
+        {
+            Some((help, note)) => (help, note.strip_prefix("default: ")),
+            None => (&*help, None),
+        };
+        // the help says in short what a list says
+        let has_list = self
+            .paragraphs
+            .first()
+            .is_some_and(|first| tag(first).is_some());
+        let summary = help.rsplit_once(": ").filter(|_| has_list);
+        let help = summary.map_or(help, |(help, _)| help);
+        let declared = self.arg.get_default_values().first();
+        let declared = declared.filter(|_| self.takes_value());
+        let default = declared.map(|value| match value.to_string_lossy() {
+            word if self.has_word(&word) => format!("`{word}`"),
+            text => text.into_owned(),
+        });
+        let default = default.or(note.map(str::to_owned));
+        let default = default.map(|default| format!(" Default: {default}."));
+        let required = match self.arg.is_required_set() {
+            true => " This option is required.",
+            false => "",
+        };
+        format!("{help}.{}{required}", default.unwrap_or_default())
+    }
+
+    fn tags(&self, items: &[(&str, &str)]) -> String {
+        let Some(longest) = items.iter().map(|(name, _)| name.len()).max() else {
+            return String::new();
+        };
+        let mut page = format!(".Bl -tag -width {} -compact\n", "x".repeat(longest));
+        for (name, text) in items {
+            let words: Vec<String> = name.split(' ').map(value).collect();
+            writeln!(
+                page,
+                ".It {}\n{}",
+                words.join(" "),
+                self.text(text).trim_end()
+            )
+            .unwrap();
+        }
+        page + ".El\n"
+    }
+
+    /// A paragraph: each sentence begins a line.
+    fn text(&self, paragraph: &str) -> String {
+        let mut page = String::new();
+        let mut line = String::new();
+        for word in words(paragraph) {
+            let (macros, tail) = self.word(word);
+            if macros.is_some() || line.len() + word.len() > WIDTH {
+                end_line(&mut page, &mut line);
+            }
+            match macros {
+                Some(macros) => writeln!(page, ".{macros}").unwrap(),
+                None if line.is_empty() => line = escaped(word),
+                None => write!(line, " {}", escaped(word)).unwrap(),
+            }
+            if tail.ends_with(['.', ':', ';']) {
+                end_line(&mut page, &mut line);
+            }
+        }
+        end_line(&mut page, &mut line);
+        page
+    }
+
+    /// The macro line of a word or a marked text, if it needs one, and the punctuation at its end.
+    fn word<'w>(&self, word: &'w str) -> (Option<String>, &'w str) {
+        let inner = word.trim_start_matches('(');
+        let bare = inner.trim_end_matches(['.', ',', ';', ':', ')']);
+        let marked = |open, close| inner.strip_prefix(open)?.rsplit_once(close);
+        let page = inner.split_once('(').and_then(|(page, rest)| {
+            let (section, tail) = rest.split_once(')')?;
+            Some((format!("Xr {page} {}", section.parse::<u8>().ok()?), tail))
+        });
+        let (macros, tail) = if let Some((text, tail)) = marked('`', '`') {
+            (self.code(text), tail)
+        } else if let Some((text, tail)) = marked('*', '*').filter(|(text, _)| is_name(text)) {
+            (format!("Va {text}"), tail)
+        } else if let Some((text, tail)) = marked('[', ']') {
+            (format!("Sx {text}"), tail)
+        } else if let Some(page) = page {
+            page
+        } else {
+            let tail = &inner[bare.len()..];
+            match bare.strip_prefix("--") {
+                Some(name) if is_name(name) => (format!("Fl -{name}"), tail),
+                _ if bare == self.tool => ("Nm".to_owned(), tail),
+                // the value, as the help names it
+                _ if is_upper(bare) && self.has_word(bare) => (value(bare), tail),
+                _ => return (None, tail),
+            }
+        };
+        assert!(
+            tail.chars().all(|c| ".,;:)".contains(c)),
+            "{}: {word}",
+            self.arg.get_id()
+        );
+        let (name, text) = macros.split_once(' ').unwrap_or((&macros, ""));
+        let opening = if word.starts_with('(') { " (" } else { "" };
+        let mut line = format!("{name}{opening} {text}").trim_end().to_owned();
+        line.extend(tail.chars().map(|c| format!(" {c}")));
+        (Some(line), tail)
+    }
+
+    /// The macro for a text in backticks.
+    fn code(&self, text: &str) -> String {
+        let (first, of_flag) = text.split_once(' ').unwrap_or((text, ""));
+        let flag = first.strip_prefix("--").filter(|name| is_name(name));
+        let is_value = |c: char| c.is_ascii_alphabetic() || ":_".contains(c);
+        let is_path = |text: &str| {
+            let is_of_path = |c: char| c.is_ascii_alphanumeric() || "/._-~*".contains(c);
+            let is_number = text.starts_with(|c: char| c.is_ascii_digit());
+            text.contains(['/', '.']) && text.chars().all(is_of_path) && !is_number && text != ".."
+        };
+        match flag {
+            Some(name) if of_flag.is_empty() => format!("Fl -{name}"),
+            Some(name) if of_flag.chars().all(is_value) => format!("Fl -{name} {}", value(of_flag)),
+            _ if self.has_word(text) && text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                value(text)
+            }
+            _ if self.has_word(text) => format!("Cm {}", escaped(text)),
+            _ if is_upper(text) => format!("Ev {text}"),
+            _ if text.ends_with("()") => format!("Fn {}", text.trim_end_matches("()")),
+            _ if is_path(text) => {
+                format!("Pa {}", escaped(text))
+            }
+            _ => {
+                let words: Vec<String> = text.split(' ').map(escaped).collect();
+                format!("Ql {}", words.join(" "))
+            }
+        }
+    }
+
+    /// Whether it is a part of this flag's value, or stands in its list.
+    fn has_word(&self, text: &str) -> bool {
+        let mut listed = self.paragraphs.iter().filter_map(|text| tag(text));
+        let name = self.value_name();
+        let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        parts.any(|part| part == text)
+            || listed.any(|(name, _)| name == text)
+            || text.starts_with(|c: char| c.is_ascii_punctuation()) && name.contains(text)
+    }
+}
+
+/// A list's item: `` - `word`: text ``.
+fn tag(paragraph: &str) -> Option<(&str, &str)> {
+    paragraph.strip_prefix("- `")?.split_once("`: ")
+}
+
+fn is_upper(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+/// A value as a head or a text shows it: `TIME[:end]` has a name, brackets and a word.
+fn value(name: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphabetic() || c == '_';
+    let mut parts: Vec<String> = Vec::new();
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let (part, after) = rest.split_at(end.max(first.len_utf8()));
+        rest = after;
+        parts.push(match first {
+            '|' => "|".to_owned(),
+            '[' => "Oo".to_owned(),
+            ']' => "Oc".to_owned(),
+            '…' => "...".to_owned(),
+            _ if first.is_ascii_uppercase() => format!("Ar {}", part.to_lowercase()),
+            _ if is_word(first) => format!("Cm {part}"),
+            _ => format!("\\&{part}"),
+        });
+    }
+    // without blanks, but beside |; brackets need no word for that on their inner side
+    let is_apart = |part: &str| part == "|";
+    let mut line = parts.first().cloned().unwrap_or_default();
+    for pair in parts.windows(2) {
+        let joins = is_apart(&pair[0]) || is_apart(&pair[1]) || pair[0] == "Oo" || pair[1] == "Oc";
+        line += if joins { " " } else { " Ns " };
+        line += &pair[1];
+    }
+    line
+}
+
+/// The words of a text; what is marked stays together.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let start = rest.len() - rest.trim_start_matches('(').len();
+        let close = match rest[start..].chars().next() {
+            Some('`') => Some('`'),
+            Some('[') => Some(']'),
+            _ => None,
+        };
+        let mark = close.and_then(|close| rest[start + 1..].find(close));
+        let marked = mark.map_or(start, |length| start + 1 + length);
+        let end = rest[marked..]
+            .find(' ')
+            .map_or(rest.len(), |end| marked + end);
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+/// A word as mdoc prints it.
+fn escaped(word: &str) -> String {
+    let word = word.replace('\\', "\\e").replace('"', "\\(dq");
+    let word = word.replace('~', "\\(ti").replace('…', "...");
+    // what mdoc would take for punctuation of its own, or for a macro
+    let is_alone = word.len() == 1 && !word.starts_with(|c: char| c.is_ascii_alphanumeric());
+    match is_alone {
+        true => format!("\\&{word}"),
+        false => word,
+    }
+}
+
+fn end_line(page: &mut String, line: &mut String) {
+    if line.starts_with(['.', '\'']) {
+        line.insert_str(0, "\\&");
+    }
+    if !line.is_empty() {
+        writeln!(page, "{line}").unwrap();
+        line.clear();
+    }
+}
+
+/// DGL_TOOLS_WRITE_MANUAL=1 writes the pages.
+#[test]
+fn pages_have_the_docs_of_every_flag() {
+    let mut old = Vec::new();
+    for mut command in commands() {
+        let path = root().join(format!("man/{}.1", command.get_name()));
+        let page = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = page.split_once(BEGIN).unwrap();
+        let (_, after) = rest.split_once(END).unwrap();
+        let made = format!("{before}{BEGIN}{}{END}{after}", options(&mut command));
+        if std::env::var_os("DGL_TOOLS_WRITE_MANUAL").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        } else if made != page {
+            old.push(path);
+        }
+    }
+    assert!(old.is_empty(), "not up to date: {old:?}: make manual");
+}
