@@ -39,8 +39,8 @@ pub struct OutputSink {
     /// What the verdict is made of.
     run: Run,
     queue: Arc<Queue>,
-    /// The thread that writes stdout; it returns whether everything was written.
-    writer: JoinHandle<bool>,
+    /// The thread that writes stdout, if one does; it returns whether everything was written.
+    writer: Option<JoinHandle<bool>>,
 }
 
 impl OutputSink {
@@ -86,7 +86,20 @@ impl OutputSink {
             ids,
             run: Run::new(0),
             queue,
-            writer,
+            writer: Some(writer),
+        })
+    }
+
+    /// Output that the caller takes from the queue.
+    pub fn queued(processes: &[Process], queue: Arc<Queue>) -> Result<OutputSink, String> {
+        Ok(OutputSink {
+            human: false,
+            has_status: true,
+            log_dir: LogDir::open(None, processes)?,
+            ids: processes.iter().map(|process| process.id).collect(),
+            run: Run::new(0),
+            queue,
+            writer: None,
         })
     }
 
@@ -202,10 +215,13 @@ impl OutputSink {
     pub fn finish(mut self, enough: impl Fn() -> bool) -> bool {
         self.flush();
         self.queue.close();
-        while !self.writer.is_finished() && !enough() {
+        let Some(writer) = self.writer else {
+            return !self.log_dir.has_failed;
+        };
+        while !writer.is_finished() && !enough() {
             std::thread::sleep(Duration::from_millis(10));
         }
-        let is_written = !self.writer.is_finished() || self.writer.join().unwrap_or(false);
+        let is_written = !writer.is_finished() || writer.join().unwrap_or(false);
         is_written && !self.log_dir.has_failed
     }
 }

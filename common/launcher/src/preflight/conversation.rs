@@ -1,7 +1,8 @@
 //! Requests to the agents of all hosts, and their answers, before the job starts.
 
 use super::describe;
-use crate::run::hosts::{ConnectedHosts, RunEvent};
+use crate::run::hosts::ConnectedHosts;
+use crate::run::inbox::RunEvent;
 use crate::run::outcome::Stopped;
 use record::error::{Fault, Report};
 use session::ANSWER_LIMIT;

@@ -26,8 +26,7 @@ struct Times {
 
 impl EndTimes {
     /// All hosts were sent this request, which may begin or hurry the end.
-    pub fn note(&mut self, request: &Request, grace: Duration) {
-        let now = Instant::now();
+    pub fn note(&mut self, request: &Request, grace: Duration, now: Instant) {
         let kill_at = match (request, &mut self.0) {
             (Request::Kill, Some(times)) => {
                 (times.kill_at, times.notice_at) = (now, None);

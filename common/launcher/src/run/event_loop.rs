@@ -1,10 +1,11 @@
 //! The event loop of a job, in which the events of all hosts come together. The state machine of
 //! the crate `job` decides what is to be done. A host is believed only about its own processes, and
-//! each event only once.
+//! each event only once. Only [`EventLoop::run`] waits and reads the clock.
 
 use super::end_times::EndTimes;
 use super::host_states::HostStates;
-use super::hosts::{ConnectedHosts, HostSession, RunEvent};
+use super::hosts::{ConnectedHosts, HostSession};
+use super::inbox::RunEvent;
 use super::multiplexer::Multiplexer;
 use super::outcome::{Outcome, cause_label};
 use super::process_table::{ProcessTable, ProtocolBreach};
@@ -15,7 +16,7 @@ use super::usage::{self, Busiest};
 use crate::output::sink::OutputSink;
 use crate::output::status::{self, Phase, State};
 use crate::plan;
-use job::{Action, Cause, Job, Step};
+use job::{Action, Cause, Ending, Job, Step};
 use record::term::now_ms;
 use record::{Process, Role};
 use session::SessionEvent;
@@ -33,6 +34,10 @@ pub struct EventLoop<'a, 'h> {
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
     begun: Instant,
+    /// The time of what is handled at the moment.
+    now: Instant,
+    /// When the status line is due.
+    status_at: Instant,
     states: HostStates,
     /// Whether the graph servers that the job uses have ended.
     servers_ended: bool,
@@ -54,25 +59,27 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         (processes, first): (&'a [Process], usize),
         hosts: &'a mut ConnectedHosts<'h>,
         sink: &'a mut OutputSink,
+        now: Instant,
     ) -> EventLoop<'a, 'h> {
-        let begun = Instant::now();
         let of_host = |session: &HostSession<'_>| {
             let own = session.members.iter().map(|at| member(&processes[*at]));
             (session.host.id, own.collect())
         };
         let on_hosts = hosts.sessions.iter().map(of_host);
         EventLoop {
-            job: Job::new(on_hosts, plan.rules.clone(), begun),
+            job: Job::new(on_hosts, plan.rules.clone(), now),
             plan,
             processes,
-            begun,
+            begun: now,
+            now,
+            status_at: now,
             states: HostStates::new(hosts.sessions.len()),
             servers_ended: false,
             table: ProcessTable::new(processes, &hosts.sessions),
             stalls: StallReporter::new(&plan.name, processes, &hosts.sessions),
             hosts,
             sink,
-            output: Multiplexer::new(processes.len(), first),
+            output: Multiplexer::new(processes.len(), first, now),
             end_times: EndTimes::default(),
             busiest: Busiest::default(),
             profile: ProfileTimer::default(),
@@ -82,35 +89,39 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     /// Runs until all hosts have ended.
     pub fn run(mut self) -> Outcome {
-        let mut shown = Instant::now();
-        while self.states.up_count() > 0 {
-            let now = Instant::now();
-            if self.end_times.are_over(now) {
-                break;
-            }
-            if now >= shown {
-                shown = now + TICK;
-                let status = self.status();
-                self.sink.status(&status);
-            }
-            self.output.pass_on_due(now, self.sink);
-            if let Some(left) = self.end_times.take_notice(now) {
-                let (job, next) = (&self.plan.name, status::kill_notice(left));
-                self.sink
-                    .notice(&format!("dgl-spawn: job {job} is ending: {next}"));
-            }
-            let are_started = self.table.are_all_started();
-            let profile = self.profile.take_due(self.plan, are_started, now);
-            if let Some(request) = profile.filter(|_| !self.end_times.have_begun()) {
-                self.hosts.send_all(&request);
-            }
-            let action = self.job.tick(now);
-            self.act(action);
+        while self.tick(Instant::now()) {
             if let Some(event) = self.next_event() {
-                self.handle(event);
+                self.handle(event, Instant::now());
             }
         }
         self.end()
+    }
+
+    /// Does what is due at this time; returns whether the job goes on.
+    pub fn tick(&mut self, now: Instant) -> bool {
+        self.now = now;
+        if self.states.up_count() == 0 || self.end_times.are_over(now) {
+            return false;
+        }
+        if now >= self.status_at {
+            self.status_at = now + TICK;
+            let status = self.status();
+            self.sink.status(&status);
+        }
+        self.output.pass_on_due(now, self.sink);
+        if let Some(left) = self.end_times.take_notice(now) {
+            let (job, next) = (&self.plan.name, status::kill_notice(left));
+            self.sink
+                .notice(&format!("dgl-spawn: job {job} is ending: {next}"));
+        }
+        let are_started = self.table.are_all_started();
+        let profile = self.profile.take_due(self.plan, are_started, now);
+        if let Some(request) = profile.filter(|_| !self.end_times.have_begun()) {
+            self.hosts.send_all(&request);
+        }
+        let action = self.job.tick(now);
+        self.act(action);
+        true
     }
 
     fn next_event(&mut self) -> Option<RunEvent> {
@@ -120,23 +131,34 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
         // nothing more is at hand
         self.sink.flush();
-        let wait = self.output.due_at().map_or(TICK, |due| {
-            let left = due.saturating_duration_since(Instant::now());
-            TICK.min(left)
-        });
-        self.hosts.next_event(wait)
+        let limit = self.limit(Instant::now());
+        self.hosts.next_event(limit)
     }
 
-    fn handle(&mut self, event: RunEvent) {
+    /// How long there is nothing due, at most.
+    pub fn limit(&self, now: Instant) -> Duration {
+        self.output.due_at().map_or(TICK, |due| {
+            let left = due.saturating_duration_since(now);
+            TICK.min(left)
+        })
+    }
+
+    /// Why the job ends, once its end has begun.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.job.ending()
+    }
+
+    /// Handles an event that came at this time.
+    pub fn handle(&mut self, event: RunEvent, now: Instant) {
+        self.now = now;
         match event {
             RunEvent::Signal(number) => {
-                let action = self.job.signal(number, Instant::now());
+                let action = self.job.signal(number, self.now);
                 self.act(action);
             }
             RunEvent::StatusAsked => self.sink.notice(&format!("dgl-spawn: {}", self.status())),
             RunEvent::Paused(time) => {
-                self.job
-                    .paused(time, Instant::now(), self.plan.host_timeout);
+                self.job.paused(time, self.now, self.plan.host_timeout);
             }
             RunEvent::Host(at, _) if self.states.is_over(at) => {}
             RunEvent::Host(at, SessionEvent::Lost(why)) => {
@@ -166,7 +188,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             event => {
                 self.handle_process_event(at, &event, body)?;
                 let host = self.hosts.sessions[at].host.id;
-                let steps = self.job.event(host, &event, Instant::now());
+                let steps = self.job.event(host, &event, self.now);
                 self.take(steps);
             }
         }
@@ -183,7 +205,9 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         match event {
             Event::Started(started) => {
                 let process = self.table.of_host(at, started.index)?;
-                Ok(self.table.started(process, started.pid, self.sink)?)
+                Ok(self
+                    .table
+                    .started(process, started.pid, self.now, self.sink)?)
             }
             Event::Listening(listening) => {
                 let process = self.table.of_host(at, listening.index)?;
@@ -191,7 +215,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             }
             Event::Output(supervise::Output { index, stream }) => {
                 let process = self.table.of_host(at, *index)?;
-                self.output.write(process, *stream, body, self.sink)?;
+                self.output
+                    .write(process, (*stream, body), self.now, self.sink)?;
                 if self.job.ending().is_none() {
                     self.stalls.goes_on(process);
                 }
@@ -205,7 +230,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 let process = self.table.of_host(at, exited.index)?;
                 let while_ending = self.job.ending().is_some();
                 self.table
-                    .exited(process, exited, while_ending, self.sink)?;
+                    .exited(process, exited, (while_ending, self.now), self.sink)?;
                 self.output.exited(process);
                 if !while_ending {
                     self.stalls.goes_on(process);
@@ -333,7 +358,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                         self.stalls.ask();
                     }
                     self.hosts.send_all(&request);
-                    self.end_times.note(&request, self.plan.rules.grace);
+                    self.end_times
+                        .note(&request, self.plan.rules.grace, self.now);
                 }
             }
         }
@@ -343,7 +369,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let phase = match self.job.ending() {
             None => Phase::Running,
             Some(_) => Phase::Ending {
-                kill_in: self.end_times.kill_in(Instant::now()),
+                kill_in: self.end_times.kill_in(self.now),
             },
         };
         let busiest = self.busiest.text();
@@ -351,17 +377,20 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             &self.plan.name,
             (self.states.up_count(), self.hosts.sessions.len()),
             self.job.progress(),
-            self.begun.elapsed(),
+            self.now.saturating_duration_since(self.begun),
             State {
                 busiest: &busiest,
                 stalls: self.stalls.brief(),
-                silent: self.table.silent(|process| self.output.wrote(process)),
+                silent: self
+                    .table
+                    .silent(self.now, |process| self.output.wrote(process)),
             },
             phase,
         )
     }
 
-    fn end(self) -> Outcome {
+    /// How the job ended.
+    pub fn end(self) -> Outcome {
         self.sink.status("");
         let ending = self.job.ending().cloned().unwrap_or_default();
         let failed = self.failed();
@@ -387,7 +416,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             cause: ending.cause,
             failure,
             started: true,
-            age: self.begun.elapsed(),
+            age: self.now.saturating_duration_since(self.begun),
             graph_servers_lost: self.servers_ended,
             raised,
             reaped: self.reaped,

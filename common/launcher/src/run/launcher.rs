@@ -34,6 +34,42 @@ const USAGE_PACE: Duration = Duration::from_secs(5);
 /// How often graph servers that are starting are checked again.
 const CHECK_AGAIN: Duration = Duration::from_secs(1);
 
+/// What follows a try of a job.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NextTry {
+    /// Nothing: it has ended well, another try would be pointless, or all are used.
+    None,
+    /// Nothing, for this reason.
+    Refused(String),
+    /// Another try, after this pause.
+    After(Duration),
+}
+
+impl NextTry {
+    /// What follows a try that ended like this; `tries` were made before it.
+    pub fn of(plan: &plan::Job, outcome: &Outcome, tries: u32) -> NextTry {
+        if tries == plan.restart || !is_worth_another_try(outcome, tries) {
+            return NextTry::None;
+        }
+        if outcome.reaped {
+            return NextTry::Refused("dgl-reap has ended it".to_owned());
+        }
+        if let Some(number) = outcome.signalled {
+            let signal = signal_name(number);
+            return NextTry::Refused(format!("SIG{signal} came while it ended"));
+        }
+        // a host that was lost needs time to notice it, and to end its part
+        let has_lost_hosts = matches!(
+            outcome.cause,
+            Some(Cause::Host | Cause::Servers | Cause::Paused(_))
+        );
+        NextTry::After(match has_lost_hosts {
+            true => plan.host_timeout + plan.rules.grace,
+            false => RESTART_AFTER,
+        })
+    }
+}
+
 /// Whether a job that ended like this is started again; `tries` were made before the last one.
 fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
     let failed = matches!(
@@ -118,35 +154,19 @@ impl<'a> Launcher<'a> {
         let mut tries = 0;
         loop {
             let outcome = self.one_try(plan, parts, sink);
-            if tries == plan.restart || !is_worth_another_try(&outcome, tries) {
-                return Ok(outcome);
-            }
-            if outcome.reaped {
-                sink.notice(&format!(
-                    "dgl-spawn: job {} does not start again: dgl-reap has ended it",
-                    plan.name
-                ));
-                return Ok(outcome);
-            }
-            if let Some(number) = outcome.signalled {
-                sink.notice(&format!(
-                    "dgl-spawn: job {} does not start again: SIG{} came while it ended",
-                    plan.name,
-                    signal_name(number)
-                ));
-                return Ok(outcome);
-            }
+            let pause = match NextTry::of(plan, &outcome, tries) {
+                NextTry::None => return Ok(outcome),
+                NextTry::Refused(why) => {
+                    let name = &plan.name;
+                    sink.notice(&format!(
+                        "dgl-spawn: job {name} does not start again: {why}"
+                    ));
+                    return Ok(outcome);
+                }
+                NextTry::After(pause) => pause,
+            };
             tries += 1;
             explain(self.hosts, plan, &outcome, begun, sink);
-            // a host that was lost needs time to notice it, and to end its part
-            let pause = if matches!(
-                outcome.cause,
-                Some(Cause::Host | Cause::Servers | Cause::Paused(_))
-            ) {
-                plan.host_timeout + plan.rules.grace
-            } else {
-                RESTART_AFTER
-            };
             sink.notice(&format!(
                 "dgl-spawn: job {} starts again in {} ({tries} of {})",
                 plan.name,
@@ -174,7 +194,8 @@ impl<'a> Launcher<'a> {
         match self.start(plan, parts, sink) {
             Ok(mut hosts) => {
                 sink.notice(&begun_notice(plan, processes, &hosts));
-                EventLoop::begin(plan, (processes, first), &mut hosts, sink).run()
+                let shown = (processes, first);
+                EventLoop::begin(plan, shown, &mut hosts, sink, Instant::now()).run()
             }
             Err(stopped) => stopped.outcome(),
         }

@@ -3,8 +3,10 @@
 
 mod end_times;
 pub mod event_loop;
+pub mod host_loop;
 mod host_states;
 pub mod hosts;
+pub mod inbox;
 pub mod launcher;
 mod multiplexer;
 pub mod outcome;

@@ -39,12 +39,12 @@ pub struct Multiplexer {
 
 impl Multiplexer {
     /// Begins with processes that have written nothing.
-    pub fn new(count: usize, first: usize) -> Multiplexer {
+    pub fn new(count: usize, first: usize, now: Instant) -> Multiplexer {
         Multiplexer {
             processes: (0..count).map(|_| ProcessOutput::default()).collect(),
             first,
             waiting: BTreeSet::new(),
-            check_at: Instant::now(),
+            check_at: now,
             is_ending: false,
         }
     }
@@ -68,15 +68,14 @@ impl Multiplexer {
     pub fn write(
         &mut self,
         process: usize,
-        stream: Stream,
-        piece: &[u8],
+        (stream, piece): (Stream, &[u8]),
+        now: Instant,
         sink: &mut OutputSink,
     ) -> Result<(), &'static str> {
         let output = &mut self.processes[process];
         if output.drained[stream as usize] {
             return Err("a process writes to a stream that is at its end");
         }
-        let now = Instant::now();
         output.wrote = Some(now);
         let line = &mut output.lines[stream as usize];
         let continues = line.was_shown();

@@ -67,7 +67,11 @@ impl<'a> ProcessTable<'a> {
     }
 
     /// For how long no trainer or worker has been started or, as `wrote` says, has written.
-    pub fn silent(&self, wrote: impl Fn(usize) -> Option<Instant>) -> Option<Duration> {
+    pub fn silent(
+        &self,
+        now: Instant,
+        wrote: impl Fn(usize) -> Option<Instant>,
+    ) -> Option<Duration> {
         let clients = self.processes.iter().zip(&self.states).enumerate();
         let clients = clients.filter(|(_, (process, state))| {
             !process.serves() && state.started.is_some() && !state.exited
@@ -75,7 +79,7 @@ impl<'a> ProcessTable<'a> {
         let last = clients
             .filter_map(|(position, (_, state))| wrote(position).max(state.started))
             .max();
-        last.map(|last| last.elapsed())
+        last.map(|last| now.saturating_duration_since(last))
     }
 
     /// A process runs.
@@ -83,10 +87,11 @@ impl<'a> ProcessTable<'a> {
         &mut self,
         process: usize,
         pid: u32,
+        now: Instant,
         sink: &mut OutputSink,
     ) -> Result<(), &'static str> {
         let state = &mut self.states[process];
-        if state.started.replace(Instant::now()).is_some() || state.exited {
+        if state.started.replace(now).is_some() || state.exited {
             return Err("a process started twice");
         }
         let Process {
@@ -137,7 +142,7 @@ impl<'a> ProcessTable<'a> {
         &mut self,
         process: usize,
         exited: &supervise::Exited,
-        while_ending: bool,
+        (while_ending, now): (bool, Instant),
         sink: &mut OutputSink,
     ) -> Result<(), &'static str> {
         let state = &mut self.states[process];
@@ -147,7 +152,7 @@ impl<'a> ProcessTable<'a> {
         let (code, signal) = status_fields(exited.status);
         let ran = state
             .started
-            .map_or(Duration::ZERO, |start| start.elapsed());
+            .map_or(Duration::ZERO, |start| now.saturating_duration_since(start));
         let Process {
             id,
             host,

@@ -1,6 +1,6 @@
 //! Signals that concern the job, and the listener that gets them at the moment.
 
-use super::hosts::{Inbox, RunEvent};
+use super::inbox::{Inbox, RunEvent};
 use signal_hook::consts::SIGUSR1;
 use std::io;
 use std::sync::Arc;

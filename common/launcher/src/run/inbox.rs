@@ -1,0 +1,191 @@
+//! The inbox of a job, in which the events of all hosts and the signals wait to be handled.
+//!
+//! It is bounded for each host, and the hosts take turns. A host that talks without end makes only
+//! itself wait; it neither fills the memory nor delays a signal, a deadline or another host.
+
+use parking_lot::{Condvar, Mutex};
+use session::SessionEvent;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How much of one host may wait to be handled; beyond it nothing more is read from the host.
+const MAX_WAITING_EVENTS: usize = 1024;
+const MAX_WAITING_BYTES: u64 = 1 << 20;
+/// How long to wait for room in a full inbox before the clock is checked again.
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
+
+/// An event of the job.
+#[derive(Debug)]
+pub enum RunEvent {
+    /// A host sent something, or is lost. The host is given by its position.
+    Host(usize, SessionEvent),
+    /// A signal that asks for the job's end.
+    Signal(i32),
+    /// A signal that asks how far the job is (SIGUSR1).
+    StatusAsked,
+    /// This launcher did not run for so long that hosts may have taken it for gone.
+    Paused(Duration),
+}
+
+/// The signals and events that wait to be handled. Each try of a job is a round, with hosts of its
+/// own; signals wait for whoever takes the next event.
+#[derive(Default)]
+pub struct Inbox {
+    state: Mutex<State>,
+    arrived: Condvar,
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    signals: VecDeque<RunEvent>,
+    hosts: Vec<Waiting>,
+    /// The host whose turn it is.
+    turn: usize,
+    /// The number of the round. Hosts of earlier ones are not listened to.
+    round: u32,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// The events, each with the bytes that came with it.
+    events: VecDeque<(SessionEvent, u64)>,
+    bytes: u64,
+}
+
+impl Waiting {
+    fn is_full(&self) -> bool {
+        self.events.len() >= MAX_WAITING_EVENTS || self.bytes >= MAX_WAITING_BYTES
+    }
+}
+
+impl Inbox {
+    /// Begins a round with so many hosts, whose events alone are taken from now on; returns its
+    /// number.
+    pub fn begin_round(&self, hosts: usize) -> u32 {
+        let mut state = self.state.lock();
+        state.hosts = (0..hosts).map(|_| Waiting::default()).collect();
+        state.turn = 0;
+        state.round += 1;
+        self.room.notify_all();
+        state.round
+    }
+
+    /// Ends a round, unless another one has begun.
+    pub fn end_round(&self, round: u32) {
+        if self.state.lock().round == round {
+            self.begin_round(0);
+        }
+    }
+
+    /// Puts an event before all of hosts.
+    pub fn push_first(&self, event: RunEvent) {
+        self.state.lock().signals.push_back(event);
+        self.arrived.notify_one();
+    }
+
+    /// Drops what waits before the events of hosts.
+    pub fn forget_signals(&self) {
+        self.state.lock().signals.clear();
+    }
+
+    /// Puts an event of a host behind its others.
+    pub fn push(&self, round: u32, at: usize, event: SessionEvent, bytes: u64) {
+        let mut state = self.state.lock();
+        if state.round == round {
+            state.hosts[at].bytes += bytes;
+            state.hosts[at].events.push_back((event, bytes));
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Whether there is no room for more events of a host.
+    pub fn is_full(&self, round: u32, at: usize) -> bool {
+        let state = self.state.lock();
+        state.round == round && state.hosts[at].is_full()
+    }
+
+    /// Waits a moment for room for one more event of a host.
+    pub fn wait_for_room(&self, round: u32, at: usize) {
+        let is_full = |state: &mut State| state.round == round && state.hosts[at].is_full();
+        let mut state = self.state.lock();
+        self.room.wait_while_for(&mut state, is_full, ROOM_PAUSE);
+    }
+
+    /// The next event, signals first; `None` if nothing happens within the limit.
+    pub fn next(&self, limit: Duration) -> Option<RunEvent> {
+        let mut state = self.state.lock();
+        let is_empty = |state: &mut State| state.is_empty();
+        self.arrived.wait_while_for(&mut state, is_empty, limit);
+        if let Some(signal) = state.signals.pop_front() {
+            return Some(signal);
+        }
+        let count = state.hosts.len();
+        let at = (0..count)
+            .map(|offset| (state.turn + offset) % count)
+            .find(|at| !state.hosts[*at].events.is_empty())?;
+        state.turn = (at + 1) % count;
+        let was_full = state.hosts[at].is_full();
+        let (event, bytes) = state.hosts[at].events.pop_front()?;
+        state.hosts[at].bytes -= bytes;
+        if was_full {
+            self.room.notify_all();
+        }
+        Some(RunEvent::Host(at, event))
+    }
+}
+
+impl State {
+    fn is_empty(&self) -> bool {
+        self.signals.is_empty() && self.hosts.iter().all(|host| host.events.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost(why: &str) -> SessionEvent {
+        SessionEvent::Lost(why.to_owned())
+    }
+
+    fn events(event: Option<RunEvent>) -> String {
+        match event {
+            Some(RunEvent::Host(at, SessionEvent::Lost(why))) => format!("{at}{why}"),
+            Some(RunEvent::Signal(number)) => format!("signal {number}"),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn signals_come_first_and_hosts_take_turns() {
+        let inbox = Inbox::default();
+        let round = inbox.begin_round(3);
+        ["a", "b", "c"]
+            .iter()
+            .for_each(|why| inbox.push(round, 1, lost(why), 1));
+        inbox.push(round, 2, lost("x"), 1);
+        inbox.push_first(RunEvent::Signal(2));
+        let got: Vec<String> = (0..5).map(|_| events(inbox.next(Duration::ZERO))).collect();
+        assert_eq!(got, ["signal 2", "1a", "2x", "1b", "1c"]);
+        assert!(inbox.next(Duration::ZERO).is_none());
+        inbox.begin_round(3);
+        inbox.push(round, 1, lost("late"), 1);
+        assert!(inbox.next(Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_host_that_talks_without_end_waits_and_others_do_not() {
+        let inbox = Inbox::default();
+        let round = inbox.begin_round(2);
+        (0..2).for_each(|_| inbox.push(round, 0, lost(""), MAX_WAITING_BYTES / 2));
+        assert!(inbox.is_full(round, 0) && !inbox.is_full(round, 1));
+        assert!(matches!(
+            inbox.next(Duration::ZERO),
+            Some(RunEvent::Host(0, _))
+        ));
+        assert!(!inbox.is_full(round, 0));
+        (0..MAX_WAITING_EVENTS).for_each(|_| inbox.push(round, 1, lost(""), 0));
+        assert!(inbox.is_full(round, 1));
+    }
+}
