@@ -6,15 +6,21 @@
 mod engine;
 mod machine;
 mod model;
+mod outbox;
 mod pause;
 mod stall;
+mod supervision;
+mod termination;
 
 pub use engine::Step;
 pub use machine::{Job, ProcessId, SERVERS_LINGER};
 pub use model::{Action, Member, Progress, Stalled};
+pub use outbox::Outbox;
 pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;
 pub use stall::{SHORTEST_STALL, StallStep, StallWatch};
+pub use supervision::{Machine, SURVEY_LIMIT, Supervision};
+pub use termination::Termination;
 pub use wire::ending::{
     Cause, Ending, Exit, ExitStatus, JobFailure, Limit, Loss, Reason, Rules, StallRule,
 };

@@ -1,14 +1,14 @@
-//! The output queue to the launcher, over the only connection. It never blocks: a launcher that
-//! reads slowly must not keep us from ending the job or from sending signs of life.
+//! The output queue of a host to the launcher, over the only connection. It never blocks: a
+//! launcher that reads slowly must not keep the host from ending the job or from sending signs of
+//! life.
 //!
 //! News (a process ended, a sign of life) stand in the order of the output, unless so much output
 //! waits that they would come late; then they overtake it. Output is bounded: while too much of it
 //! waits, the pipes of the processes are not read, so that the processes wait, as they would for
 //! any slow reader.
 
-use nix::errno::Errno;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use wire::{Event, codec};
 
 /// How many bytes of output may wait; beyond it no more is read.
@@ -42,10 +42,15 @@ struct Waiting {
 }
 
 impl Outbox {
-    /// Queues an event that does not wait for much output.
-    pub fn news(&mut self, event: &Event) {
-        self.push(event, &[], true);
-        if self.waiting <= BEFORE_NEWS && self.urgent.is_empty() {
+    /// Queues an event with its bytes.
+    pub fn push(&mut self, event: &Event, body: &[u8]) {
+        if self.closed {
+            return;
+        }
+        let (message, is_news) = (codec::encode(event, body), is_news(event));
+        self.waiting += message.len();
+        self.queue.push_back(Waiting { message, is_news });
+        if !is_news || self.waiting <= BEFORE_NEWS && self.urgent.is_empty() {
             return;
         }
         // all of the news, so that they stay in order
@@ -62,20 +67,7 @@ impl Outbox {
     /// Queues a sign of life, unless one is waiting.
     pub fn alive(&mut self) {
         if self.urgent.is_empty() {
-            self.news(&Event::Alive);
-        }
-    }
-
-    /// Queues an event with its bytes, in the order of the output.
-    pub fn output(&mut self, event: &Event, body: &[u8]) {
-        self.push(event, body, false);
-    }
-
-    fn push(&mut self, event: &Event, body: &[u8], is_news: bool) {
-        if !self.closed {
-            let message = codec::encode(event, body);
-            self.waiting += message.len();
-            self.queue.push_back(Waiting { message, is_news });
+            self.push(&Event::Alive, &[]);
         }
     }
 
@@ -103,17 +95,17 @@ impl Outbox {
         };
     }
 
-    /// Writes once, after stdout was found to be writable.
-    pub fn write_some(&mut self) {
+    /// Writes once by `write`, after the connection was found to be writable.
+    pub fn write_some(&mut self, write: impl FnOnce(&[u8]) -> io::Result<usize>) {
         if self.written == self.current.len() {
             let Some(next) = self.next() else { return };
             (self.current, self.written) = (next, 0);
         }
         let end = self.current.len().min(self.written + AT_ONCE);
-        // not through std's buffer, which would keep an incomplete line
-        match nix::unistd::write(io::stdout(), &self.current[self.written..end]) {
+        match write(&self.current[self.written..end]) {
             Ok(count) => self.written += count,
-            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
             Err(_) => self.close(),
         }
     }
@@ -132,6 +124,22 @@ impl Outbox {
         }
         (!batch.is_empty()).then_some(batch)
     }
+}
+
+/// Whether an event does not wait for much output.
+fn is_news(event: &Event) -> bool {
+    use Event::{Drained, Output, Over, Profile, ShmRemoved, Stack, StacksReported, Usage};
+    !matches!(
+        event,
+        Output(_)
+            | Drained(_)
+            | Stack(_)
+            | StacksReported(_)
+            | Profile(_)
+            | Usage(_)
+            | ShmRemoved(_)
+            | Over(_)
+    )
 }
 
 #[cfg(test)]
@@ -156,27 +164,27 @@ mod tests {
         let body = vec![b'x'; 64 << 10];
         let mut count = 0;
         while outbox.has_room() {
-            outbox.output(&drained(count), &body);
+            outbox.push(&drained(count), &body);
             count += 1;
         }
         assert_eq!(count, 4);
         (0..count).for_each(|_| assert!(outbox.next().is_some()));
         assert!(outbox.next().is_none() && outbox.is_empty());
         outbox.close();
-        outbox.output(&drained(0), &body);
+        outbox.push(&drained(0), &body);
         assert!(outbox.is_empty() && outbox.has_room());
     }
 
     #[test]
     fn news_keep_their_place_until_much_waits() {
         let mut outbox = Outbox::default();
-        outbox.output(&drained(0), b"a");
-        outbox.news(&started(1));
+        outbox.push(&drained(0), b"a");
+        outbox.push(&started(1), &[]);
         let first = outbox.next().unwrap();
         assert!(first.starts_with(b"{\"event\":\"drained\""));
-        outbox.news(&started(2));
-        outbox.output(&drained(0), &vec![b'x'; BEFORE_NEWS]);
-        outbox.news(&started(3));
+        outbox.push(&started(2), &[]);
+        outbox.push(&drained(0), &vec![b'x'; BEFORE_NEWS]);
+        outbox.push(&started(3), &[]);
         let indices = |text: &str| text.matches("\"started\",\"index\":").count();
         let first = String::from_utf8(outbox.next().unwrap()).unwrap();
         assert_eq!(indices(&first), 2);

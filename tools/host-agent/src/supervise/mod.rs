@@ -15,7 +15,6 @@ mod guardian;
 mod liveness;
 mod members;
 mod oom_watch;
-mod outbox;
 mod position_watch;
 pub mod private_shm;
 mod profiling;
@@ -24,6 +23,7 @@ mod signals;
 mod stack_jobs;
 pub mod start;
 mod supervisor;
+mod this_host;
 mod usage_watch;
 
 pub use guardian::guard;

@@ -19,9 +19,6 @@ use wire::stacks::Stack;
 const MAX_WAITING: usize = 16;
 /// All of a host are read in less, also where it has much else to do.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long the end of a job waits for the stacks of its processes. What was read until then
-/// counts.
-pub const AT_END_LIMIT: Duration = Duration::from_secs(2);
 /// How many processes are read then: at 25 ms each, as many as fit.
 const MAX_AT_END: usize = 64;
 
@@ -42,7 +39,7 @@ impl Subject {
     /// How long reading may take.
     fn limit(&self) -> Duration {
         match self {
-            Subject::AtEnd => AT_END_LIMIT,
+            Subject::AtEnd => job::SURVEY_LIMIT,
             _ => LIMIT,
         }
     }

@@ -1,0 +1,509 @@
+//! The supervision of a host's part of a job: what ends it, which signals its processes get and
+//! when, and what is reported in which order. It asks no clock and opens nothing; [`Machine`] is
+//! the host.
+
+use crate::outbox::Outbox;
+use crate::pause::heartbeat;
+use crate::termination::Termination;
+use nix::sys::signal::Signal;
+use std::io;
+use std::time::{Duration, Instant};
+use wire::codec::Decoder;
+use wire::ending::{Cause, Ending, ExitStatus};
+use wire::job::{Job, Process};
+use wire::supervise::{Drained, End, Exited, Output, Over, ShmRemoved, Started, Stream};
+use wire::{Event, Request};
+
+/// How often to check what no event reports.
+const PACE: Duration = Duration::from_secs(1);
+/// The same while stacks are read before the end of a job, 25 ms for each Python.
+const SURVEY_PACE: Duration = Duration::from_millis(20);
+/// The same while servers load their graph, so that the trainers wait no longer than they must.
+const QUICK_PACE: Duration = Duration::from_millis(200);
+/// How often to check whether a process is left while the job ends.
+const END_PACE: Duration = Duration::from_millis(100);
+/// How long the end of a job waits for the stacks of its processes. What was read until then
+/// counts.
+pub const SURVEY_LIMIT: Duration = Duration::from_secs(2);
+/// Processes that were started less than this ago are not ended yet: if all fail at once, each
+/// should be able to write its own message.
+const FIRST_WORDS: Duration = Duration::from_millis(200);
+/// The same after one of a host dies of a signal that dgl-reap sent to all: Python prints its
+/// stacks before it dies of ABRT, here perhaps a moment later.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long after dgl-reap has acted on the job a death by a signal is attributed to it; a core
+/// file of many gigabytes is written first.
+const REAP_LIMIT: Duration = Duration::from_secs(60);
+/// How long afterwards a failure is attributed to dgl-reap: torchrun, asked to end, exits with 1.
+const REAP_EXIT_LIMIT: Duration = Duration::from_secs(5);
+/// How long a pipe is read after the end of the job if another process holds its other end.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+/// The same if one of the job's processes could not be ended, which holds its own pipes; the
+/// launcher waits for the word of it.
+const DRAIN_LIMIT_OF_SURVIVORS: Duration = Duration::from_secs(1);
+/// How long trainers may take to end after graph servers that stayed, whose shared memory they map.
+const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
+
+/// The host, as far as a supervision needs it.
+pub trait Machine {
+    /// Starts a process; returns its process id.
+    fn start(&mut self, process: &Process) -> io::Result<u32>;
+    /// What a process has written: nothing at the end of the stream, `None` if nothing is there.
+    fn read(&mut self, index: u32, stream: Stream) -> Option<Vec<u8>>;
+    /// A process that has ended and whose status was not taken, by its number.
+    fn next_ended(&mut self) -> Option<u32>;
+    /// Takes the status of such a process. `oom` says whether the kernel can have killed it.
+    fn take_status(&mut self, index: u32) -> io::Result<Exited>;
+    /// Whether dgl-reap has announced that it acts on the job, and that it ends the whole of it.
+    fn take_notices(&mut self) -> (bool, bool);
+    /// How many processes of the job are alive.
+    fn count(&mut self) -> usize;
+    /// Sends a signal to all processes of the job.
+    fn signal(&mut self, signal: Signal);
+    /// Whether nobody would end the job if its supervisor were killed.
+    fn is_unguarded(&self) -> bool;
+    /// Carries out a request of the launcher that concerns stacks, or examines what no event
+    /// reports; returns what there is to report. `has_room` says whether it can be sent soon.
+    fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event>;
+    /// Whether there may soon be something to report.
+    fn is_hurried(&self) -> bool;
+    /// What is to be reported at once.
+    fn urgent(&mut self) -> Option<Event>;
+    /// Begins to read the stacks of all processes, because something has failed.
+    fn survey(&mut self);
+    /// Whether that goes on.
+    fn is_surveying(&self) -> bool;
+    /// The stacks that have been read.
+    fn take_stacks(&mut self) -> Vec<Event>;
+    /// The launcher ends the job, for this reason.
+    fn note_ending(&mut self, ending: &Ending);
+    /// The processes are about to be ended: the last moment to ask what they use.
+    fn begin_end(&mut self);
+    /// All processes have ended; returns what there is to report of them.
+    fn last_reports(&mut self) -> Vec<Event>;
+    /// Removes the files that the job has left; returns how many, and whether others still use
+    /// some of them.
+    fn remove_files(&mut self) -> (u32, bool);
+    /// Ends what still watches the job; returns how many of its processes could not be ended.
+    fn finish(&mut self) -> usize;
+}
+
+/// An end of the job that waits for last words, or for the stacks of its processes.
+#[derive(Clone, Copy, Debug)]
+struct PostponedEnd {
+    grace: Duration,
+    /// Whether ABRT comes first.
+    stacks: bool,
+    not_before: Instant,
+    /// Until when it waits for stacks that are being read.
+    survey_until: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Processes run, or are being ended.
+    Running,
+    /// All have ended or are given up, and their last output is read. Another process may hold a
+    /// pipe for ever.
+    Draining { limit: Duration, until: Instant },
+    /// What they have left is removed.
+    Removing { until: Instant, files: u32 },
+    /// The last report is sent.
+    Reporting,
+}
+
+/// The supervision of the processes of one host.
+pub struct Supervision<M> {
+    /// The host of the processes.
+    pub machine: M,
+    job: Job,
+    /// The time of what is handled at the moment.
+    now: Instant,
+    requests: Decoder,
+    /// What waits to be sent to the launcher.
+    pub outbox: Outbox,
+    phase: Phase,
+    /// How many processes run, as far as their statuses were taken.
+    running: usize,
+    /// How many streams of processes are open.
+    streams: usize,
+    started: Instant,
+    /// An end that waits.
+    postponed: Option<PostponedEnd>,
+    /// The end of the job, once it has begun.
+    termination: Option<Termination>,
+    /// When dgl-reap announced that it acts on the job.
+    reaped: Option<Instant>,
+    /// When dgl-reap last ended the whole of it.
+    job_reaped: Option<Instant>,
+    /// Whether KILL was sent to all, so that nobody else is to blame for a death by it.
+    has_killed: bool,
+    /// When the launcher last sent something.
+    received: Instant,
+    looked: Instant,
+    /// When the launcher was last told that we are alive.
+    reported_alive: Instant,
+}
+
+impl<M: Machine> Supervision<M> {
+    /// Starts the processes. `received` has come from the launcher already.
+    pub fn begin(
+        (job, processes): (Job, Vec<Process>),
+        received: &[u8],
+        machine: M,
+        now: Instant,
+    ) -> Supervision<M> {
+        let mut supervision = Supervision {
+            machine,
+            job,
+            now,
+            requests: Decoder::default(),
+            outbox: Outbox::default(),
+            phase: Phase::Running,
+            running: 0,
+            streams: 0,
+            started: now,
+            postponed: None,
+            termination: None,
+            reaped: None,
+            job_reaped: None,
+            has_killed: false,
+            received: now,
+            looked: now,
+            reported_alive: now,
+        };
+        for process in &processes {
+            supervision.start(process);
+        }
+        supervision.receive(received, now);
+        supervision
+    }
+
+    fn start(&mut self, process: &Process) {
+        let index = process.index;
+        match self.machine.start(process) {
+            Ok(pid) => {
+                self.report(Event::Started(Started { index, pid }));
+                self.running += 1;
+                self.streams += 2;
+            }
+            Err(error) => {
+                self.explain(index, &format!("the process cannot be started: {error}"));
+                for stream in [Stream::Stdout, Stream::Stderr] {
+                    self.report(Event::Drained(Drained { index, stream }));
+                }
+                self.report(Event::Exited(Exited::new(index, ExitStatus::Code(126))));
+            }
+        }
+    }
+
+    fn report(&mut self, event: Event) {
+        self.outbox.push(&event, &[]);
+    }
+
+    fn report_all(&mut self, events: Vec<Event>) {
+        events.into_iter().for_each(|event| self.report(event));
+    }
+
+    /// Explains something of a process in its own output.
+    fn explain(&mut self, index: u32, why: &str) {
+        let stream = Stream::Stderr;
+        let output = Event::Output(Output { index, stream });
+        let text = format!("host-agent: {why}\n");
+        self.outbox.push(&output, text.as_bytes());
+    }
+
+    /// Whether everything was reported.
+    pub fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Reporting) && self.outbox.is_empty()
+    }
+
+    /// Whether the signals that end the processes have begun.
+    pub fn is_ending(&self) -> bool {
+        self.termination.is_some()
+    }
+
+    /// When [`Supervision::tick`] has something to do, at the latest.
+    pub fn due(&self) -> Instant {
+        match self.phase {
+            Phase::Running => self.looked + self.pace(),
+            Phase::Draining { until, .. } => until.min(self.now + PACE),
+            Phase::Removing { .. } => self.now + QUICK_PACE,
+            Phase::Reporting => self.now + PACE,
+        }
+    }
+
+    fn pace(&self) -> Duration {
+        match () {
+            () if !self.is_ending() && self.machine.is_surveying() => SURVEY_PACE,
+            () if self.is_ending() || self.postponed.is_some() => END_PACE,
+            () if self.machine.is_hurried() => QUICK_PACE,
+            () => PACE,
+        }
+    }
+
+    /// Does what is due at this time.
+    pub fn tick(&mut self, now: Instant) {
+        self.now = now;
+        let urgent = self.machine.urgent();
+        self.report_all(urgent.into_iter().collect());
+        self.keep_alive();
+        if matches!(self.phase, Phase::Running) && now >= self.looked + self.pace() {
+            self.looked = now;
+            self.check_all();
+        }
+        self.go_on();
+    }
+
+    fn keep_alive(&mut self) {
+        let patience = Duration::from_millis(self.job.host_timeout_ms);
+        if self.since(self.reported_alive) >= heartbeat(patience) {
+            self.reported_alive = self.now;
+            self.outbox.alive();
+        }
+        let is_silent = self.since(self.received) >= patience && !self.outbox.is_closed();
+        if is_silent || self.outbox.is_closed() && !self.is_ending() {
+            self.launcher_is_gone();
+        }
+    }
+
+    fn since(&self, time: Instant) -> Duration {
+        self.now.saturating_duration_since(time)
+    }
+
+    /// Ends the job, because nobody is there to report to.
+    pub fn launcher_is_gone(&mut self) {
+        self.outbox.close();
+        self.end(self.job.grace_ms, false, false);
+    }
+
+    /// Takes bytes of the launcher.
+    pub fn receive(&mut self, bytes: &[u8], now: Instant) {
+        self.now = now;
+        self.requests.push(bytes);
+        let (requests, well_formed) = self.requests.messages::<Request>();
+        for request in requests {
+            self.received = now;
+            self.request(request.head);
+        }
+        // what is not a request does not come from anybody to be obeyed
+        if !well_formed {
+            self.launcher_is_gone();
+        }
+    }
+
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::End(End {
+                grace_ms,
+                stacks,
+                ending,
+            }) => {
+                use Cause::{Host, Process, Servers};
+                let has_failed = matches!(ending.cause, Some(Process | Host | Servers));
+                self.machine.note_ending(&ending);
+                self.end(grace_ms, stacks, has_failed);
+            }
+            Request::Kill => {
+                let begun = Termination::begin(Duration::ZERO, false, self.now);
+                let mut termination = self.termination.unwrap_or(begun);
+                termination.hurry(self.now);
+                self.end_now(termination);
+            }
+            Request::ReportStacks | Request::RecordStacks(_) if !self.is_ending() => {
+                let events = self.machine.examine(Some(request), self.outbox.has_room());
+                self.report_all(events);
+            }
+            // an Alive has served its purpose by coming; all others have no meaning while a job
+            // runs
+            _ => {}
+        }
+    }
+
+    /// Checks what no event reports: time, and processes that are left.
+    fn check_all(&mut self) {
+        if self.machine.is_unguarded() {
+            self.end(self.job.grace_ms, false, false);
+        }
+        if let Some(termination) = self.termination {
+            let is_anybody_left = self.running > 0 || self.machine.count() > 0;
+            if !is_anybody_left || termination.is_given_up(self.now) {
+                let limit = match self.machine.count() {
+                    0 => DRAIN_LIMIT,
+                    _ => DRAIN_LIMIT_OF_SURVIVORS,
+                };
+                let until = self.now + limit;
+                self.phase = Phase::Draining { limit, until };
+            } else {
+                self.end_now(termination);
+            }
+            return;
+        }
+        if let Some(postponed) = self.postponed {
+            let reads = self.machine.is_surveying();
+            let surveys = postponed
+                .survey_until
+                .is_some_and(|until| reads && self.now < until);
+            let waits = surveys || self.now < postponed.not_before;
+            if !waits || self.running == 0 {
+                let PostponedEnd { grace, stacks, .. } = postponed;
+                let events = self.machine.take_stacks();
+                self.report_all(events);
+                let termination = Termination::begin(grace, stacks, self.now);
+                return self.end_now(termination);
+            }
+        }
+        let events = self.machine.examine(None, self.outbox.has_room());
+        self.report_all(events);
+    }
+
+    /// Begins the end of the job, which waits for the last output of its processes; and, if
+    /// something has failed, for the stacks of those that have not.
+    fn end(&mut self, grace_ms: u64, stacks: bool, has_failed: bool) {
+        if self.is_ending() || self.postponed.is_some() {
+            return;
+        }
+        let is_reaped = self.reaped.is_some_and(|at| self.since(at) < REAP_LIMIT);
+        let wait = if is_reaped {
+            LAST_WORDS
+        } else {
+            Duration::ZERO
+        };
+        let surveys = has_failed && self.running > 0;
+        if surveys {
+            self.machine.survey();
+        }
+        let postponed = PostponedEnd {
+            grace: Duration::from_millis(grace_ms),
+            stacks,
+            not_before: (self.now + wait).max(self.started + FIRST_WORDS),
+            survey_until: surveys.then(|| self.now + SURVEY_LIMIT),
+        };
+        if surveys || postponed.not_before > self.now {
+            self.postponed = Some(postponed);
+        } else {
+            self.end_now(Termination::begin(postponed.grace, stacks, self.now));
+        }
+    }
+
+    /// Begins or continues the end of the job: sends the signal that is due.
+    fn end_now(&mut self, mut termination: Termination) {
+        let signal = termination.signal(self.now);
+        if self.termination.replace(termination).is_none() {
+            self.machine.begin_end();
+        }
+        if let Some(signal) = signal {
+            self.has_killed |= signal == Signal::SIGKILL;
+            self.machine.signal(signal);
+            // processes that obey at once are seen at once
+            self.looked = self.now;
+        }
+    }
+
+    /// Processes may have ended, or dgl-reap may have announced what it does.
+    pub fn reap(&mut self, now: Instant) {
+        self.now = now;
+        self.take_notices();
+        while let Some(index) = self.machine.next_ended() {
+            self.ended(index);
+        }
+        if self.is_ending() && matches!(self.phase, Phase::Running) {
+            self.check_all();
+        }
+    }
+
+    fn take_notices(&mut self) {
+        let (acts, ends_job) = self.machine.take_notices();
+        if acts {
+            self.reaped = Some(self.now);
+        }
+        if ends_job {
+            self.job_reaped = Some(self.now);
+        }
+    }
+
+    /// A process has ended. What it wrote before is reported before, as far as it is at hand.
+    fn ended(&mut self, index: u32) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            self.relay(index, stream);
+        }
+        self.running -= 1;
+        match self.machine.take_status(index) {
+            Ok(exited) => {
+                let reaped = self.has_reaped(exited.status);
+                let is_now = |at: Instant| self.since(at) < REAP_LIMIT;
+                self.report(Event::Exited(Exited {
+                    oom: exited.oom && !self.has_killed,
+                    reaped,
+                    job_reaped: self.job_reaped.is_some_and(is_now),
+                    ..exited
+                }));
+            }
+            // without an end the job would wait for it
+            Err(error) => {
+                self.explain(index, &format!("the exit status is unknown: {error}"));
+                self.report(Event::Exited(Exited::new(index, ExitStatus::Code(255))));
+            }
+        }
+    }
+
+    /// Whether dgl-reap has ended the process that has just ended in this way.
+    fn has_reaped(&mut self, status: ExitStatus) -> bool {
+        // the notice came before the death, and perhaps after the last look
+        self.take_notices();
+        let (noticed, limit) = match status {
+            // who succeeds at ending when asked to has not done its work, if the whole job ends
+            ExitStatus::Code(0) => (self.job_reaped, REAP_EXIT_LIMIT),
+            ExitStatus::Code(_) => (self.reaped, REAP_EXIT_LIMIT),
+            ExitStatus::Signal(_) => (self.reaped, REAP_LIMIT),
+        };
+        noticed.is_some_and(|at| self.since(at) < limit)
+    }
+
+    /// Passes on what a process has written, unless too much waits already.
+    pub fn relay(&mut self, index: u32, stream: Stream) {
+        if !self.outbox.has_room() {
+            return;
+        }
+        match self.machine.read(index, stream) {
+            Some(bytes) if bytes.is_empty() => {
+                self.streams -= 1;
+                self.report(Event::Drained(Drained { index, stream }));
+            }
+            Some(bytes) => {
+                let output = Event::Output(Output { index, stream });
+                self.outbox.push(&output, &bytes);
+            }
+            None => {}
+        }
+    }
+
+    /// Goes on to the next phases as far as nothing has to be waited for.
+    fn go_on(&mut self) {
+        if let Phase::Draining { limit, until } = &mut self.phase {
+            if !self.outbox.has_room() {
+                // the launcher is what we wait for
+                *until = self.now + *limit;
+            }
+            if self.streams > 0 && self.now < *until {
+                return;
+            }
+            let until = self.now + TRAINERS_LIMIT;
+            self.phase = Phase::Removing { until, files: 0 };
+            let events = self.machine.last_reports();
+            self.report_all(events);
+        }
+        if let Phase::Removing { until, files } = &mut self.phase {
+            let (removed, are_left) = self.machine.remove_files();
+            *files += removed;
+            if are_left && self.now < *until {
+                return;
+            }
+            let files = *files;
+            self.phase = Phase::Reporting;
+            self.report(Event::ShmRemoved(ShmRemoved { files }));
+            let survivors = u32::try_from(self.machine.finish()).unwrap_or(u32::MAX);
+            self.report(Event::Over(Over { survivors }));
+        }
+    }
+}

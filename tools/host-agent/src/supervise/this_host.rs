@@ -1,0 +1,463 @@
+//! This host, as the supervision of a job needs it: its processes and their pipes, and what watches
+//! them.
+
+use super::liveness::Liveness;
+use super::members::{self, Running};
+use super::oom_watch::OomWatch;
+use super::profiling::Profiling;
+use super::shm_watch::ShmWatch;
+use super::start::{self, Pipes};
+use super::usage_watch::UsageWatch;
+use crate::processes::{END_NOTICE, REAP_NOTICE};
+use crate::servers::{ServedServers, UsedServers};
+use crate::shm::ShmFile;
+use crate::stacks::server::StackServer;
+use job::{Ending, ExitStatus, Machine, Outbox};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, getppid};
+use record::Sign;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::time::Instant;
+use wait4::Wait4;
+use wire::job::{Job, Process};
+use wire::servers::ServersEnded;
+use wire::supervise::{Exited, Listening, Start, Stream};
+use wire::{Event, Request};
+
+/// How much is read of a pipe at once: as much as it holds.
+const READ_AT_ONCE: usize = 64 << 10;
+
+/// A process of the job.
+struct Supervised {
+    process: Process,
+    /// `None` after its status was taken.
+    child: Option<Child>,
+    pid: u32,
+    /// Those of its streams that are open.
+    pipes: Pipes,
+    /// The port on which it is to listen and does not yet.
+    awaited: Option<u16>,
+}
+
+impl Supervised {
+    /// Whether it works only for others, which move too if it does. A graph server does once it
+    /// listens.
+    fn serves(&self) -> bool {
+        self.process.service || (self.process.port.is_some() && self.awaited.is_none())
+    }
+}
+
+/// This host.
+pub struct ThisHost {
+    job: Job,
+    /// In the order of their numbers.
+    processes: Vec<Supervised>,
+    signals: SignalFd,
+    /// A pipe to the guardian, for what it must know if we are killed.
+    notes: File,
+    guardian: Pid,
+    shm: ShmWatch,
+    oom: OomWatch,
+    usage: Option<UsageWatch>,
+    liveness: Liveness,
+    /// What is being recorded for the launcher.
+    profiling: Option<Profiling>,
+    /// Where others ask us to read the stacks of our processes.
+    stack_server: Option<StackServer>,
+    /// The graph servers that the job uses, until their end was reported.
+    used_servers: Option<UsedServers>,
+    /// Whether the processes are persistent graph servers.
+    stays: bool,
+    /// Tells their users about them.
+    served: Option<ServedServers>,
+    /// The pipe that is read first; the next one has the next turn.
+    first_pipe: usize,
+}
+
+/// What poll(2) reported as ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    Signal,
+    Stdin,
+    Stdout,
+    Watch(Watch),
+    Pipe(u32, Stream),
+}
+
+/// What [`ThisHost`] alone serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Watch {
+    Shm,
+    Stacks,
+}
+
+impl ThisHost {
+    /// Watches the host for a job that is about to start.
+    pub fn begin(
+        job: Job,
+        start: &Start,
+        (guardian, notes): (Pid, File),
+        signals: SignalFd,
+    ) -> ThisHost {
+        let servers = start.uses.as_ref();
+        ThisHost {
+            stack_server: StackServer::open(&job.token),
+            used_servers: servers.and_then(|servers| UsedServers::new(servers, job.host)),
+            job,
+            processes: Vec::new(),
+            signals,
+            notes,
+            guardian,
+            shm: ShmWatch::begin(),
+            oom: OomWatch::default(),
+            usage: UsageWatch::begin(start.usage_ms, start.gpus),
+            liveness: Liveness::begin(start, Instant::now()),
+            profiling: None,
+            stays: start.serves.is_some(),
+            served: start.serves.as_deref().and_then(ServedServers::begin),
+            first_pipe: 0,
+        }
+    }
+
+    /// When [`ThisHost::note_files`] has something to do.
+    pub fn files_due(&self) -> Instant {
+        self.shm.due()
+    }
+
+    /// Waits until something can be done, or until the given time.
+    pub fn wait(&mut self, outbox: &Outbox, until: Instant) -> io::Result<Vec<Ready>> {
+        const READABLE: PollFlags = PollFlags::POLLIN;
+        let (stdin, stdout) = (io::stdin(), io::stdout());
+        let mut wanted = vec![(Ready::Signal, self.signals.as_fd(), READABLE)];
+        if !outbox.is_closed() {
+            wanted.push((Ready::Stdin, stdin.as_fd(), READABLE));
+            // even with nothing to write, poll(2) tells when nobody reads any longer
+            let flags = match outbox.is_empty() {
+                true => PollFlags::empty(),
+                false => PollFlags::POLLOUT,
+            };
+            wanted.push((Ready::Stdout, stdout.as_fd(), flags));
+        }
+        if let Some(names) = self.shm.wait_for() {
+            wanted.push((Ready::Watch(Watch::Shm), names, READABLE));
+        }
+        if let Some(socket) = self.stack_server.as_mut().and_then(StackServer::listening) {
+            wanted.push((Ready::Watch(Watch::Stacks), socket, READABLE));
+        }
+        if outbox.has_room() {
+            let count = self.processes.len();
+            self.first_pipe = (self.first_pipe + 1) % count.max(1);
+            for offset in 0..count {
+                let one = &self.processes[(self.first_pipe + offset) % count];
+                let pipe = |stream| Ready::Pipe(one.process.index, stream);
+                let pipes = one.pipes.iter();
+                wanted.extend(pipes.map(|(stream, fd)| (pipe(*stream), fd.as_fd(), READABLE)));
+            }
+        }
+        let fds = wanted.iter().map(|(_, fd, flags)| PollFd::new(*fd, *flags));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        let left = until.saturating_duration_since(Instant::now());
+        let limit =
+            PollTimeout::try_from(left.as_millis().min(60_000) + 1).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, limit) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        let ready = wanted.iter().zip(&fds).filter(|(_, fd)| is_ready(fd));
+        Ok(ready.map(|((ready, ..), _)| *ready).collect())
+    }
+
+    /// Serves what was found ready.
+    pub fn serve(&mut self, watch: Watch) {
+        match watch {
+            Watch::Shm => self.shm.note_new_name(),
+            Watch::Stacks => self.stack_server.iter_mut().for_each(StackServer::serve),
+        }
+    }
+
+    /// Looks for new files in /dev/shm, if it is time.
+    pub fn note_files(&mut self) {
+        let token = &self.job.token;
+        let files = self.shm.scan_if_due(|| members::of_job(token));
+        self.note(files);
+    }
+
+    /// Notes new files in /dev/shm also for the guardian.
+    fn note(&mut self, files: Vec<ShmFile>) {
+        for file in files {
+            let note = serde_json::to_string(&file).unwrap_or_default();
+            let _ = writeln!(self.notes, "{note}");
+        }
+    }
+
+    fn supervised(&mut self, index: u32) -> Option<&mut Supervised> {
+        let mut processes = self.processes.iter_mut();
+        processes.find(|one| one.process.index == index)
+    }
+
+    /// The running processes, as they are watched.
+    fn running(&self) -> Vec<Running> {
+        let running = |one: &Supervised| Running {
+            index: one.process.index,
+            pid: one.pid.cast_signed(),
+            role: one.process.role,
+            rank: one.process.rank,
+            serves: one.serves(),
+        };
+        let alive = self.processes.iter().filter(|one| one.child.is_some());
+        alive.map(running).collect()
+    }
+
+    /// The sockets on which processes are to listen and do now.
+    fn check_ports(&mut self, events: &mut Vec<Event>) {
+        for one in &mut self.processes {
+            let index = one.process.index;
+            let listens = |port| members::listens(one.pid.cast_signed(), port);
+            if one.awaited.is_some_and(listens) {
+                one.awaited = None;
+                self.liveness.moved(index, Sign::Listening);
+                events.push(Event::Listening(Listening { index }));
+            }
+        }
+        if self.processes.iter().all(|one| one.awaited.is_none()) {
+            self.served.iter().for_each(ServedServers::listen);
+        }
+    }
+
+    fn servers_ended(&mut self, ending: fn(&UsedServers) -> Option<Ending>) -> Option<Event> {
+        let ending = self.used_servers.as_ref().and_then(ending)?;
+        self.used_servers = None;
+        let failure = ending.failure;
+        Some(Event::ServersEnded(ServersEnded { failure }))
+    }
+
+    fn examine_liveness(&mut self, has_room: bool, events: &mut Vec<Event>) {
+        let running = self.running();
+        events.extend(self.liveness.take_stacks(&running));
+        if !has_room {
+            return self.liveness.excuse();
+        }
+        events.extend(self.liveness.examine(&self.job, &running));
+    }
+}
+
+impl Machine for ThisHost {
+    fn start(&mut self, process: &Process) -> io::Result<u32> {
+        let index = process.index;
+        let (child, pipes) = start::start(&self.job, process)?;
+        let pid = child.id();
+        self.liveness.moved(index, Sign::Started);
+        self.stack_server
+            .iter()
+            .for_each(|server| server.wrote(pid));
+        self.oom.examine(index, pid);
+        self.processes.push(Supervised {
+            process: process.clone(),
+            child: Some(child),
+            pid,
+            pipes,
+            awaited: process.port,
+        });
+        Ok(pid)
+    }
+
+    fn read(&mut self, index: u32, stream: Stream) -> Option<Vec<u8>> {
+        let one = self.supervised(index)?;
+        // it may have ended since it was found readable
+        let pipe = one.pipes.get_mut(&stream)?;
+        let mut buffer = vec![0; READ_AT_ONCE];
+        match pipe.read(&mut buffer) {
+            Ok(count) if count > 0 => buffer.truncate(count),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
+            {
+                return None;
+            }
+            _ => {
+                one.pipes.remove(&stream);
+                return Some(Vec::new());
+            }
+        }
+        let (pid, serves) = (one.pid, one.serves());
+        self.liveness.wrote(index, serves, stream, &buffer);
+        self.stack_server
+            .iter()
+            .for_each(|server| server.wrote(pid));
+        Some(buffer)
+    }
+
+    fn next_ended(&mut self) -> Option<u32> {
+        let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        loop {
+            let pid = match waitid(Id::All, peek) {
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, ..)) => pid,
+                Ok(_) | Err(Errno::ECHILD) => return None,
+                // a signal for which nix has no name, a real-time one
+                Err(_) => Pid::from_raw(members::dead_child()?),
+            };
+            let is_it =
+                |one: &&Supervised| one.child.is_some() && one.pid.cast_signed() == pid.as_raw();
+            match self.processes.iter().find(is_it) {
+                Some(one) => return Some(one.process.index),
+                // a process that came to us because its parent has ended
+                None => drop(waitpid(pid, Some(WaitPidFlag::WNOHANG))),
+            }
+        }
+    }
+
+    fn take_status(&mut self, index: u32) -> io::Result<Exited> {
+        self.liveness.ended(index);
+        let one = self.supervised(index).ok_or(ErrorKind::NotFound)?;
+        one.awaited = None;
+        let mut child = one.child.take().ok_or(ErrorKind::NotFound)?;
+        let used = loop {
+            match child.wait4() {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                used => break used?,
+            }
+        };
+        let status = match (used.status.signal(), used.status.code()) {
+            (Some(signal), _) => ExitStatus::Signal(signal),
+            (None, code) => ExitStatus::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
+        };
+        Ok(Exited {
+            core: used.status.core_dumped(),
+            cpu_s: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
+            max_rss_bytes: used.rusage.maxrss,
+            oom: is_by_kill(status) && self.oom.killed(index),
+            ..Exited::new(index, status)
+        })
+    }
+
+    fn take_notices(&mut self) -> (bool, bool) {
+        let (mut acts, mut ends_job) = (false, false);
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            acts |= signal.ssi_signo == REAP_NOTICE as u32;
+            ends_job |= signal.ssi_signo == END_NOTICE as u32;
+        }
+        (acts, ends_job)
+    }
+
+    fn count(&mut self) -> usize {
+        members::of_job(&self.job.token).len()
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        for process in members::of_job(&self.job.token) {
+            process.signal(signal);
+        }
+    }
+
+    fn is_unguarded(&self) -> bool {
+        getppid() != self.guardian
+    }
+
+    fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event> {
+        let mut events = Vec::new();
+        match request {
+            Some(Request::RecordStacks(wanted)) => {
+                let begin = || Profiling::begin(wanted, &self.job.token);
+                self.profiling = self.profiling.take().or_else(begin);
+                return events;
+            }
+            Some(_) => {
+                self.liveness.ask();
+                self.examine_liveness(has_room, &mut events);
+                return events;
+            }
+            None => {}
+        }
+        let profiles = Profiling::take_if_ended(&mut self.profiling).into_iter();
+        events.extend(profiles.map(|profile| Event::Profile(Box::new(profile))));
+        self.check_ports(&mut events);
+        events.extend(self.servers_ended(UsedServers::ending));
+        for one in self.processes.iter().filter(|one| one.child.is_some()) {
+            self.oom.examine(one.process.index, one.pid);
+        }
+        self.oom.age(Instant::now());
+        // output is worth more to a launcher that reads slowly
+        let running = self.running();
+        let usage = self.usage.as_mut();
+        if let Some(usage) = usage.filter(|usage| usage.is_due() && has_room) {
+            events.push(Event::Usage(usage.sample(&running)));
+        }
+        self.examine_liveness(has_room, &mut events);
+        events
+    }
+
+    fn is_hurried(&self) -> bool {
+        let awaits_port = || self.processes.iter().any(|one| one.awaited.is_some());
+        awaits_port() || self.liveness.is_hurried()
+    }
+
+    fn urgent(&mut self) -> Option<Event> {
+        self.liveness.move_again().map(Event::Activity)
+    }
+
+    fn survey(&mut self) {
+        let running = self.running();
+        self.liveness.survey(&self.job, &running);
+    }
+
+    fn is_surveying(&self) -> bool {
+        self.liveness.is_surveying()
+    }
+
+    fn take_stacks(&mut self) -> Vec<Event> {
+        let running = self.running();
+        self.liveness.take_stacks(&running)
+    }
+
+    fn note_ending(&mut self, ending: &Ending) {
+        self.served.iter().for_each(|served| served.end(ending));
+    }
+
+    fn begin_end(&mut self) {
+        // while they live they can be asked for what they map
+        let files = self.shm.scan(&members::of_job(&self.job.token));
+        self.note(files);
+    }
+
+    fn last_reports(&mut self) -> Vec<Event> {
+        if self.processes.iter().any(|one| one.process.port.is_some()) {
+            self.shm.take_unseen();
+        }
+        let profiles = Profiling::take_at_end(&mut self.profiling).into_iter();
+        let profiles = profiles.map(|profile| Event::Profile(Box::new(profile)));
+        // they may have ended a moment before the job that used them
+        let ended = self.servers_ended(UsedServers::last_ending);
+        profiles.chain(ended).collect()
+    }
+
+    fn remove_files(&mut self) -> (u32, bool) {
+        (self.shm.remove(), self.stays && self.shm.are_left())
+    }
+
+    fn finish(&mut self) -> usize {
+        let survivors = self.count();
+        // an nvidia-smi that hangs is killed before anybody hears that all has ended, but not
+        // before those that are left are counted: what is dead cannot be told from a process of the
+        // job
+        self.usage = None;
+        survivors
+    }
+}
+
+/// Ended by KILL; or a shell, conda or the like that says so of what it ran, by its status.
+fn is_by_kill(status: ExitStatus) -> bool {
+    const KILL: i32 = Signal::SIGKILL as i32;
+    match status {
+        ExitStatus::Signal(signal) => signal == KILL,
+        ExitStatus::Code(code) => i32::from(code) == 128 + KILL,
+    }
+}
