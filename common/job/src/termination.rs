@@ -1,4 +1,4 @@
-//! The end of processes on a host, in steps: a state machine that signals nothing and asks no clock.
+//! The end of processes on a host, in steps. It signals nothing itself and asks no clock.
 
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
