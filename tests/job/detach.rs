@@ -410,6 +410,23 @@ fn a_detached_job_starts_again_and_has_logs_where_they_are_wanted() {
 }
 
 #[test]
+fn a_detached_job_writes_samples_and_a_profile() {
+    let folder = scratch();
+    make_folder(&folder, "home");
+    let run = r#"export HOME=$PWD/home; echo 127.0.0.1 | ipconf-check >hosts.jsonl
+        dgl-env --role worker --workspace $PWD -- python3 -c 'import os, time
+while not os.path.exists("go"): time.sleep(0.1)' <hosts.jsonl >plan.jsonl || exit 9
+        dgl-spawn --connect local --detach --job seen --sample 1s --profile 20s@0s <plan.jsonl \
+            >left.jsonl || exit 8
+        until grep -q '"type":"profile"' home/.local/state/dgl-tools/seen/*/run.jsonl; do
+            sleep 0.1; done
+        : >go; dgl-spawn --connect local --attach seen <hosts.jsonl"#;
+    let ran = sh(&folder, run);
+    ran.ends(0).out_has_times("\"type\":\"profile\"", 1);
+    ran.out_has("\"type\":\"sample\"").out_has("rss_bytes");
+}
+
+#[test]
 fn dgl_reap_ends_a_detached_job_between_two_tries_too() {
     let folder = scratch();
     make_folder(&folder, "home");

@@ -793,7 +793,7 @@ os.wait()'";
 
     job(&folder, &[(None, "sleep 3")]);
     spawn(&folder, "--format jsonl").out_lacks("\"sample\"");
-    for wrong in ["--sample 100ms", "--sample 5s --detach"] {
+    for wrong in ["--sample 100ms", "--sample 5s --attach other"] {
         spawn(&folder, wrong).ends(2);
     }
 }

@@ -105,9 +105,10 @@ pub struct Args {
     ///
     /// The *sample* records show what each host and each process uses. The interval is at least 1s.
     /// A process counts with its children, so a trainer with its samplers. If a host has
-    /// nvidia-smi, its GPUs are included. This cannot be combined with `--detach` or `--attach`.
+    /// nvidia-smi, its GPUs are included. For a detached job, they are in its run.jsonl, and
+    /// `--attach` shows them.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
-        conflicts_with_all = ["dry_run", "detach", "attach"])]
+        conflicts_with_all = ["dry_run", "attach"])]
     pub sample: Option<Duration>,
 
     /// Sample stacks over this time, as dgl-stacks --record does, from a minute after the start on
@@ -117,9 +118,9 @@ pub struct Args {
     /// second for `TIME`, from 1s to 1h, and a *profile* record is written for each. This begins
     /// `AFTER` the start of all processes. If the job ends earlier, the profile covers what was
     /// sampled. dgl-why(1) and dgl-report(1) show where the time went and for which process the
-    /// others waited. This cannot be combined with `--detach` or `--attach`.
+    /// others waited.
     #[arg(long, hide_short_help = true, value_name = "TIME[@AFTER]", value_parser = profile_times,
-        conflicts_with_all = ["dry_run", "detach", "attach"])]
+        conflicts_with_all = ["dry_run", "attach"])]
     pub profile: Option<ProfileTimes>,
 
     /// Start a failed job again from the beginning, up to N times

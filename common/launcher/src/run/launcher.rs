@@ -367,10 +367,11 @@ impl<'a> Launcher<'a> {
                 serves,
                 uses: group.map(|(name, _)| on_host(name, session.host)),
                 env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
-                // nobody looks at a job that is detached
-                usage_ms: match plan.detach {
-                    true => 0,
-                    false => term::millis(plan.sample.unwrap_or(USAGE_PACE)),
+                usage_ms: match plan.sample {
+                    Some(interval) => term::millis(interval),
+                    // a detached job has no status line
+                    None if plan.detach => 0,
+                    None => term::millis(USAGE_PACE),
                 },
                 gpus: plan.sample.is_some(),
                 stall_ms: plan
