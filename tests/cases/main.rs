@@ -28,7 +28,7 @@ macro_rules! files {
 }
 
 files! {
-    ipconf_check messages_command_lines messages_files part_map
+    dgl_env host_swap ipconf_check messages_command_lines messages_files part_fit part_map
 }
 
 #[test]
