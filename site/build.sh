@@ -26,12 +26,13 @@ page() { # NAME TITLE; the content comes from stdin
 <body>
 <nav><a href="index.html">dgl-tools</a> <a href="torch.html">torch</a> <a href="dgl.html">DGL</a>
 <a href="graphstorm.html">GraphStorm</a> <a href="hang.html">it hangs</a> <a href="dgl-tools-trouble.7.html">trouble</a>
-<a href="manual.html">manual</a></nav>
+<a href="manual.html">manual</a>
+<form action="manual.html" role="search"><input type="search" name="q" placeholder="Search the manual" aria-label="Search the manual"></form></nav>
 <main>
 END
     cat
     printf '</main>\n</body>\n</html>\n'
-  } >"$out/$1.html"
+  } | sed "/^<nav>/,/<\\/nav>/s/<a href=\"$1.html\"/& aria-current=\"page\"/" >"$out/$1.html"
 }
 
 markdown() { # FILE NAME
@@ -51,9 +52,49 @@ of_other_pages() {
     s/(<a class="Sx" href=")(#[^"]*">[^<]*<\/a>[[:space:]]+in[[:space:]]+<a class="Xr" href=")([a-z][^":#]*)/\1\3\2\3/g'
 }
 
+# What search.js searches: each section and each item of a list, with its text, from a page of the manual on stdin.
+entries() { # PAGE
+  awk -v page="$1" -v RS='<' '
+    function plain(text) {
+      gsub(/[[:space:]]+/, " ", text); gsub(/&lt;/, "<", text); gsub(/&gt;/, ">", text); gsub(/&quot;/, "\"", text)
+      gsub(/&#x[0-9A-Fa-f]*;/, " ", text); gsub(/&amp;/, "\\&", text); gsub(/[\\"]/, "\\\\&", text)
+      return text
+    }
+    function entry() {
+      if (id != "") printf "[\"%s\",\"%s\",\"%s\",\"%s\"],\n", page, id, plain(title), plain(body)
+      title = body = ""
+    }
+    {
+      tag = text = $0
+      sub(/>.*/, "", tag)
+      sub(/^[^>]*>/, "", text)
+      if (match(tag, /^(h1|h2|dt) .*id="[^"]*"/)) {
+        entry()
+        id = substr(tag, RSTART, RLENGTH - 1)
+        sub(/.*id="/, "", id)
+        in_title = 1
+      } else if (match(tag, /^\/(h1|h2|dt)$/)) {
+        in_title = 0
+        text = " " text
+      } else if (tag ~ /^(p|dt|dd|li|br|div|pre)/) {
+        text = " " text
+      }
+      if (in_title) title = title text; else body = body text
+    }
+    END { entry() }'
+}
+
+# The sections of a page of the manual.
+contents() {
+  printf '<details><summary>Sections</summary><ul>\n'
+  sed -zE 's/\n +/ /g' |
+    sed -nE 's#.*<h([12]) class="S[hs]" id="([^"]*)">.*>([^<]+)</a></h[12]>.*#<li class="level\1"><a href="\#\2">\3</a>#p'
+  printf '</ul></details>\n'
+}
+
 rm -rf "$out"
 mkdir -p "$out"
-cp -r site/style.css site/pictures examples "$out"
+cp -r site/style.css site/search.js site/pictures examples "$out"
 cp -r examples/torch/code "$out"
 for text in ARCHITECTURE CONTRIBUTING SECURITY; do cp "$text.md" "$out"; done
 
@@ -65,17 +106,22 @@ done
 markdown README.md readme
 markdown CHANGELOG.md changelog
 
+echo 'const entries = [' >"$out/entries.js"
 for manual in man/*; do
   name=${manual##*/}
   # a page that is not in this folder is one of the system
   (cd man && mandoc -T html -O 'fragment,man=%N.%S.html;https://manpages.debian.org/%N.%S' "$name") |
-    of_other_pages | page "$name" "$name"
+    of_other_pages >"$out/$name"
+  { contents <"$out/$name"; cat "$out/$name"; } | page "$name" "$name"
+  entries "$name" <"$out/$name" >>"$out/entries.js"
+  rm "$out/$name"
 done
+echo ']' >>"$out/entries.js"
 entry() { # FILE
   printf '<dt><a href="%s.html">%s</a></dt><dd>%s</dd>\n' "${1##*/}" "${1##*/}" "$(sed -n 's/^\.Nd //p; /^\.Nd /q' "$1")"
 }
 {
-  printf '<h1>Manual pages</h1>\n<h2>guides and records</h2>\n<dl>\n'
+  printf '<h1>Manual pages</h1>\n<div id="found"></div>\n<h2>guides and records</h2>\n<dl>\n'
   for manual in man/*.7 man/*.5; do entry "$manual"; done
   # the groups of the tools
   tools/dgl-tools/dgl-tools | sed -n '/^core$/,/^$/p' | while read -r word rest; do
@@ -87,6 +133,6 @@ entry() { # FILE
   done
   printf '</dl>\n<h2>on the hosts</h2>\n<dl>\n'
   entry man/host-agent.1
-  printf '</dl>\n'
+  printf '</dl>\n<script src="entries.js"></script>\n<script src="search.js"></script>\n'
 } | page manual 'Manual pages'
 echo "$out/index.html"

@@ -3,7 +3,8 @@
 use crate::recipes;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use support::{
     Cluster, assert_has, made_by, python_with_dgl, root, scratch, sh, takes_seconds, write,
 };
@@ -15,28 +16,54 @@ fn values<'a>(text: &'a str, attribute: &str) -> Vec<&'a str> {
     rests.filter_map(|rest| rest.split('"').next()).collect()
 }
 
-#[test]
-fn no_link_of_the_site_leads_nowhere() {
-    let folder = scratch();
+/// The site, built anew; none where what builds it is missing.
+fn built(folder: &Path) -> Option<PathBuf> {
     let build = format!(
         "CARGO_TARGET_DIR=\"$PWD\" '{}/site/build.sh'",
         root().display()
     );
-    let built = sh(&folder, &build);
+    let built = sh(folder, &build);
     if built.status == 69 && std::env::var_os("CI").is_none() {
         println!("skipped: {}", built.err);
-        return;
+        return None;
     }
     built.ends(0);
-    let site = folder.join("site");
+    Some(folder.join("site"))
+}
+
+/// All pages, by the names of their files.
+fn pages(site: &Path) -> BTreeMap<String, String> {
     let mut pages = BTreeMap::new();
-    for file in fs::read_dir(&site).unwrap() {
+    for file in fs::read_dir(site).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|ending| ending == "html") {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             pages.insert(name, fs::read_to_string(path).unwrap());
         }
     }
+    pages
+}
+
+/// What a browser makes of a page after its scripts; none where there is no browser.
+fn drawn(site: &Path, page: &str) -> Option<String> {
+    if Command::new("chromium").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "no chromium");
+        println!("skipped: no chromium here");
+        return None;
+    }
+    let browser = "chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+                   --disable-background-networking --disable-component-update --disable-sync \
+                   --user-data-dir=browser --virtual-time-budget=8000 --dump-dom";
+    let command = format!("{browser} \"file://$PWD/{page}\" 2>/dev/null");
+    Some(sh(site, &command).ends(0).out.clone())
+}
+
+#[test]
+fn no_link_of_the_site_leads_nowhere() {
+    let Some(site) = built(&scratch()) else {
+        return;
+    };
+    let pages = pages(&site);
     let mut links = 0;
     for (page, text) in &pages {
         for link in values(text, "href").into_iter().chain(values(text, "src")) {
@@ -55,6 +82,75 @@ fn no_link_of_the_site_leads_nowhere() {
         }
     }
     assert!(pages.len() > 30 && links > 500, "{} {links}", pages.len());
+}
+
+#[test]
+fn the_search_of_the_manual_finds_flags_words_and_messages() {
+    if takes_seconds() {
+        return;
+    }
+    let Some(site) = built(&scratch()) else {
+        return;
+    };
+    for (query, first) in [
+        ("--stall-timeout", "dgl-spawn.1.html#stall-timeout"),
+        ("part-pull+limit", "part-pull.1.html#limit"),
+        ("connectors", "dgl-tools-connect.7.html#CONNECTORS"),
+        // a message of a user, with figures of its own
+        (
+            "part-push:+host+7+(gpu7):+no+space+left:+5+GB+are+to+be+sent,+1+GB+are+free",
+            "part-push.1.html#part-push:",
+        ),
+    ] {
+        let Some(page) = drawn(&site, &format!("manual.html?q={query}")) else {
+            return;
+        };
+        let (_, found) = page.split_once("<ol>").unwrap_or_else(|| panic!("{query}"));
+        assert!(
+            values(found, "href")[0].starts_with(first),
+            "{query}: {found}"
+        );
+    }
+    let page = drawn(&site, "manual.html?q=xyzzy").unwrap();
+    assert_has(&page, ">0 found<");
+}
+
+#[test]
+fn no_page_of_the_site_is_wider_than_a_telephone() {
+    if takes_seconds() {
+        return;
+    }
+    let Some(site) = built(&scratch()) else {
+        return;
+    };
+    let mut frames = String::new();
+    let names: Vec<String> = pages(&site).into_keys().collect();
+    for name in &names {
+        let path = site.join(name);
+        let measured = fs::read_to_string(&path).unwrap()
+            + "<script>const page = document.documentElement; parent.postMessage(
+               `${location.pathname.split('/').pop()} ${page.scrollWidth - page.clientWidth}`, '*')
+               </script>";
+        fs::write(path, measured).unwrap();
+        frames += &format!("<iframe src='{name}' width='400' height='600'></iframe>");
+    }
+    // an element of the page has what the frames say, one on each line
+    let listens = "<pre id='said'></pre><script>onmessage = message => \
+                   said.append(message.data + '\\n')</script>";
+    write(
+        &site,
+        "frames.html",
+        format!("<!DOCTYPE html>{listens}{frames}"),
+    );
+    let Some(page) = drawn(&site, "frames.html") else {
+        return;
+    };
+    for name in &names {
+        assert!(
+            page.contains(&format!("{name} 0\n")),
+            "{name} scrolls: {page}"
+        );
+    }
 }
 
 enum Block {
