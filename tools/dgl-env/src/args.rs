@@ -58,10 +58,10 @@ pub struct Args {
         value_name = "N")]
     pub num_servers: u16,
 
-    /// The job's folder on every host: / or ~/ first [default: the record's]
+    /// The job's directory on every host: / or ~/ first [default: the record's]
     ///
-    /// Every process is started in it. `~/` is the home folder that host-probe(1) found; it must be
-    /// the same on all hosts.
+    /// Every process is started in it. `~/` is the home directory that host-probe(1) found; it must
+    /// be the same on all hosts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 

@@ -54,9 +54,9 @@ pub struct Args {
     #[arg(long)]
     pub stale_shm: bool,
 
-    /// Remove the folders of detached jobs (dgl-spawn --detach) that have ended
+    /// Remove the directories of detached jobs (dgl-spawn --detach) that have ended
     ///
-    /// They are below `~/.local/state/dgl-tools` on the hosts. The folders of running jobs are
+    /// They are below `~/.local/state/dgl-tools` on the hosts. The directories of running jobs are
     /// kept. Afterwards `dgl-spawn --attach` can no longer report how these jobs ended.
     #[arg(long)]
     pub forget: bool,

@@ -45,10 +45,10 @@ pub struct Args {
     /// The records are written whether or not they go to stdout, so that dgl-why(1) and
     /// dgl-report(1) can explain a run that was watched on a terminal. Only the user can read
     /// `run.jsonl`, because it has the values of `dgl-env --env`. Records except *output* are
-    /// written at once. The folder is created if necessary. A log may be a FIFO or a symbolic link
-    /// that you have put in its place; one of another user is refused. Files of an earlier run are
-    /// first moved to a folder in it, `run-1` for the first run, `run-2` for the next, and so on;
-    /// nothing is deleted.
+    /// written at once. The directory is created if necessary. A log may be a FIFO or a symbolic
+    /// link that you have put in its place; one of another user is refused. Files of an earlier run
+    /// are first moved to a directory in it, `run-1` for the first run, `run-2` for the next, and
+    /// so on; nothing is deleted.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
@@ -155,7 +155,7 @@ pub struct Args {
     /// The launcher of the job runs on the first host, and dgl-spawn exits with 0 as soon as all
     /// servers listen and all processes run; see [A detached job]. A failure or a signal before
     /// that ends the job as without this option. If the connection to the first host breaks before
-    /// that, the exit status is 74 and the job goes on. `--log-dir` names a folder on the first
+    /// that, the exit status is 74 and the job goes on. `--log-dir` names a directory on the first
     /// host, relative to the directory in which a login begins there.
     #[arg(long, conflicts_with = "dry_run")]
     pub detach: bool,

@@ -20,10 +20,10 @@ use cli::{Connect, NamedSize, named_size, size_of};
   ipconf-check ip_config.txt | host-probe --port auto | part-map …"
 )]
 pub struct Args {
-    /// The folder of the job on every host, whose free space and file system are looked up
+    /// The directory of the job on every host, whose free space and file system are looked up
     ///
-    /// The fields *free_bytes* and *workspace_fs* show them. If the folder does not exist yet, the
-    /// nearest existing folder above it counts.
+    /// The fields *free_bytes* and *workspace_fs* show them. If the directory does not exist yet,
+    /// the nearest existing directory above it counts.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<String>,
 
@@ -41,16 +41,16 @@ pub struct Args {
     #[arg(long, default_value = "python3", value_name = "CMD")]
     pub python: String,
 
-    /// The conda environment of the job, by name or folder; dgl-env starts its Python
+    /// The conda environment of the job, by name or directory; dgl-env starts its Python
     ///
-    /// Its folder may differ from host to host. A shell that is not a login shell does not know
+    /// Its directory may differ from host to host. A shell that is not a login shell does not know
     /// conda, so host-probe searches on each host `CONDA_EXE`, `conda info --base`,
-    /// `MAMBA_ROOT_PREFIX`, the folders in the home and in `/opt` that the installers of conda,
+    /// `MAMBA_ROOT_PREFIX`, the directories in the home and in `/opt` that the installers of conda,
     /// mamba and micromamba propose, `envs_dirs` of each condarc, and `~/.conda/environments.txt`.
     #[arg(long, value_name = "ENV", value_parser = conda, conflicts_with_all = ["python", "venv"])]
     pub conda: Option<String>,
 
-    /// The venv of the job: a folder on every host, / or ~/ first; dgl-env starts its Python
+    /// The venv of the job: a directory on every host, / or ~/ first; dgl-env starts its Python
     ///
     /// Quote a path that begins with `~/`, so that the shell here does not expand it.
     ///
@@ -71,7 +71,7 @@ pub struct Args {
     /// Shell text that runs before the interpreter, by the user's $SHELL
     ///
     /// It is run by `"${SHELL:-/bin/sh}" -c` on the host, like that of dgl-env(1), but in the home
-    /// folder and not in the workspace, so name files by their whole path. What it prints is
+    /// directory and not in the workspace, so name files by their whole path. What it prints is
     /// ignored.
     #[arg(long, value_name = "SHELL")]
     pub setup: Option<String>,

@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub part_config: Option<PathBuf>,
 
-    /// Without a config: a folder with part0, part1 … or part_0 … (GLT, PyG)
+    /// Without a config: a directory with part0, part1 … or part_0 … (GLT, PyG)
     ///
     /// See [Partitions without a config].
     #[arg(long, value_name = "DIR", conflicts_with = "part_config")]
@@ -42,8 +42,8 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "P")]
     pub parts_per_host: u32,
 
-    /// A file or folder of each host, as 'ranks/rank={host}.parquet'; relative to the folder of the
-    /// config or of --partitions, or else to the working directory
+    /// A file or directory of each host, as 'ranks/rank={host}.parquet'; relative to the directory
+    /// of the config or of --partitions, or else to the working directory
     ///
     /// `{host}` stands for the number of the host. The file goes to the same place below the
     /// partitions on the host; without a config and without `--partitions`, to the same path below
@@ -51,9 +51,9 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "PATTERN")]
     pub per_host: Vec<String>,
 
-    /// The folder of the job on every host: absolute, or '~/…' after host-probe
+    /// The directory of the job on every host: absolute, or '~/…' after host-probe
     ///
-    /// It is the working directory of the job's processes. `~/` is the home folder that
+    /// It is the working directory of the job's processes. `~/` is the home directory that
     /// host-probe(1) found; it must be the same on all hosts.
     ///
     /// The other options that name paths on the hosts take a path relative to the workspace, or one
@@ -79,7 +79,7 @@ pub struct Args {
     pub graph: GraphForm,
 
     /// Where the partitions go, relative to the workspace; with --parts remote, where they are
-    /// [default: data, or the name of the --partitions folder]
+    /// [default: data, or the name of the --partitions directory]
     #[arg(long, hide_short_help = true, value_name = "DIR")]
     pub rel_data_path: Option<PathBuf>,
 
@@ -99,25 +99,25 @@ pub struct Args {
     )]
     pub ip_config: PathBuf,
 
-    /// A folder of scripts that goes into the workspace under its own name
+    /// A directory of scripts that goes into the workspace under its own name
     ///
-    /// As with `scp -r`, symbolic links are followed, and permissions and empty folders are kept.
-    /// Files of the graph in this folder are left out, because each host gets only its own
+    /// As with `scp -r`, symbolic links are followed, and permissions and empty directories are
+    /// kept. Files of the graph in this directory are left out, because each host gets only its own
     /// partition.
     #[arg(long, value_name = "DIR")]
     pub script_folder: Vec<PathBuf>,
 
-    /// One more file or folder for every host; DST is relative to the workspace, or absolute
+    /// One more file or directory for every host; DST is relative to the workspace, or absolute
     ///
     /// `DST` is the last component of `SRC` by default. If `SRC` contains a colon, the last one
     /// separates `DST`, unless a file of the whole name exists.
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
-    /// Leave out what matches, in script folders and extras: *.log, runs/**; with ! first, take
+    /// Leave out what matches, in script directories and extras: *.log, runs/**; with ! first, take
     /// what is left out: !.git, !*.pyc
     ///
-    /// The pattern is compared with the path below the folder and with the name alone. `.git`,
+    /// The pattern is compared with the path below the directory and with the name alone. `.git`,
     /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with `!`
     /// takes, as in `--exclude '!.git'`.
     #[arg(long, value_name = "[!]GLOB")]
@@ -133,7 +133,7 @@ pub struct Args {
 }
 
 /// How the rewritten config names its files. DGL 0.5 takes part files as they stand, later versions
-/// relative to the config's folder; all take .npy maps relative to the working directory.
+/// relative to the config's directory; all take .npy maps relative to the working directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
     /// The config is with the partitions, and their paths are relative to it. This is for DGL 0.6

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Reads host records and adds a pulled record for each file. Several hosts' files go to DIR/hK/…,
 /// those of a single host (--host K) to DIR. What is there already with the same size and time is
 /// skipped; a file has its name only when it is whole. A pattern is relative to the workspace; `*`
-/// stays within a folder, `**` does not, and a folder stands for all that is in it.
+/// stays within a directory, `**` does not, and a directory stands for all that is in it.
 #[derive(Parser)]
 #[command(
     version,
@@ -20,18 +20,18 @@ use std::path::PathBuf;
     part-pull --workspace /data/job --to . --host 0 model.pt"
 )]
 pub struct Args {
-    /// The folder of the job on every host; ~/ is the home there [default: that of the graph or
+    /// The directory of the job on every host; ~/ is the home there [default: that of the graph or
     /// workspace record]
     ///
     /// The path is absolute or begins with `~/`.
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
 
-    /// The folder on this machine to which the files go
+    /// The directory on this machine to which the files go
     ///
     /// It is created if necessary. Symbolic links on the path to it, and to the workspace on a
-    /// host, are followed only if they belong to you or to root; below these folders, also if they
-    /// belong to the owner of the folder. A link that leads out of `DIR` is refused.
+    /// host, are followed only if they belong to you or to root; below these directories, also if
+    /// they belong to the owner of the directory. A link that leads out of `DIR` is refused.
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
 

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     pub verify: bool,
 
-    /// Write each file to the disk before it is renamed, and its folder afterwards
+    /// Write each file to the disk before it is renamed, and its directory afterwards
     ///
     /// The file then survives a power failure.
     #[arg(long)]
