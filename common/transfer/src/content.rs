@@ -19,14 +19,14 @@ pub fn sum(content: &[u8]) -> Sum {
 
 /// What the tool signs of a piece of a file, so that hosts may hand it on: its place and its
 /// content, which is `None` if it is all zeros.
-pub fn statement(at: u64, length: u64, content: Option<&[u8]>) -> Vec<u8> {
+pub fn statement(offset: u64, length: u64, content: Option<&[u8]>) -> Vec<u8> {
     let sum = content.map_or([0; 32], |content| sum(content).0);
-    statement_of(at, length, &Hex(sum))
+    statement_of(offset, length, &Hex(sum))
 }
 
 /// The same, of a piece whose BLAKE3 sum is known.
-pub fn statement_of(at: u64, length: u64, sum: &Sum) -> Vec<u8> {
-    [&at.to_le_bytes()[..], &length.to_le_bytes(), &sum.0].concat()
+pub fn statement_of(offset: u64, length: u64, sum: &Sum) -> Vec<u8> {
+    [&offset.to_le_bytes()[..], &length.to_le_bytes(), &sum.0].concat()
 }
 
 /// Whether content need not be sent, because it is all zeros. A short piece is sent anyway: the
@@ -120,10 +120,10 @@ mod tests {
     fn one_byte_makes_the_difference() {
         let mut content = vec![0; 100_000];
         assert!(is_zeros(&content) && is_zeros(&[]));
-        for at in [0, 4095, 4096, 99_999] {
-            content[at] = 128;
-            assert!(!is_zeros(&content), "{at}");
-            content[at] = 0;
+        for position in [0, 4095, 4096, 99_999] {
+            content[position] = 128;
+            assert!(!is_zeros(&content), "{position}");
+            content[position] = 0;
         }
     }
 

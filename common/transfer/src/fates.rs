@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(known, expected);
         let lacking = fates.with(&Fate::Lacks, &all);
         assert!(!fates.are_reported() && lacking.len() == 1 && lacking[0].0 == 10);
-        assert!([0, 2, 3].iter().all(|at| fates.report(all[*at])));
+        assert!([0, 2, 3].iter().all(|index| fates.report(all[*index])));
         assert!(fates.are_reported() && fates.count(&Fate::Lacks) == 0);
     }
 

@@ -132,9 +132,9 @@ impl<'a> Walk<'a> {
 }
 
 /// Opens a folder without the right to read it.
-fn open(at: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
+fn open(parent: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | more;
-    openat(at, path, flags, Mode::empty()).map(|folder| Folder(Arc::new(folder)))
+    openat(parent, path, flags, Mode::empty()).map(|folder| Folder(Arc::new(folder)))
 }
 
 impl Folder {

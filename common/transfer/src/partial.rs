@@ -267,13 +267,13 @@ impl Partial {
     }
 
     /// The end of a part, if the part lies within the file.
-    fn end_of(&self, at: u64, length: u64) -> Result<u64, FileFault> {
-        let end = at
+    fn end_of(&self, offset: u64, length: u64) -> Result<u64, FileFault> {
+        let end = offset
             .checked_add(length)
             .filter(|end| *end <= self.bytes)
             .ok_or(FileFault::OutOfOrder)?;
         let state = self.state.lock();
-        if state.noted.is_none() && at != state.parts.first() {
+        if state.noted.is_none() && offset != state.parts.first() {
             return Err(FileFault::OutOfOrder);
         }
         Ok(end)
@@ -290,35 +290,35 @@ impl Partial {
     }
 
     /// Writes a part: its content, or zeros.
-    pub fn put(&self, at: u64, length: u64, content: Option<&[u8]>) -> Result<(), FileFault> {
+    pub fn put(&self, offset: u64, length: u64, content: Option<&[u8]>) -> Result<(), FileFault> {
         // zeros that another host had before come as content
         match content.filter(|content| !content::is_hole(content)) {
-            Some(content) => self.write(at, content),
-            None => self.write_zeros(at, length),
+            Some(content) => self.write(offset, content),
+            None => self.write_zeros(offset, length),
         }
     }
 
     /// Makes a part all zeros; it takes no space if the file system supports holes.
-    fn write_zeros(&self, at: u64, length: u64) -> Result<(), FileFault> {
+    fn write_zeros(&self, offset: u64, length: u64) -> Result<(), FileFault> {
         let _writing = self.writing()?;
-        let end = self.end_of(at, length)?;
-        if at == end {
+        let end = self.end_of(offset, length)?;
+        if offset == end {
             return Ok(());
         }
-        self.fill(at, end)?;
-        self.make_hole(at, end)?;
-        Ok(self.note(at, end)?)
+        self.fill(offset, end)?;
+        self.make_hole(offset, end)?;
+        Ok(self.note(offset, end)?)
     }
 
-    fn make_hole(&self, at: u64, end: u64) -> io::Result<()> {
+    fn make_hole(&self, offset: u64, end: u64) -> io::Result<()> {
         // the length tells what has come, and setting it could remove what another writer wrote
         self.file.write_all_at(&[0], end - 1)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        if fallocate(&self.file, flags, number(at), number(end - at)).is_ok() {
+        if fallocate(&self.file, flags, number(offset), number(end - offset)).is_ok() {
             return Ok(());
         }
-        let zeros = vec![0; usize::try_from(GRAIN.min(end - at)).unwrap_or(0)];
-        let mut next = at;
+        let zeros = vec![0; usize::try_from(GRAIN.min(end - offset)).unwrap_or(0)];
+        let mut next = offset;
         while next < end {
             let count = zeros
                 .len()
@@ -330,29 +330,31 @@ impl Partial {
     }
 
     /// A part is about to be written to the room that was taken.
-    fn fill(&self, at: u64, end: u64) -> io::Result<()> {
-        self.room.as_ref().map_or(Ok(()), |room| room.fill(at, end))
+    fn fill(&self, offset: u64, end: u64) -> io::Result<()> {
+        self.room
+            .as_ref()
+            .map_or(Ok(()), |room| room.fill(offset, end))
     }
 
     /// Writes a part.
-    fn write(&self, at: u64, content: &[u8]) -> Result<(), FileFault> {
+    fn write(&self, offset: u64, content: &[u8]) -> Result<(), FileFault> {
         let _writing = self.writing()?;
-        let end = self.end_of(at, content.len() as u64)?;
-        self.fill(at, end)?;
-        self.file.write_all_at(content, at)?;
-        Ok(self.note(at, end)?)
+        let end = self.end_of(offset, content.len() as u64)?;
+        self.fill(offset, end)?;
+        self.file.write_all_at(content, offset)?;
+        Ok(self.note(offset, end)?)
     }
 
     /// Notes that a part has come. The notes are written now and then if parts come in any order.
-    fn note(&self, at: u64, end: u64) -> io::Result<()> {
+    fn note(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut state = self.state.lock();
-        state.parts.add(at, end);
+        state.parts.add(offset, end);
         let Some(noted) = &mut state.noted else {
             return Ok(());
         };
-        if noted.part.1 != at {
+        if noted.part.1 != offset {
             noted.flush()?;
-            noted.part = (at, at);
+            noted.part = (offset, offset);
         }
         noted.part.1 = end;
         if noted.part.1 - noted.part.0 >= NOTED {
@@ -419,18 +421,18 @@ fn number(bytes: u64) -> i64 {
 /// Copies a part from another file to the same place. Holes stay holes where this file is empty,
 /// and file systems that share blocks take no space.
 fn copy(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
-    let mut at = begin;
-    while at < end {
-        if let Some(data) = source::hole_until(from, at) {
-            at = data;
+    let mut offset = begin;
+    while offset < end {
+        if let Some(data) = source::hole_until(from, offset) {
+            offset = data;
             continue;
         }
-        let hole = match lseek(from, number(at), Whence::SeekHole) {
-            Ok(hole) => u64::try_from(hole).unwrap_or(end).clamp(at + 1, end),
+        let hole = match lseek(from, number(offset), Whence::SeekHole) {
+            Ok(hole) => u64::try_from(hole).unwrap_or(end).clamp(offset + 1, end),
             Err(_) => end,
         };
-        copy_data(from, to, at, hole)?;
-        at = hole;
+        copy_data(from, to, offset, hole)?;
+        offset = hole;
     }
     Ok(())
 }
@@ -454,12 +456,12 @@ fn copy_data(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
 
 fn copy_through_memory(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
     let mut buffer = vec![0; COPIED];
-    let mut at = begin;
-    while at < end {
-        let room = COPIED.min(usize::try_from(end - at).unwrap_or(usize::MAX));
-        from.read_exact_at(&mut buffer[..room], at)?;
-        to.write_all_at(&buffer[..room], at)?;
-        at += room as u64;
+    let mut offset = begin;
+    while offset < end {
+        let room = COPIED.min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+        from.read_exact_at(&mut buffer[..room], offset)?;
+        to.write_all_at(&buffer[..room], offset)?;
+        offset += room as u64;
     }
     Ok(())
 }

@@ -84,16 +84,16 @@ impl Parts {
 
     /// The parts that are missing from a file of this size.
     pub fn missing(&self, bytes: u64) -> Vec<(u64, u64)> {
-        let mut at = 0;
+        let mut covered = 0;
         let mut missing = Vec::new();
         for &(begin, end) in &self.0 {
-            if begin.min(bytes) > at {
-                missing.push((at, begin.min(bytes)));
+            if begin.min(bytes) > covered {
+                missing.push((covered, begin.min(bytes)));
             }
-            at = at.max(end);
+            covered = covered.max(end);
         }
-        if at < bytes {
-            missing.push((at, bytes));
+        if covered < bytes {
+            missing.push((covered, bytes));
         }
         missing
     }
@@ -126,8 +126,14 @@ impl Parts {
     /// the file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
         // what a host tells may lie anywhere
-        let up = |at: u64| at.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
-        let down = |at: u64| if at >= bytes { bytes } else { at - at % GRAIN };
+        let up = |offset: u64| offset.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
+        let down = |offset: u64| {
+            if offset >= bytes {
+                bytes
+            } else {
+                offset - offset % GRAIN
+            }
+        };
         Parts::of(
             &self
                 .0

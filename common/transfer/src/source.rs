@@ -37,10 +37,10 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// Fills the buffer from an offset on. Returns the number of bytes, which is less than its size
 /// only at the end of the file.
-pub fn read_at(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], at + filled as u64) {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -95,7 +95,7 @@ pub fn why(error: &io::Error) -> String {
 #[derive(Debug)]
 pub struct Pieces<'f> {
     file: &'f File,
-    at: u64,
+    offset: u64,
     end: u64,
 }
 
@@ -103,7 +103,7 @@ pub struct Pieces<'f> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The offset of the piece in the file, in bytes.
-    pub at: u64,
+    pub offset: u64,
     /// The length of the piece, in bytes.
     pub length: u64,
     /// Whether it is all zeros, which need not be sent.
@@ -112,23 +112,23 @@ pub struct Piece {
 
 impl Pieces<'_> {
     /// The pieces of so many bytes from an offset on.
-    pub fn new(file: &File, at: u64, length: u64) -> Pieces<'_> {
-        let end = at.saturating_add(length);
-        Pieces { file, at, end }
+    pub fn new(file: &File, offset: u64, length: u64) -> Pieces<'_> {
+        let end = offset.saturating_add(length);
+        Pieces { file, offset, end }
     }
 
     /// Reads the next piece, whose content is in the buffer then unless it is all zeros; `None` at
     /// the end. A file that ends before is an error behind its last piece, see [`why`].
     pub fn read_next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Piece>> {
-        let (at, left) = (self.at, self.end - self.at);
+        let (offset, left) = (self.offset, self.end - self.offset);
         if left == 0 {
             return Ok(None);
         }
-        let (length, is_zeros) = match hole(self.file, at, left) {
+        let (length, is_zeros) = match hole(self.file, offset, left) {
             Some(length) => (length, true),
             None => {
                 buffer.resize(usize::try_from(left.min(BLOCK)).unwrap_or(0), 0);
-                let count = read_at(self.file, at, buffer)?;
+                let count = read_at(self.file, offset, buffer)?;
                 buffer.truncate(count);
                 if count == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
@@ -136,9 +136,9 @@ impl Pieces<'_> {
                 (count as u64, content::is_hole(buffer))
             }
         };
-        self.at += length;
+        self.offset += length;
         Ok(Some(Piece {
-            at,
+            offset,
             length,
             is_zeros,
         }))
@@ -147,8 +147,8 @@ impl Pieces<'_> {
 
 /// The length of the hole at an offset, at most `most` bytes and in whole blocks unless all of
 /// `most` is a hole; `None` where there is data.
-fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
-    let bytes = hole_until(source, at)?.saturating_sub(at).min(most);
+fn hole(source: &File, offset: u64, most: u64) -> Option<u64> {
+    let bytes = hole_until(source, offset)?.saturating_sub(offset).min(most);
     let whole = match bytes == most {
         true => bytes,
         false => bytes - bytes % BLOCK,
@@ -158,14 +158,14 @@ fn hole(source: &File, at: u64, most: u64) -> Option<u64> {
 
 /// The end of the hole at an offset; `None` where there is data, or where the file system does not
 /// tell.
-pub(crate) fn hole_until(file: &File, at: u64) -> Option<u64> {
-    let file_id = i64::try_from(at).ok()?;
+pub(crate) fn hole_until(file: &File, offset: u64) -> Option<u64> {
+    let file_id = i64::try_from(offset).ok()?;
     match lseek(file, file_id, Whence::SeekData) {
-        Ok(data) => u64::try_from(data).ok().filter(|data| *data > at),
+        Ok(data) => u64::try_from(data).ok().filter(|data| *data > offset),
         // only a hole follows
         Err(Errno::ENXIO) => {
             let length = file.metadata().ok()?.len();
-            Some(length).filter(|end| *end > at)
+            Some(length).filter(|end| *end > offset)
         }
         Err(_) => None,
     }
@@ -211,15 +211,15 @@ mod tests {
             .unwrap();
         file.set_len(6 * BLOCK).unwrap();
         file.write_all_at(b"end", 6 * BLOCK).unwrap();
-        let read = |at, length| {
-            let (mut pieces, mut buffer) = (Pieces::new(&file, at, length), Vec::new());
+        let read = |offset, length| {
+            let (mut pieces, mut buffer) = (Pieces::new(&file, offset, length), Vec::new());
             let mut all = Vec::new();
             while let Some(piece) = pieces.read_next(&mut buffer)? {
                 assert!(
                     piece.is_zeros || buffer.len() as u64 == piece.length,
                     "{piece:?}"
                 );
-                all.push((piece.at, piece.length, piece.is_zeros));
+                all.push((piece.offset, piece.length, piece.is_zeros));
             }
             Ok::<_, io::Error>(all)
         };

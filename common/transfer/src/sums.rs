@@ -31,11 +31,11 @@ fn piece(bytes: u64) -> u64 {
 fn cut(parts: &Parts, size: u64) -> Vec<(u64, u64)> {
     let mut pieces = Vec::new();
     for &(begin, end) in parts.list() {
-        let mut at = begin;
-        while at < end {
-            let next = end.min((at / size + 1) * size);
-            pieces.push((at, next));
-            at = next;
+        let mut offset = begin;
+        while offset < end {
+            let next = end.min((offset / size + 1) * size);
+            pieces.push((offset, next));
+            offset = next;
         }
     }
     pieces
@@ -118,16 +118,16 @@ pub fn of_blocks(
 
 fn sum_of(file: &File, begin: u64, end: u64, buffer: &mut [u8]) -> io::Result<Sum> {
     let mut hasher = blake3::Hasher::new();
-    let mut at = begin;
-    while at < end {
+    let mut offset = begin;
+    while offset < end {
         let room = buffer
             .len()
-            .min(usize::try_from(end - at).unwrap_or(usize::MAX));
-        match file.read_at(&mut buffer[..room], at) {
+            .min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+        match file.read_at(&mut buffer[..room], offset) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 hasher.update(&buffer[..count]);
-                at += count as u64;
+                offset += count as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -194,7 +194,7 @@ mod tests {
             let ours = vec![a; blocks(&parts, bytes).len()];
             let there = |pieces: [Sum; 3]| {
                 let blocks = blocks(&parts, bytes).into_iter();
-                let of_piece = |at: u64| pieces[usize::try_from(at / size).unwrap()];
+                let of_piece = |offset: u64| pieces[usize::try_from(offset / size).unwrap()];
                 let blocks: Vec<_> = blocks.map(|block| (block, of_piece(block.0))).collect();
                 pieces_of(&blocks, bytes)
                     .map(sum_of_piece)

@@ -21,15 +21,15 @@ pub fn send(
     buffer: &mut Vec<u8>,
     (packed, signer): (bool, Option<&Identity>),
 ) -> Result<u64, HostFault> {
-    let (at, length) = (piece.at, piece.length);
+    let (offset, length) = (piece.offset, piece.length);
     let signature = signer.map(|signer| {
         let content = (!piece.is_zeros).then_some(&buffer[..]);
-        Hex(signer.sign(&content::statement(at, length, content)))
+        Hex(signer.sign(&content::statement(offset, length, content)))
     });
     let block = |content: Content| {
         FileRequest::Write(Block {
             id,
-            at,
+            at: offset,
             content,
             signature,
         })
@@ -51,7 +51,7 @@ pub fn send(
     let file = file.map_err(|error| HostFault::reported(error.to_string()))?;
     let body = Body::File {
         file,
-        offset: at,
+        offset,
         length: buffer.len(),
     };
     client.send_with(block(content::plain(buffer)), body);

@@ -488,7 +488,7 @@ impl Relay<'_, '_, '_> {
                 let to = (member.delivery.id, &piece);
                 let how = (packed, Some(&self.signer));
                 member.sent += blocks::send(client, self.file, to, &mut buffer, how)?;
-                let next = piece.at + piece.length;
+                let next = piece.offset + piece.length;
                 if next < end {
                     feeding.missing.push_front((next, end));
                 }

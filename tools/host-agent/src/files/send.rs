@@ -205,7 +205,7 @@ impl Sender {
                 Ok(None) => break,
                 Err(error) => return Some(fault(&error)),
             };
-            let (at, length) = (piece.at, piece.length);
+            let (at, length) = (piece.offset, piece.length);
             let (content, body) = match piece.is_zeros {
                 true => (content::zeros(length), &[][..]),
                 false => (content::plain(&self.block), &self.block[..]),
