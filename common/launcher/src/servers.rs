@@ -30,11 +30,11 @@ pub fn find(
     processes: &[Process],
     name: &str,
 ) -> Result<Found, Stopped> {
-    for at in talk.all() {
-        let session = &talk.hosts.sessions[at];
+    for host_index in talk.all() {
+        let session = &talk.hosts.sessions[host_index];
         if let Some(process) = session.members.first().map(|member| &processes[*member]) {
             talk.ask(
-                at,
+                host_index,
                 Request::FindServers(Box::new(Find {
                     servers: on_host(name, session.host),
                     data: data(process),
@@ -43,14 +43,14 @@ pub fn find(
         }
     }
     let mut states: BTreeMap<usize, State> = BTreeMap::new();
-    talk.collect(|at, event, _| {
+    talk.collect(|host_index, event, _| {
         if let Event::Servers(state) = event {
-            states.insert(at, *state);
+            states.insert(host_index, *state);
         }
     })?;
     let states: Vec<(&Host, State)> = states
         .into_iter()
-        .map(|(at, state)| (talk.hosts.sessions[at].host, state))
+        .map(|(host_index, state)| (talk.hosts.sessions[host_index].host, state))
         .collect();
     differences(&states).check().map_err(Stopped::Preflight)?;
     Ok(judge(&states, all))

@@ -251,7 +251,7 @@ impl<'a, 'h> Follower<'a, 'h> {
         let mut text = output.line.into_bytes();
         text.extend((!output.partial).then_some(b'\n'));
         let lines = |text: Vec<u8>| OutputLines {
-            at: *position,
+            process_index: *position,
             stderr,
             time_ms: output.time_ms,
             text,

@@ -37,7 +37,7 @@ impl LineBuffer {
     pub fn push(&mut self, piece: &[u8], now: Instant) -> Split {
         self.line.extend_from_slice(piece);
         let end = match self.line.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => at + 1,
+            Some(newline) => newline + 1,
             None if self.line.len() >= MAX_LINE => self.line.len(),
             None => {
                 self.since = self.since.or(Some(now));

@@ -68,8 +68,8 @@ impl LogDir {
     }
 
     /// Writes whole lines of a process to its log.
-    pub fn write_lines(&mut self, at: usize, lines: &[u8]) {
-        if let Some(log) = self.logs.get_mut(at) {
+    pub fn write_lines(&mut self, process_index: usize, lines: &[u8]) {
+        if let Some(log) = self.logs.get_mut(process_index) {
             self.has_failed |= !write(log, |file| file.write_all(lines));
         }
     }

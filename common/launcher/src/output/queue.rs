@@ -18,7 +18,7 @@ const ITEM_BYTES: usize = 96;
 #[derive(Default)]
 pub struct OutputLines {
     /// The position of the process among those of the job.
-    pub at: usize,
+    pub process_index: usize,
     /// Whether it was written to stderr.
     pub stderr: bool,
     /// When it came, in milliseconds since 1970.
@@ -152,8 +152,12 @@ impl State {
         match (self.next.items.back_mut(), item) {
             // what came at the same moment is one item
             (Some(Item::Output(last)), Item::Output(new))
-                if (last.at, last.stderr, last.time_ms, last.while_ending)
-                    == (new.at, new.stderr, new.time_ms, new.while_ending)
+                if (
+                    last.process_index,
+                    last.stderr,
+                    last.time_ms,
+                    last.while_ending,
+                ) == (new.process_index, new.stderr, new.time_ms, new.while_ending)
                     && last.lossy == new.lossy
                     && last.text.ends_with(b"\n")
                     && last.text.len() < 1 << 14 =>
@@ -189,9 +193,9 @@ impl State {
 mod tests {
     use super::*;
 
-    fn lines(at: usize, time_ms: u64, text: &str) -> OutputLines {
+    fn lines(process_index: usize, time_ms: u64, text: &str) -> OutputLines {
         OutputLines {
-            at,
+            process_index,
             time_ms,
             text: text.into(),
             ..OutputLines::default()
@@ -237,14 +241,14 @@ mod tests {
     #[test]
     fn what_comes_at_once_is_one_item() {
         let queue = Queue::default();
-        for (at, time_ms, text) in [
+        for (process_index, time_ms, text) in [
             (0, 1, "a\n"),
             (0, 1, "b\n"),
             (1, 1, "c\n"),
             (1, 2, "d"),
             (1, 2, "e\n"),
         ] {
-            queue.push(Item::Output(lines(at, time_ms, text)));
+            queue.push(Item::Output(lines(process_index, time_ms, text)));
         }
         let text: Vec<_> = queue
             .next(usize::MAX)

@@ -163,7 +163,7 @@ impl OutputSink {
 
     /// Writes lines of a process, or a piece of one, to stdout and into the records of the run.
     pub fn output(&mut self, lines: OutputLines) {
-        let id = self.ids[lines.at];
+        let id = self.ids[lines.process_index];
         self.log_dir
             .write_output_records(|| output_records(id, &lines));
         self.queue.push(Item::Output(lines));
@@ -171,11 +171,12 @@ impl OutputSink {
 
     /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
     pub fn log_lines(&mut self, lines: &OutputLines) {
-        self.log_dir.write_lines(lines.at, &lines.text);
+        self.log_dir.write_lines(lines.process_index, &lines.text);
         let when = (lines.time_ms, lines.while_ending);
         for line in lines.text.split_inclusive(|byte| *byte == b'\n') {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
-            self.run.line(self.ids[lines.at], lines.stderr, &line, when);
+            self.run
+                .line(self.ids[lines.process_index], lines.stderr, &line, when);
         }
     }
 
@@ -255,7 +256,7 @@ struct StdoutWriter {
 
 /// A line that will be replaced by the longer one.
 struct Unfinished {
-    at: usize,
+    process_index: usize,
     stderr: bool,
     text: Vec<u8>,
 }
@@ -263,13 +264,16 @@ struct Unfinished {
 impl StdoutWriter {
     fn show(&mut self, lines: &OutputLines, out: &mut Vec<u8>) {
         if !self.human {
-            return out.extend_from_slice(&output_records(self.ids[lines.at], lines));
+            return out.extend_from_slice(&output_records(self.ids[lines.process_index], lines));
         }
-        if !self.shown[lines.at] {
+        if !self.shown[lines.process_index] {
             return;
         }
         let mut before = match self.unfinished.take() {
-            Some(open) if lines.continues && (open.at, open.stderr) == (lines.at, lines.stderr) => {
+            Some(open)
+                if lines.continues
+                    && (open.process_index, open.stderr) == (lines.process_index, lines.stderr) =>
+            {
                 out.extend_from_slice(LINE_ABOVE);
                 open.text
             }
@@ -295,7 +299,7 @@ impl StdoutWriter {
             if is_cut {
                 out.extend_from_slice(WRAP);
                 self.unfinished = Some(Unfinished {
-                    at: lines.at,
+                    process_index: lines.process_index,
                     stderr: lines.stderr,
                     text,
                 });
@@ -307,10 +311,10 @@ impl StdoutWriter {
     /// Appends a line for people, without its end.
     fn tagged(&self, lines: &OutputLines, text: &[u8], out: &mut Vec<u8>) {
         let tag = match lines.while_ending {
-            true => self.tags[lines.at].replace(']', ", ending]"),
-            false => self.tags[lines.at].clone(),
+            true => self.tags[lines.process_index].replace(']', ", ending]"),
+            false => self.tags[lines.process_index].clone(),
         };
-        out.extend_from_slice(term::colour(&tag, lines.at, self.colours).as_bytes());
+        out.extend_from_slice(term::colour(&tag, lines.process_index, self.colours).as_bytes());
         out.push(b' ');
         match self.terminal {
             true => out.extend(on_terminal(text)),
@@ -468,10 +472,10 @@ mod tests {
             unfinished: None,
             folded: 0,
         };
-        let mut shown = |at: usize, continues: bool, text: &str| {
+        let mut shown = |process_index: usize, continues: bool, text: &str| {
             let mut out = Vec::new();
             let lines = OutputLines {
-                at,
+                process_index,
                 continues,
                 text: text.into(),
                 ..OutputLines::default()

@@ -96,22 +96,22 @@ impl<'a, 'h> Conversation<'a, 'h> {
     pub fn collect(&mut self, mut take: impl FnMut(usize, Event, Vec<u8>)) -> Result<(), Stopped> {
         // the first fault of each host
         let mut faults: BTreeMap<usize, String> = BTreeMap::new();
-        let late = self.listen(|at, event| match event {
+        let late = self.listen(|host_index, event| match event {
             SessionEvent::Event(Event::Failed(failure), _) => {
-                faults.entry(at).or_insert(failure.problem);
+                faults.entry(host_index).or_insert(failure.problem);
             }
-            SessionEvent::Event(event, body) => take(at, event, body),
+            SessionEvent::Event(event, body) => take(host_index, event, body),
             SessionEvent::Lost(why) => {
-                faults.entry(at).or_insert(why);
+                faults.entry(host_index).or_insert(why);
             }
         })?;
-        for at in late {
+        for host_index in late {
             let problem = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
-            faults.entry(at).or_insert(problem);
+            faults.entry(host_index).or_insert(problem);
         }
         let mut report = Report::default();
-        for (at, problem) in faults {
-            let location = self.hosts.sessions[at].host.location();
+        for (host_index, problem) in faults {
+            let location = self.hosts.sessions[host_index].host.location();
             report.push(Fault::unreachable(location, problem).fix(SEE_FOLDER));
         }
         report.check().map_err(Stopped::Hosts)

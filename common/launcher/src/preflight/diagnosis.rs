@@ -491,12 +491,12 @@ mod tests {
         }
     }
 
-    fn find(diagnosis: &mut Diagnosis<'_>, at: usize, found: &str, rest: &str, body: &str) {
+    fn find(diagnosis: &mut Diagnosis<'_>, host_index: usize, found: &str, rest: &str, body: &str) {
         let mut finding: Value = serde_json::from_str(rest).unwrap();
         finding["found"] = found.into();
         let finding: Finding = serde_json::from_value(finding).unwrap();
         diagnosis.note_event(
-            at,
+            host_index,
             SessionEvent::Event(Event::Preflight(finding), body.as_bytes().to_vec()),
         );
     }
@@ -618,13 +618,13 @@ mod tests {
             ),
         ];
         let (hosts, graph) = (hosts(3), graph());
-        for (at, found, rest, body, wanted) in table {
+        for (host_index, found, rest, body, wanted) in table {
             let mut diagnosis =
                 Diagnosis::new(hosts.iter().collect(), &hosts, Some(&graph), "mine");
-            find(&mut diagnosis, at, found, rest, body);
+            find(&mut diagnosis, host_index, found, rest, body);
             let wanted: Vec<String> = wanted
                 .into_iter()
-                .map(|text| format!("{}: {text}", hosts[at].location()))
+                .map(|text| format!("{}: {text}", hosts[host_index].location()))
                 .collect();
             assert_eq!(report_lines(diagnosis), wanted, "{found} {rest}");
         }
@@ -644,17 +644,17 @@ mod tests {
             r#"{"path": "/w/d/part2/graph.dgl"}"#,
             "",
         );
-        for (at, hash) in [(0, "1"), (1, "2"), (2, "1")] {
+        for (host_index, hash) in [(0, "1"), (1, "2"), (2, "1")] {
             find(
                 &mut diagnosis,
-                at,
+                host_index,
                 "partition_config",
                 &format!(r#"{{"hash": "{hash}", "num_parts": 3, "graph_name": "g"}}"#),
                 "",
             );
             let folder = r#"{"about": "file", "problem": "no such folder: /w"}"#;
-            find(&mut diagnosis, at, "problem", folder, "");
-            find(&mut diagnosis, at, "problem", folder, "");
+            find(&mut diagnosis, host_index, "problem", folder, "");
+            find(&mut diagnosis, host_index, "problem", folder, "");
         }
         let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
         assert_eq!(
@@ -751,9 +751,17 @@ mod tests {
         );
         diagnosis.note_event(1, SessionEvent::Lost("gone".to_owned()));
         // both ends find the same
-        for (at, target, outward) in [(0, "10.0.0.3:41000", true), (2, "10.0.0.1:40000", false)] {
+        for (host_index, target, outward) in
+            [(0, "10.0.0.3:41000", true), (2, "10.0.0.1:40000", false)]
+        {
             let found = format!(r#"{{"target": "{target}", "outward": {outward}}}"#);
-            find(&mut diagnosis, at, "loses_large_packets", &found, "");
+            find(
+                &mut diagnosis,
+                host_index,
+                "loses_large_packets",
+                &found,
+                "",
+            );
         }
         let large = "host 0 (10.0.0.1): cannot send 64 KiB to host 2 (10.0.0.3): small packets \
             pass and large ones do not";

@@ -97,7 +97,8 @@ mod tests {
         );
         for count in [2, 33, 257] {
             let mut tried = vec![0; count];
-            (0..count).for_each(|at| peers(count, at).for_each(|peer| tried[peer] += 1));
+            (0..count)
+                .for_each(|host_index| peers(count, host_index).for_each(|peer| tried[peer] += 1));
             assert!(
                 tried.iter().all(|tries| *tries > 0 && *tries < count),
                 "{count}: {tried:?}"

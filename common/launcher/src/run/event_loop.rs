@@ -62,8 +62,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         now: Instant,
     ) -> EventLoop<'a, 'h> {
         let of_host = |session: &HostSession<'_>| {
-            let own = session.members.iter().map(|at| member(&processes[*at]));
-            (session.host.id, own.collect())
+            let members = session
+                .members
+                .iter()
+                .map(|process_index| member(&processes[*process_index]));
+            (session.host.id, members.collect())
         };
         let on_hosts = hosts.sessions.iter().map(of_host);
         EventLoop {
@@ -160,14 +163,15 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             RunEvent::Paused(time) => {
                 self.job.paused(time, self.now, self.plan.host_timeout);
             }
-            RunEvent::Host(at, _) if self.states.is_over(at) => {}
-            RunEvent::Host(at, SessionEvent::Lost(why)) => {
-                self.lost(at, why);
+            RunEvent::Host(host_index, _) if self.states.is_over(host_index) => {}
+            RunEvent::Host(host_index, SessionEvent::Lost(why)) => {
+                self.lost(host_index, why);
             }
-            RunEvent::Host(at, SessionEvent::Event(event, body)) => {
-                if let Err(ProtocolBreach(what)) = self.handle_host_event(at, event, &body) {
-                    self.hosts.sessions[at].close();
-                    self.lost(at, format!("protocol error: {what}"));
+            RunEvent::Host(host_index, SessionEvent::Event(event, body)) => {
+                if let Err(ProtocolBreach(what)) = self.handle_host_event(host_index, event, &body)
+                {
+                    self.hosts.sessions[host_index].close();
+                    self.lost(host_index, format!("protocol error: {what}"));
                 }
             }
         }
@@ -176,18 +180,18 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Handles an event of a host's agent.
     fn handle_host_event(
         &mut self,
-        at: usize,
+        host_index: usize,
         event: Event,
         body: &[u8],
     ) -> Result<(), ProtocolBreach> {
         match event {
             Event::Failed(failure) => {
-                self.hosts.sessions[at].close();
-                self.lost(at, failure.problem);
+                self.hosts.sessions[host_index].close();
+                self.lost(host_index, failure.problem);
             }
             event => {
-                self.handle_process_event(at, &event, body)?;
-                let host = self.hosts.sessions[at].host.id;
+                self.handle_process_event(host_index, &event, body)?;
+                let host = self.hosts.sessions[host_index].host.id;
                 let steps = self.job.event(host, &event, self.now);
                 self.take(steps);
             }
@@ -198,23 +202,23 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     /// Shows people and programs an event about a process of a host.
     fn handle_process_event(
         &mut self,
-        at: usize,
+        host_index: usize,
         event: &Event,
         body: &[u8],
     ) -> Result<(), ProtocolBreach> {
         match event {
             Event::Started(started) => {
-                let process = self.table.of_host(at, started.index)?;
+                let process = self.table.of_host(host_index, started.index)?;
                 Ok(self
                     .table
                     .started(process, started.pid, self.now, self.sink)?)
             }
             Event::Listening(listening) => {
-                let process = self.table.of_host(at, listening.index)?;
+                let process = self.table.of_host(host_index, listening.index)?;
                 Ok(self.table.listening(process, self.sink)?)
             }
             Event::Output(supervise::Output { index, stream }) => {
-                let process = self.table.of_host(at, *index)?;
+                let process = self.table.of_host(host_index, *index)?;
                 self.output
                     .write(process, (*stream, body), self.now, self.sink)?;
                 if self.job.ending().is_none() {
@@ -223,11 +227,11 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::Drained(supervise::Drained { index, stream }) => {
-                let process = self.table.of_host(at, *index)?;
+                let process = self.table.of_host(host_index, *index)?;
                 Ok(self.output.drain(process, *stream, self.sink)?)
             }
             Event::Exited(exited) => {
-                let process = self.table.of_host(at, exited.index)?;
+                let process = self.table.of_host(host_index, exited.index)?;
                 let while_ending = self.job.ending().is_some();
                 self.table
                     .exited(process, exited, (while_ending, self.now), self.sink)?;
@@ -239,39 +243,39 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::Raised(raised) => {
-                let process = self.table.of_host(at, raised.index)?;
+                let process = self.table.of_host(host_index, raised.index)?;
                 if !self.table.has_exited(process) {
                     let raised = raised.clone().bounded();
                     self.stalls.raised(process, raised, self.sink);
                 }
                 Ok(())
             }
-            _ => self.handle_report(at, event),
+            _ => self.handle_report(host_index, event),
         }
     }
 
     /// Shows people and programs what a host reports of all of its processes.
-    fn handle_report(&mut self, at: usize, event: &Event) -> Result<(), ProtocolBreach> {
+    fn handle_report(&mut self, host_index: usize, event: &Event) -> Result<(), ProtocolBreach> {
         match event {
-            Event::Usage(usage) => self.used(at, usage),
+            Event::Usage(usage) => self.used(host_index, usage),
             Event::Stack(stack) => {
-                let host = self.hosts.sessions[at].host.id;
+                let host = self.hosts.sessions[host_index].host.id;
                 let stack = stack.clone().into_record(host, self.processes, now_ms());
                 let is_ending = self.job.ending().is_some();
-                self.stalls.stack(at, stack, is_ending, self.sink);
+                self.stalls.stack(host_index, stack, is_ending, self.sink);
                 Ok(())
             }
             Event::Profile(profile) if self.profile.is_asked() => {
-                let host = self.hosts.sessions[at].host.id;
+                let host = self.hosts.sessions[host_index].host.id;
                 let profile = profile.clone().into_record(host, self.processes, now_ms());
                 self.sink.report(host, &profile);
                 Ok(())
             }
             Event::StacksReported(reported) => {
                 let own = reported.stopped.iter();
-                let own = own.map(|index| self.table.of_host(at, *index));
+                let own = own.map(|index| self.table.of_host(host_index, *index));
                 let stopped = own.collect::<Result<Vec<_>, _>>()?;
-                self.stalls.answered(at, stopped);
+                self.stalls.answered(host_index, stopped);
                 Ok(())
             }
             Event::ServersEnded(_) => {
@@ -279,7 +283,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
                 Ok(())
             }
             Event::Over(over) => {
-                self.over(at, over.survivors);
+                self.over(host_index, over.survivors);
                 Ok(())
             }
             Event::Activity(_) | Event::ShmRemoved(_) | Event::Alive | Event::Done => Ok(()),
@@ -288,13 +292,13 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// Notes the resources that a host and its processes have used.
-    fn used(&mut self, at: usize, usage: &supervise::Usage) -> Result<(), ProtocolBreach> {
+    fn used(&mut self, host_index: usize, usage: &supervise::Usage) -> Result<(), ProtocolBreach> {
         let members = usage
             .processes
             .iter()
-            .map(|process| self.table.of_host(at, process.index))
+            .map(|process| self.table.of_host(host_index, process.index))
             .collect::<Result<Vec<_>, _>>()?;
-        let host = self.hosts.sessions[at].host.id;
+        let host = self.hosts.sessions[host_index].host.id;
         self.busiest.update(host, usage);
         if self.plan.sample.is_some() {
             let owners = members.iter().map(|member| &self.processes[*member]);
@@ -318,18 +322,19 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// Everything has ended on a host.
-    fn over(&mut self, at: usize, survivors: u32) {
-        self.states.end(at, self.hosts.sessions[at].host, survivors);
-        self.finish_lines(at);
+    fn over(&mut self, host_index: usize, survivors: u32) {
+        self.states
+            .end(host_index, self.hosts.sessions[host_index].host, survivors);
+        self.finish_lines(host_index);
     }
 
     /// A host is lost. After a pause, the hosts have taken this launcher for gone.
-    fn lost(&mut self, at: usize, why: String) {
-        let host = self.hosts.sessions[at].host;
+    fn lost(&mut self, host_index: usize, why: String) {
+        let host = self.hosts.sessions[host_index].host;
         let is_paused = matches!(self.job.cause(), Some(Cause::Paused(_)));
         let is_fault = self.job.ending().is_some() && !is_paused;
-        self.states.lose(at, host, &why, is_fault);
-        self.finish_lines(at);
+        self.states.lose(host_index, host, &why, is_fault);
+        self.finish_lines(host_index);
         let steps = self.job.host_lost(host.id, why);
         self.take(steps);
     }
@@ -396,7 +401,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         let failed = self.failed();
         let raised = self.stalls.raised_lines(failed);
         let lines = |process: &Process| self.sink.last_lines(process.id);
-        let process = failed.map(|at| &self.processes[at]);
+        let process = failed.map(|process_index| &self.processes[process_index]);
         let process = process.map(|process| (process, lines(process)));
         let failure = ending.failure.as_ref();
         let mut failure = failure.map(|failure| first_failure(failure, process));

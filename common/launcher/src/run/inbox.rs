@@ -90,24 +90,24 @@ impl Inbox {
     }
 
     /// Puts an event of a host behind its others.
-    pub fn push(&self, round: u32, at: usize, event: SessionEvent, bytes: u64) {
+    pub fn push(&self, round: u32, host_index: usize, event: SessionEvent, bytes: u64) {
         let mut state = self.state.lock();
         if state.round == round {
-            state.hosts[at].bytes += bytes;
-            state.hosts[at].events.push_back((event, bytes));
+            state.hosts[host_index].bytes += bytes;
+            state.hosts[host_index].events.push_back((event, bytes));
             self.arrived.notify_one();
         }
     }
 
     /// Whether there is no room for more events of a host.
-    pub fn is_full(&self, round: u32, at: usize) -> bool {
+    pub fn is_full(&self, round: u32, host_index: usize) -> bool {
         let state = self.state.lock();
-        state.round == round && state.hosts[at].is_full()
+        state.round == round && state.hosts[host_index].is_full()
     }
 
     /// Waits a moment for room for one more event of a host.
-    pub fn wait_for_room(&self, round: u32, at: usize) {
-        let is_full = |state: &mut State| state.round == round && state.hosts[at].is_full();
+    pub fn wait_for_room(&self, round: u32, host_index: usize) {
+        let is_full = |state: &mut State| state.round == round && state.hosts[host_index].is_full();
         let mut state = self.state.lock();
         self.room.wait_while_for(&mut state, is_full, ROOM_PAUSE);
     }
@@ -121,17 +121,17 @@ impl Inbox {
             return Some(signal);
         }
         let count = state.hosts.len();
-        let at = (0..count)
+        let host_index = (0..count)
             .map(|offset| (state.turn + offset) % count)
-            .find(|at| !state.hosts[*at].events.is_empty())?;
-        state.turn = (at + 1) % count;
-        let was_full = state.hosts[at].is_full();
-        let (event, bytes) = state.hosts[at].events.pop_front()?;
-        state.hosts[at].bytes -= bytes;
+            .find(|host_index| !state.hosts[*host_index].events.is_empty())?;
+        state.turn = (host_index + 1) % count;
+        let was_full = state.hosts[host_index].is_full();
+        let (event, bytes) = state.hosts[host_index].events.pop_front()?;
+        state.hosts[host_index].bytes -= bytes;
         if was_full {
             self.room.notify_all();
         }
-        Some(RunEvent::Host(at, event))
+        Some(RunEvent::Host(host_index, event))
     }
 }
 
@@ -151,7 +151,9 @@ mod tests {
 
     fn events(event: Option<RunEvent>) -> String {
         match event {
-            Some(RunEvent::Host(at, SessionEvent::Lost(why))) => format!("{at}{why}"),
+            Some(RunEvent::Host(host_index, SessionEvent::Lost(why))) => {
+                format!("{host_index}{why}")
+            }
             Some(RunEvent::Signal(number)) => format!("signal {number}"),
             other => format!("{other:?}"),
         }

@@ -395,8 +395,8 @@ impl<'a> Launcher<'a> {
         for (host, mut session) in self.open(&members)? {
             let own = members[&host.id].clone();
             session.send(&Request::Job(spec::job(plan, host, members.len())));
-            for (index, at) in (0..).zip(&own) {
-                let process = (processes[*at].clone().in_attempt(plan.attempt))
+            for (index, process_index) in (0..).zip(&own) {
+                let process = (processes[*process_index].clone().in_attempt(plan.attempt))
                     .and_then(|process| spec::process(index, &process))
                     .map_err(|fault| Stopped::Preflight(fault.report()))?;
                 session.send(&Request::Process(process));
@@ -435,8 +435,8 @@ type Members = HashMap<u32, Vec<usize>>;
 
 fn members(processes: &[Process]) -> Members {
     let mut members = Members::new();
-    for (at, process) in processes.iter().enumerate() {
-        members.entry(process.host).or_default().push(at);
+    for (process_index, process) in processes.iter().enumerate() {
+        members.entry(process.host).or_default().push(process_index);
     }
     members
 }

@@ -154,7 +154,7 @@ impl Multiplexer {
             None => self.waiting.remove(&(process, stream)),
         };
         let lines = |text: Vec<u8>| OutputLines {
-            at: self.first + process,
+            process_index: self.first + process,
             stderr: stream == Stream::Stderr as usize,
             time_ms: now_ms(),
             text,

@@ -197,8 +197,9 @@ mod tests {
             };
             assert_eq!(exit(&ending).code(), code, "{cause:?}");
             let Some(failure) = failure else { continue };
-            let at = failure.index.map(|_| failure.host as usize);
-            let process = at.map(|at| (&processes[at], lines[at].clone()));
+            let failed_index = failure.index.map(|_| failure.host as usize);
+            let process = failed_index
+                .map(|failed_index| (&processes[failed_index], lines[failed_index].clone()));
             let first = first_failure(&failure, process);
             assert_eq!((first.host, first.id), (failure.host, id), "{cause:?}");
             assert_eq!(

@@ -73,8 +73,8 @@ impl CompleteStall {
 
 impl StallReports {
     /// A host sends the stacks of a process.
-    pub fn stack(&mut self, at: usize, stack: Stack) {
-        let (stacks, bytes) = self.pending.entry(at).or_default();
+    pub fn stack(&mut self, host_index: usize, stack: Stack) {
+        let (stacks, bytes) = self.pending.entry(host_index).or_default();
         *bytes += serde_json::to_vec(&stack).map_or(0, |text| text.len());
         if stacks.len() < MAX_STACKS && *bytes <= MAX_STACK_BYTES {
             stacks.push(stack);
@@ -83,8 +83,8 @@ impl StallReports {
 
     /// The stacks that a host has sent since its last answer: those of a job that has failed are no
     /// answer. All of them together are bounded as those of an answer are.
-    pub fn take_pending(&mut self, at: usize) -> Vec<Stack> {
-        let pending = self.pending.get_mut(&at);
+    pub fn take_pending(&mut self, host_index: usize) -> Vec<Stack> {
+        let pending = self.pending.get_mut(&host_index);
         pending.map_or_else(Vec::new, |(stacks, _)| std::mem::take(stacks))
     }
 
@@ -95,9 +95,9 @@ impl StallReports {
 
     /// A host has sent the stacks of all its processes. Those at the positions `stopped` are
     /// stopped by a signal.
-    pub fn answered(&mut self, at: usize, stopped: Vec<usize>) {
-        let stacks = self.pending.remove(&at).unwrap_or_default().0;
-        self.answers.insert(at, Answer { stacks, stopped });
+    pub fn answered(&mut self, host_index: usize, stopped: Vec<usize>) {
+        let stacks = self.pending.remove(&host_index).unwrap_or_default().0;
+        self.answers.insert(host_index, Answer { stacks, stopped });
     }
 
     /// The stall that was found, with the answers of all hosts.
@@ -155,19 +155,23 @@ pub fn explain(
         let mut all = processes.iter();
         all.position(|process| Some(process.member()) == member)
     };
-    let name = |at: usize| stacks::names(&[processes[at].member()]);
+    let name = |process_index: usize| stacks::names(&[processes[process_index].member()]);
     let (brief, others, culprit) = match (raised.first_key_value(), &complete.stopped[..]) {
-        (Some((at, raised)), _) => {
-            let one = processes[*at].member();
+        (Some((process_index, raised)), _) => {
+            let raiser = processes[*process_index].member();
             let mut rest = complete.stacks.clone();
-            rest.retain(|stack| stack.member() != Some(one));
+            rest.retain(|stack| stack.member() != Some(raiser));
             let others = Stack::compare(&rest).sentence(stacks::names, "");
-            let text = format!("{} raised {} and did not end", name(*at), raised.exception);
-            (text, others, Some(*at))
+            let text = format!(
+                "{} raised {} and did not end",
+                name(*process_index),
+                raised.exception
+            );
+            (text, others, Some(*process_index))
         }
-        (None, [at]) => {
-            let text = format!("{} is stopped by a signal", name(*at));
-            (text, String::new(), Some(*at))
+        (None, [process_index]) => {
+            let text = format!("{} is stopped by a signal", name(*process_index));
+            (text, String::new(), Some(*process_index))
         }
         (None, []) if by_connections => {
             let text = connections.sentences.join("; ");
@@ -198,7 +202,7 @@ pub fn explain(
     };
     Explanation {
         reason,
-        culprit: culprit.map(|at| Culprit::of(&processes[at])),
+        culprit: culprit.map(|process_index| Culprit::of(&processes[process_index])),
         brief,
         comparison,
         says_more,
@@ -353,7 +357,12 @@ mod tests {
             left_script: Some(true),
             frames: Vec::new(),
         };
-        let raised = |at: Option<usize>| at.map(|at| (at, error.clone())).into_iter().collect();
+        let raised = |index: Option<usize>| {
+            index
+                .map(|index| (index, error.clone()))
+                .into_iter()
+                .collect()
+        };
         let table = [
             (
                 complete_stall([REDUCE, REDUCE, LOOP], &[]),
@@ -388,8 +397,8 @@ mod tests {
                 None,
             ),
         ];
-        for (complete, at, reason, id) in table {
-            let why = explain(&complete, &processes(), &raised(at));
+        for (complete, raiser, reason, id) in table {
+            let why = explain(&complete, &processes(), &raised(raiser));
             assert_eq!(why.reason, reason);
             assert_eq!(why.culprit.and_then(|one| one.id), id, "{reason}");
         }
