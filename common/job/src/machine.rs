@@ -521,11 +521,11 @@ mod tests {
         let members = members(&[Role::Server, Role::Trainer]);
         let later = ONE_SIGNAL * 2;
         let (mut handed_on, now) = job(&members);
-        let signals = [now, now, now + later].map(|at| handed_on.signal(15, at));
+        let signals = [now, now, now + later].map(|when| handed_on.signal(15, when));
         assert_eq!(signals, [END, None, Some(Action::Kill)]);
         let (mut processes_first, now) = job(&members);
         assert_eq!(exited(&mut processes_first, 0, Signal(15), now), END);
-        let signals = [now, now + later].map(|at| processes_first.signal(15, at));
+        let signals = [now, now + later].map(|when| processes_first.signal(15, when));
         assert_eq!(signals, [None, Some(Action::Kill)]);
         let (mut user, now) = job(&members);
         let actions = (exited(&mut user, 0, Code(1), now), user.signal(2, now));

@@ -363,7 +363,9 @@ impl<M: Machine> Supervision<M> {
         if self.is_ending() || self.postponed.is_some() {
             return;
         }
-        let is_reaped = self.reaped.is_some_and(|at| self.since(at) < REAP_LIMIT);
+        let is_reaped = self
+            .reaped
+            .is_some_and(|when| self.since(when) < REAP_LIMIT);
         let wait = if is_reaped {
             LAST_WORDS
         } else {
@@ -431,7 +433,7 @@ impl<M: Machine> Supervision<M> {
         match self.machine.take_status(index) {
             Ok(exited) => {
                 let reaped = self.has_reaped(exited.status);
-                let is_now = |at: Instant| self.since(at) < REAP_LIMIT;
+                let is_now = |when: Instant| self.since(when) < REAP_LIMIT;
                 self.report(Event::Exited(Exited {
                     oom: exited.oom && !self.has_killed,
                     reaped,
@@ -457,7 +459,7 @@ impl<M: Machine> Supervision<M> {
             ExitStatus::Code(_) => (self.reaped, REAP_EXIT_LIMIT),
             ExitStatus::Signal(_) => (self.reaped, REAP_LIMIT),
         };
-        noticed.is_some_and(|at| self.since(at) < limit)
+        noticed.is_some_and(|when| self.since(when) < limit)
     }
 
     /// Passes on what a process has written, unless too much waits already.

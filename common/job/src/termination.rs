@@ -86,17 +86,17 @@ mod tests {
             (true, Some(0), &[(0, Some(SIGKILL))]),
         ];
         let begun = Instant::now();
-        let at = |ms| begun + Duration::from_millis(ms);
+        let after = |ms| begun + Duration::from_millis(ms);
         for (stacks, hurry, steps) in table {
             let mut termination = Termination::begin(GRACE, stacks, begun);
             for (ms, signal) in steps {
                 if hurry.is_some_and(|hurry| hurry <= *ms) {
-                    termination.hurry(at(*ms));
+                    termination.hurry(after(*ms));
                 }
-                assert_eq!(termination.signal(at(*ms)), *signal, "{stacks} {ms}");
+                assert_eq!(termination.signal(after(*ms)), *signal, "{stacks} {ms}");
             }
         }
         let termination = Termination::begin(GRACE, false, begun);
-        assert!(!termination.is_given_up(at(14_999)) && termination.is_given_up(at(15_000)));
+        assert!(!termination.is_given_up(after(14_999)) && termination.is_given_up(after(15_000)));
     }
 }

@@ -183,15 +183,15 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<Vec<u64>, S
             parts.len()
         ));
     }
-    let mut at = 0;
+    let mut next = 0;
     let mut owned = Vec::new();
     for k in 0..num_parts as usize {
-        let first = at;
+        let first = next;
         for (name, parts) in ranges {
             let [start, end] = parts[k];
-            if start != at {
+            if start != next {
                 return Err(format!(
-                    "{}part-{k} begins at {start}, where the one before it ends at {at}",
+                    "{}part-{k} begins at {start}, where the one before it ends at {next}",
                     of(name)
                 ));
             }
@@ -201,14 +201,14 @@ fn tile(ranges: &[Ranges<'_>], num_parts: u32, total: u64) -> Result<Vec<u64>, S
                     of(name)
                 ));
             }
-            at = end;
+            next = end;
         }
-        owned.push(at - first);
+        owned.push(next - first);
     }
-    if at == total {
+    if next == total {
         Ok(owned)
     } else {
-        Err(format!("ends at {at}, where there are {total}"))
+        Err(format!("ends at {next}, where there are {total}"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Header {
     /// The offset of the numbers in the file.
-    pub at: usize,
+    pub data_offset: usize,
     /// The bytes of a number: 1, 2, 4 or 8, little-endian.
     pub width: usize,
     /// How many numbers there are.
@@ -26,8 +26,8 @@ pub fn header(head: &[u8]) -> Result<Header, String> {
         [2 | 3, _, a, b, c, d, ..] => (12, u32::from_le_bytes([a, b, c, d])),
         _ => return Err(not_one()),
     };
-    let at = from + length as usize;
-    let text = head.get(from..at).ok_or_else(not_one)?;
+    let data_offset = from + length as usize;
+    let text = head.get(from..data_offset).ok_or_else(not_one)?;
     let text = String::from_utf8_lossy(text);
     let after = |key: &str| text.split_once(key).map(|(_, rest)| rest.trim_start());
     let kind = after("'descr':").and_then(|rest| rest.split('\'').nth(1));
@@ -44,14 +44,18 @@ pub fn header(head: &[u8]) -> Result<Header, String> {
         .trim_end_matches([',', ' '])
         .parse()
         .map_err(|_| format!("has the shape ({shape}), and not one axis"))?;
-    Ok(Header { at, width, count })
+    Ok(Header {
+        data_offset,
+        width,
+        count,
+    })
 }
 
 impl Header {
     /// Checks the size of the file.
     pub fn check(&self, bytes: u64) -> Result<(), String> {
         let numbers = self.count.checked_mul(self.width as u64);
-        let whole = numbers.and_then(|numbers| numbers.checked_add(self.at as u64));
+        let whole = numbers.and_then(|numbers| numbers.checked_add(self.data_offset as u64));
         match whole == Some(bytes) {
             true => Ok(()),
             false => Err(format!(
@@ -65,7 +69,7 @@ impl Header {
 pub fn counts(mut input: impl BufRead, parts: usize) -> Result<Vec<u64>, String> {
     let unreadable = |error: io::Error| error.to_string();
     let header = header(input.fill_buf().map_err(unreadable)?)?;
-    input.consume(header.at);
+    input.consume(header.data_offset);
     let mut counts = vec![0; parts];
     let mut number = [0; 8];
     for _ in 0..header.count {
@@ -108,7 +112,7 @@ mod tests {
         for version in [1, 2] {
             let got = header(&array(version, text)).unwrap();
             assert_eq!(
-                (got.width, got.count, got.at),
+                (got.width, got.count, got.data_offset),
                 (4, 12, text.len() + 8 + 2 * version as usize)
             );
         }
@@ -121,7 +125,7 @@ mod tests {
             assert!(header(head).unwrap_err().contains("does not begin as"));
         }
         let header = header(&array(1, text)).unwrap();
-        let whole = (header.at + 48) as u64;
+        let whole = (header.data_offset + 48) as u64;
         assert!(header.check(whole).is_ok() && header.check(whole - 1).is_err());
     }
 }

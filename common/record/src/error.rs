@@ -172,11 +172,11 @@ impl Report {
     /// them. On a terminal it is wrapped between words.
     pub fn lines(&self, tool: &str) -> Vec<String> {
         let mut by_fix: IndexMap<(Option<&str>, usize), Vec<&Fault>> = IndexMap::new();
-        for (at, fault) in self.0.iter().enumerate() {
+        for (index, fault) in self.0.iter().enumerate() {
             // faults without a fix are not grouped
             let key = (
                 fault.fix.as_deref(),
-                if fault.fix.is_some() { 0 } else { at },
+                if fault.fix.is_some() { 0 } else { index },
             );
             by_fix.entry(key).or_default().push(fault);
         }

@@ -81,8 +81,8 @@ impl Host {
 
 /// The host with this number, in the order of numbers that a stream gives hosts.
 pub fn host_of(hosts: &[Host], id: u32) -> Option<&Host> {
-    let at = hosts.binary_search_by_key(&id, |host| host.id).ok()?;
-    Some(&hosts[at])
+    let index = hosts.binary_search_by_key(&id, |host| host.id).ok()?;
+    Some(&hosts[index])
 }
 
 /// The host with this number in messages, even if its record is missing.

@@ -192,7 +192,7 @@ impl Stream {
         let mut records = Vec::new();
         let mut report = Report::default();
         let lines = self.lines.iter().enumerate();
-        for (_, line) in lines.filter(|(at, line)| wanted(*at, line)) {
+        for (_, line) in lines.filter(|(position, line)| wanted(*position, line)) {
             match serde_json::from_slice(self.text_of(line)) {
                 Ok(record) => records.push((line.id, record)),
                 Err(error) => {
@@ -243,8 +243,10 @@ impl Stream {
     /// before the summary.
     pub fn end(&self) -> Result<Option<Summary>, Report> {
         let answers = [Stack::TYPE, Found::TYPE, Reaped::TYPE];
-        let mut ends: Vec<(Option<u32>, Summary)> = self.parse(|at, line| {
-            let before = at.checked_sub(1).map(|before| self.lines[before].r#type);
+        let mut ends: Vec<(Option<u32>, Summary)> = self.parse(|position, line| {
+            let before = position
+                .checked_sub(1)
+                .map(|before| self.lines[before].r#type);
             line.r#type == Summary::TYPE && before.is_none_or(|one| !answers.contains(&one))
         })?;
         ends.retain(|(_, summary)| summary.tool.is_none());

@@ -83,7 +83,7 @@ impl Profile {
 
     /// The frames of a stack, the innermost first.
     pub fn frames_of(&self, stack: &CountedStack) -> Vec<String> {
-        let frame = |at: &u32| self.frames.get(*at as usize).cloned();
+        let frame = |frame_index: &u32| self.frames.get(*frame_index as usize).cloned();
         stack.frames.iter().filter_map(frame).collect()
     }
 
@@ -286,7 +286,7 @@ pub fn slow(profiles: &[Profile]) -> Option<Slow> {
 
 fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
     votes.sort_by(|a, b| a.waiting.total_cmp(&b.waiting));
-    let difference = |at: usize| votes[at].waiting - votes[at - 1].waiting;
+    let difference = |index: usize| votes[index].waiting - votes[index - 1].waiting;
     let most = (votes.len() / 3).max(1);
     let counts = 1..=most.min(votes.len().checked_sub(1)?);
     let count = counts.max_by(|a, b| difference(*a).total_cmp(&difference(*b)))?;

@@ -61,7 +61,7 @@ pub type Version = (u32, u32, u32);
 
 /// `3.11` of `3.11.2`: pickled or compiled data fits all patch releases.
 pub fn minor(version: &str) -> &str {
-    let mut dots = version.match_indices('.').map(|(at, _)| at);
+    let mut dots = version.match_indices('.').map(|(position, _)| position);
     dots.nth(1).map_or(version, |second| &version[..second])
 }
 

@@ -164,7 +164,7 @@ pub fn of_several(words: &str) -> String {
 pub fn wait(frames: &[String]) -> Option<Wait> {
     let own = own_position(frames);
     let called = &frames[..own.unwrap_or(frames.len())];
-    let called_or_own = &frames[..own.map_or(frames.len(), |at| at + 1)];
+    let called_or_own = &frames[..own.map_or(frames.len(), |position| position + 1)];
     let has_in = |frames: &[String], names: &[&str]| {
         let mut functions = frames.iter().filter_map(|frame| frame.split(" (").next());
         functions.any(|function| names.contains(&function))
@@ -250,8 +250,8 @@ pub fn child(frames: &[String]) -> Option<Child> {
 /// Python. If no frame has its folder, the innermost one in the file of `<module>`; without that,
 /// the innermost frame of all.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
-    let at = own_position(frames).unwrap_or(0);
-    frames.get(at).map(String::as_str)
+    let position = own_position(frames).unwrap_or(0);
+    frames.get(position).map(String::as_str)
 }
 
 fn own_position(frames: &[String]) -> Option<usize> {
@@ -278,7 +278,7 @@ fn own_position(frames: &[String]) -> Option<usize> {
     let script = frames
         .iter()
         .rposition(|frame| frame.starts_with("<module> ("))
-        .map(|at| files[at].as_str());
+        .map(|position| files[position].as_str());
     let has_folders = files.iter().any(|file| file.contains('/'));
     files.iter().position(|file| match has_folders {
         true => !file.contains('/') && !PYTHONS.contains(&file.as_str()),
@@ -405,8 +405,8 @@ impl Comparison {
 
     /// A line for each group.
     pub fn lines(&self) -> Vec<String> {
-        let line = |(at, group): (usize, &Group)| {
-            let unlike = match at < self.outliers {
+        let line = |(group_index, group): (usize, &Group)| {
+            let unlike = match group_index < self.outliers {
                 true => ", unlike the others,",
                 false => "",
             };

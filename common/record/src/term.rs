@@ -72,7 +72,9 @@ pub fn width(stream: impl AsFd) -> Option<usize> {
 /// The text, truncated to a number of columns.
 pub fn cut(text: &str, columns: usize) -> String {
     match text.char_indices().nth(columns.saturating_sub(1)) {
-        Some((at, last)) if at + last.len_utf8() < text.len() => format!("{}…", &text[..at]),
+        Some((offset, last)) if offset + last.len_utf8() < text.len() => {
+            format!("{}…", &text[..offset])
+        }
         _ => text.to_owned(),
     }
 }

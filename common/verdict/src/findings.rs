@@ -122,7 +122,7 @@ pub fn evidence<T: Record>(record: &T) -> String {
     let line = jsonl::line(record);
     let line = String::from_utf8_lossy(line.trim_ascii_end());
     match line.char_indices().nth(MAX_CHARACTERS) {
-        Some((at, _)) => format!("{}…", &line[..at]),
+        Some((offset, _)) => format!("{}…", &line[..offset]),
         None => line.into_owned(),
     }
 }

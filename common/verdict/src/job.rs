@@ -235,8 +235,8 @@ impl Job {
 
     /// The history of the process with this id.
     pub fn history(&self, id: u32) -> Option<&ProcessHistory> {
-        let at = (self.processes).binary_search_by_key(&id, |one| one.process.id);
-        Some(&self.processes[at.ok()?])
+        let position = (self.processes).binary_search_by_key(&id, |one| one.process.id);
+        Some(&self.processes[position.ok()?])
     }
 
     /// The lives of all processes in the last try.
@@ -308,27 +308,27 @@ fn lives(events: Vec<Event>) -> Vec<(u32, Life)> {
     let (mut attempt, mut after_last_end) = (0, 0);
     for event in events {
         let (id, ..) = event.process();
-        let mut at = latest.get(&id).copied();
+        let mut position = latest.get(&id).copied();
         if let Event::Started(_) = event {
-            if let Some(before) = at.filter(|before| lives[*before].1.attempt == attempt) {
+            if let Some(before) = position.filter(|before| lives[*before].1.attempt == attempt) {
                 attempt += 1;
                 if before < after_last_end {
                     let begun = &mut lives[after_last_end..];
                     begun.iter_mut().for_each(|(_, life)| life.attempt += 1);
                 }
             }
-            at = None;
+            position = None;
         }
-        let at = at.unwrap_or(lives.len());
-        if at == lives.len() {
-            latest.insert(id, at);
+        let position = position.unwrap_or(lives.len());
+        if position == lives.len() {
+            latest.insert(id, position);
             let life = Life {
                 attempt,
                 ..Life::default()
             };
             lives.push((id, life));
         }
-        let life = &mut lives[at].1;
+        let life = &mut lives[position].1;
         match event {
             Event::Started(one) => life.started = Some(one),
             Event::Listening(one) => life.listening = Some(one),

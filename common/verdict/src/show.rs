@@ -24,8 +24,12 @@ fn show(text: &mut String, finding: &Finding, began_ms: Option<u64>, has_records
         *text += &format!("  since: {since}\n");
     }
     let evidence = finding.evidence.iter().filter(|_| has_records);
-    for (at, record) in evidence.enumerate() {
-        let label = if at == 0 { "shown by: " } else { "          " };
+    for (index, record) in evidence.enumerate() {
+        let label = if index == 0 {
+            "shown by: "
+        } else {
+            "          "
+        };
         *text += &format!("  {label}{}\n", term::plain(record));
     }
     if let Some(fix) = &finding.fix {
