@@ -137,8 +137,8 @@ impl Remote {
             hosts.len(),
             options.connect_timeout,
             || options.is_stopped(),
-            |at| {
-                let host = &hosts[at];
+            |host_index| {
+                let host = &hosts[host_index];
                 self.log_in(host)
                     .map_err(|fault| self.with_fix(host, fault))
             },

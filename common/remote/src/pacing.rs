@@ -84,13 +84,13 @@ pub(crate) fn open_each<T: Send>(
     open: impl Fn(usize) -> Result<T, HostFault> + Sync,
 ) -> Vec<Result<T, HostFault>> {
     let state = State {
-        waiting: (0..count).map(|at| (at, 1)).collect(),
+        waiting: (0..count).map(|host_index| (host_index, 1)).collect(),
         under_way: 0,
         pace: Pace::new(limit),
         results: (0..count).map(|_| None).collect(),
     };
     let (state, changed) = (Mutex::new(state), Condvar::new());
-    let open = |at| open_again(at, limit, &is_stopped, &open);
+    let open = |host_index| open_again(host_index, limit, &is_stopped, &open);
     std::thread::scope(|scope| {
         for _ in 1..count.min(MOST_AT_ONCE) {
             // if no thread can be created, the others continue
@@ -116,9 +116,9 @@ fn work<T: Send>(
     is_stopped: &impl Fn() -> bool,
     open: &(impl Fn(usize) -> Result<T, HostFault> + Sync),
 ) {
-    while let Some((at, tries)) = next(state, changed, is_stopped) {
+    while let Some((host_index, tries)) = next(state, changed, is_stopped) {
         let began = Instant::now();
-        let result = open(at);
+        let result = open(host_index);
         let ended = match &result {
             Ok(_) => Ended::Open,
             Err(fault) if fault.timed_out => Ended::TimedOut,
@@ -127,8 +127,8 @@ fn work<T: Send>(
         let mut state = state.lock();
         state.under_way -= 1;
         match state.pace.learn(ended, began.elapsed(), tries) {
-            true => state.waiting.push_back((at, tries + 1)),
-            false => state.results[at] = Some(result),
+            true => state.waiting.push_back((host_index, tries + 1)),
+            false => state.results[host_index] = Some(result),
         }
         changed.notify_all();
     }
@@ -136,7 +136,7 @@ fn work<T: Send>(
 
 /// Logs in to a host until that is not dropped, or the limit is over.
 fn open_again<T>(
-    at: usize,
+    host_index: usize,
     limit: Duration,
     is_stopped: &impl Fn() -> bool,
     open: &impl Fn(usize) -> Result<T, HostFault>,
@@ -144,10 +144,10 @@ fn open_again<T>(
     let until = Instant::now() + limit;
     let mut pause = Duration::from_millis(150);
     loop {
-        match open(at) {
+        match open(host_index) {
             Err(fault) if fault.again && !is_stopped() && Instant::now() + pause < until => {
                 // hosts try again at different times, or they would collide again
-                std::thread::sleep(pause + Duration::from_millis(at as u64 % 32 * 17));
+                std::thread::sleep(pause + Duration::from_millis(host_index as u64 % 32 * 17));
                 pause = (pause * 2).min(Duration::from_secs(2));
             }
             other => return other,
@@ -218,7 +218,7 @@ mod tests {
             40,
             limit,
             || false,
-            |at| match at {
+            |host_index| match host_index {
                 7 => Err(HostFault::unreachable("refused")),
                 // its sshd drops the first
                 8 if drops.fetch_add(1, Ordering::SeqCst) < 1 => Err(HostFault {
@@ -232,12 +232,16 @@ mod tests {
                 }),
                 _ => {
                     std::thread::sleep(limit / 3);
-                    Ok(at)
+                    Ok(host_index)
                 }
             },
         );
-        for (at, result) in results.iter().enumerate() {
-            assert_eq!(result.as_ref().ok(), (at != 7).then_some(&at), "{result:?}");
+        for (host_index, result) in results.iter().enumerate() {
+            assert_eq!(
+                result.as_ref().ok(),
+                (host_index != 7).then_some(&host_index),
+                "{result:?}"
+            );
         }
         assert_eq!(tries.load(Ordering::SeqCst), 3);
         assert!(open_each(0, limit, || false, |_| Ok(())).is_empty());
@@ -248,10 +252,10 @@ mod tests {
         let stop = AtomicUsize::new(0);
         let tried = AtomicUsize::new(0);
         let is_stopped = || stop.load(Ordering::SeqCst) != 0;
-        let results = open_each(500, LIMIT, is_stopped, |at| {
+        let results = open_each(500, LIMIT, is_stopped, |host_index| {
             tried.fetch_add(1, Ordering::SeqCst);
             stop.store(2, Ordering::SeqCst);
-            Ok(at)
+            Ok(host_index)
         });
         let tried = tried.load(Ordering::SeqCst);
         assert!((1..=MOST_AT_ONCE).contains(&tried), "{tried}");

@@ -360,10 +360,10 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
 fn expanded(value: &str, settings: &Settings, home: &Path) -> Option<String> {
     let mut text = String::new();
     let mut rest = value;
-    while let Some(at) = rest.find(['%', '$']) {
-        text += &rest[..at];
-        let behind = &rest[at + 1..];
-        if rest[at..].starts_with('%') {
+    while let Some(position) = rest.find(['%', '$']) {
+        text += &rest[..position];
+        let behind = &rest[position + 1..];
+        if rest[position..].starts_with('%') {
             let token = behind.chars().next()?;
             text += &of_token(token, settings, home)?;
             rest = &behind[token.len_utf8()..];

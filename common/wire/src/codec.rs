@@ -201,7 +201,7 @@ impl Decoder {
         let end = self.buffer[from..]
             .iter()
             .position(|byte| *byte == b'\n')
-            .map(|at| from + at);
+            .map(|position| from + position);
         // in front of a line that cannot be read, the same end of line is found again
         self.searched = end.unwrap_or(self.buffer.len());
         let length = end.unwrap_or(self.buffer.len()) - self.taken;

@@ -682,7 +682,7 @@ mod tests {
 
     #[test]
     fn a_sum_has_64_digits() {
-        let sum: Sum = Hex(std::array::from_fn(|at| (at * 9) as u8));
+        let sum: Sum = Hex(std::array::from_fn(|index| (index * 9) as u8));
         let json = serde_json::to_string(&sum).unwrap();
         assert_eq!(serde_json::from_str::<Sum>(&json).unwrap(), sum);
         for json in [

@@ -108,7 +108,7 @@ impl Profile {
         let frames = bounded(profile.frames, MAX_COUNTED_FRAMES, text);
         let mut left = MAX_COUNTED_STACKS + 1;
         let stack = |stack: CountedStack| CountedStack {
-            frames: bounded(stack.frames, MAX_COUNTED_DEPTH, |at| at),
+            frames: bounded(stack.frames, MAX_COUNTED_DEPTH, |index| index),
             ..stack
         };
         let thread = |thread: ThreadProfile| {

@@ -40,14 +40,18 @@ impl HostIndex {
             by_name: HashMap::new(),
             by_label: HashMap::new(),
         };
-        for (at, host) in hosts.iter().enumerate() {
-            index.by_address.entry(host.ip.0).or_default().push(at);
+        for (host_index, host) in hosts.iter().enumerate() {
+            index
+                .by_address
+                .entry(host.ip.0)
+                .or_default()
+                .push(host_index);
             for name in [&host.name, &host.login].into_iter().flatten() {
                 let name = name.to_ascii_lowercase();
                 if let Some(label) = label(&name) {
-                    put(&mut index.by_label, label.to_owned(), at);
+                    put(&mut index.by_label, label.to_owned(), host_index);
                 }
-                put(&mut index.by_name, name, at);
+                put(&mut index.by_name, name, host_index);
             }
         }
         index
@@ -114,10 +118,10 @@ impl HostIndex {
     }
 }
 
-fn put(map: &mut HashMap<String, Vec<usize>>, key: String, at: usize) {
+fn put(map: &mut HashMap<String, Vec<usize>>, key: String, host_index: usize) {
     let found = map.entry(key).or_default();
-    if !found.contains(&at) {
-        found.push(at);
+    if !found.contains(&host_index) {
+        found.push(host_index);
     }
 }
 

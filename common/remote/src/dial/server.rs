@@ -223,7 +223,7 @@ impl WaitingAgents {
         if has_room(self) {
             return true;
         }
-        if self.tidied.is_none_or(|at| at.elapsed() >= TIDY_EVERY) {
+        if self.tidied.is_none_or(|when| when.elapsed() >= TIDY_EVERY) {
             self.forget_those_gone();
         }
         has_room(self)
