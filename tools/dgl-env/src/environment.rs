@@ -105,11 +105,13 @@ fn variable(
             .fix("leave it out: flags of dgl-env make these variables"));
     }
     let value = match equals {
-        Some(at) if option != ALL => Template::of_value(&entry[at + 1..]).map_err(|problem| {
-            Fault::usage(option, format!("{name}: {problem}"))
-                .fix("write {{ and }} for braces of the value itself")
-        })?,
-        Some(at) => Template::of_word(&entry[at + 1..]),
+        Some(equals) if option != ALL => {
+            Template::of_value(&entry[equals + 1..]).map_err(|problem| {
+                Fault::usage(option, format!("{name}: {problem}"))
+                    .fix("write {{ and }} for braces of the value itself")
+            })?
+        }
+        Some(equals) => Template::of_word(&entry[equals + 1..]),
         None => {
             let found = lookup(&name).ok_or_else(|| {
                 Fault::usage(option, format!("{name} is not set here"))

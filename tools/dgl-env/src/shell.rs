@@ -51,18 +51,18 @@ pub fn commands(text: &str) -> Option<Vec<Simple>> {
 pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
     let mut reader = Reader {
         bytes: text.as_bytes(),
-        at: 0,
+        position: 0,
     };
     let (mut list, mut command) = (Vec::new(), Simple::new());
     // the word behind < or > names a file, it is not an argument
     let mut target = false;
     while let Some(byte) = reader.peek() {
         match byte {
-            b' ' | b'\t' => reader.at += 1,
+            b' ' | b'\t' => reader.position += 1,
             // a line that is continued
-            b'\\' if reader.rest().starts_with(b"\\\n") => reader.at += 2,
+            b'\\' if reader.rest().starts_with(b"\\\n") => reader.position += 2,
             b'#' => reader.skip_comment(),
-            b'&' if reader.rest().starts_with(b"&>") => reader.at += 1,
+            b'&' if reader.rest().starts_with(b"&>") => reader.position += 1,
             b'\n' | b';' | b'&' | b'|' | b'(' | b')' => {
                 let link = reader.link();
                 target = false;
@@ -80,7 +80,7 @@ pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
                     return None;
                 }
                 while reader.peek().is_some_and(|byte| b"<>&|".contains(&byte)) {
-                    reader.at += 1;
+                    reader.position += 1;
                 }
                 target = true;
             }
@@ -107,22 +107,22 @@ pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
 
 struct Reader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 impl Reader<'_> {
     fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        self.bytes.get(self.position).copied()
     }
 
     fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
-        self.at += 1;
+        self.position += 1;
         Some(byte)
     }
 
     fn rest(&self) -> &[u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+        self.bytes.get(self.position..).unwrap_or_default()
     }
 
     /// The operator that stands here.
@@ -141,23 +141,23 @@ impl Reader<'_> {
         let mut found = operators.iter();
         let found = found.find(|(operator, _)| rest.starts_with(operator));
         let (operator, link) = found.unwrap_or(&operators[7]);
-        self.at += operator.len().max(1);
+        self.position += operator.len().max(1);
         *link
     }
 
     fn skip_comment(&mut self) {
         while self.peek().is_some_and(|byte| byte != b'\n') {
-            self.at += 1;
+            self.position += 1;
         }
     }
 
     fn word(&mut self) -> Option<Word> {
-        let (mut text, mut literal, start) = (Vec::new(), true, self.at);
+        let (mut text, mut literal, start) = (Vec::new(), true, self.position);
         while let Some(byte) = self.peek() {
             match byte {
                 b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'(' | b')' | b'<' | b'>' => break,
                 b'\'' => {
-                    self.at += 1;
+                    self.position += 1;
                     loop {
                         match self.next()? {
                             b'\'' => break,
@@ -166,11 +166,11 @@ impl Reader<'_> {
                     }
                 }
                 b'"' => {
-                    self.at += 1;
+                    self.position += 1;
                     self.double_quoted(&mut text, &mut literal)?;
                 }
                 b'\\' => {
-                    self.at += 1;
+                    self.position += 1;
                     match self.next()? {
                         b'\n' => {}
                         other => text.push(other),
@@ -180,7 +180,7 @@ impl Reader<'_> {
                 _ => {
                     literal &= !b"*?[~{".contains(&byte);
                     text.push(byte);
-                    self.at += 1;
+                    self.position += 1;
                 }
             }
         }
@@ -189,7 +189,7 @@ impl Reader<'_> {
             text: String::from_utf8(text).ok()?,
             literal,
             start,
-            end: self.at,
+            end: self.position,
         })
     }
 
@@ -197,12 +197,12 @@ impl Reader<'_> {
         loop {
             match self.peek()? {
                 b'"' => {
-                    self.at += 1;
+                    self.position += 1;
                     return Some(());
                 }
                 b'$' | b'`' => self.expansion(text, literal)?,
                 b'\\' => {
-                    self.at += 1;
+                    self.position += 1;
                     match self.next()? {
                         b'\n' => {}
                         other if b"$`\"\\".contains(&other) => text.push(other),
@@ -211,7 +211,7 @@ impl Reader<'_> {
                 }
                 other => {
                     text.push(other);
-                    self.at += 1;
+                    self.position += 1;
                 }
             }
         }
@@ -230,7 +230,7 @@ impl Reader<'_> {
                     .peek()
                     .is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
                 {
-                    self.at += 1;
+                    self.position += 1;
                 }
                 return Some(());
             }

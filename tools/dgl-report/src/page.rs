@@ -113,9 +113,10 @@ fn verdict(run: &Run) -> Markup {
 /// Where the processes are, the outliers first.
 fn stacks(comparison: &Comparison) -> Markup {
     let outliers = comparison.outliers().len();
+    let groups = comparison.groups().iter().zip(comparison.lines());
     html! {
-        @for (at, (group, line)) in comparison.groups().iter().zip(comparison.lines()).enumerate() {
-            details.stack open[at < outliers] {
+        @for (index, (group, line)) in groups.enumerate() {
+            details.stack open[index < outliers] {
                 summary { (term::plain(&line)) }
                 pre { @for frame in &group.frames { (term::plain(frame)) "\n" } }
             }
@@ -496,7 +497,7 @@ fn multiple(panel: &Panel, line: &Line, name: &str) -> Markup {
     let points: Vec<String> = line
         .points
         .iter()
-        .map(|(at, value)| format!("{:.1},{:.1}", at * WIDE, high(*value)))
+        .map(|(index, value)| format!("{:.1},{:.1}", index * WIDE, high(*value)))
         .collect();
     let first = line.points.first().map_or(0.0, |point| point.0 * WIDE);
     let last = line.points.last().map_or(0.0, |point| point.0 * WIDE);

@@ -141,10 +141,10 @@ fn flames(latest: &[&Profile], slow: Option<&Slow>) -> Markup {
                     div.graph {
                         select aria-label={ "process of graph " (graph + 1) } {
                             @if graph > 0 { option value="" { "beside it: nobody" } }
-                            @for (at, subject) in subjects.iter().enumerate() {
+                            @for (index, subject) in subjects.iter().enumerate() {
                                 @let name = subject["name"].as_str().unwrap_or_default();
                                 @let is_slow = slow.as_deref() == Some(name);
-                                option value=(at) selected[graph > 0 && is_slow] { (name) }
+                                option value=(index) selected[graph > 0 && is_slow] { (name) }
                             }
                         }
                         div.flame {}
@@ -184,7 +184,7 @@ fn data(latest: &[&Profile]) -> Value {
         latest
             .iter()
             .enumerate()
-            .map(|(at, one)| (name(one), vec![at])),
+            .map(|(index, one)| (name(one), vec![index])),
     );
     let subjects = subjects.into_iter();
     let subjects = subjects.map(|(name, processes)| json!({"name": name, "processes": processes}));
@@ -199,11 +199,11 @@ fn data(latest: &[&Profile]) -> Value {
 /// The kinds with several processes.
 fn kinds(latest: &[&Profile]) -> Vec<(String, Vec<usize>)> {
     let mut kinds: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (at, one) in latest.iter().enumerate() {
+    for (index, one) in latest.iter().enumerate() {
         kinds
             .entry((one.is_child(), one.role))
             .or_default()
-            .push(at);
+            .push(index);
     }
     kinds.retain(|_, processes| processes.len() > 1);
     let named = kinds.into_iter().map(|((is_child, role), processes)| {
@@ -291,9 +291,10 @@ mod tests {
         let (one, other) = (profile(0, None), profile(1, None));
         let data = data(&[&one, &other]);
         let frames = data["frames"].as_array().unwrap();
-        let at = |name: &str| frames.iter().position(|frame| frame == name).unwrap();
-        let [module, f, end] = ["<module> (a.py:9)", "f (a.py:1)", "</script> (a.py:2)"].map(at);
-        let loader = at("thread loader");
+        let position_of = |name: &str| frames.iter().position(|frame| frame == name).unwrap();
+        let [module, f, end] =
+            ["<module> (a.py:9)", "f (a.py:1)", "</script> (a.py:2)"].map(position_of);
+        let loader = position_of("thread loader");
         let mut trees = data["processes"][0].as_array().unwrap().clone();
         trees.sort_by_key(|tree| tree[0] != module);
         let main = json!([module, 10, 2, [[f, 7, 1, []], [end, 3, 1, []]]]);

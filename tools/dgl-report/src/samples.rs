@@ -151,11 +151,11 @@ fn line(mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
     let most = points.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     let mut kept: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for (time, value) in points {
-        let at = (time as f64 / length_ms.max(1) as f64).clamp(0.0, 1.0);
-        let position = (at * (POINTS - 1) as f64).round() as usize;
-        let point = kept.entry(position).or_insert((at, value));
+        let fraction = (time as f64 / length_ms.max(1) as f64).clamp(0.0, 1.0);
+        let position = (fraction * (POINTS - 1) as f64).round() as usize;
+        let point = kept.entry(position).or_insert((fraction, value));
         if value > point.1 {
-            *point = (at, value);
+            *point = (fraction, value);
         }
     }
     Line {

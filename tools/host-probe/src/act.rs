@@ -136,8 +136,8 @@ fn choose(
         .map(|outcome| outcome.as_ref().map_err(|fault| fault.problem.as_str()))
         .collect();
     let choice = choice::choose(hosts, &answers, &need);
-    for (at, why) in &choice.left_out {
-        let location = hosts[*at].location();
+    for (host_index, why) in &choice.left_out {
+        let location = hosts[*host_index].location();
         record::tell!(
             "host-probe: {} is left out: {}",
             term::plain(&location),
@@ -158,7 +158,7 @@ fn choose(
         let names: Vec<String> = choice
             .spare
             .iter()
-            .map(|at| hosts[*at].ip.to_string())
+            .map(|host_index| hosts[*host_index].ip.to_string())
             .collect();
         record::tell!("host-probe: not needed, though good: {}", names.join(", "));
     }
@@ -197,13 +197,15 @@ fn placements<'a>(
     let port = match args.port {
         ServerPort::Keep => None,
         ServerPort::Auto => {
-            let answers = kept.iter().filter_map(|at| outcomes[*at].as_ref().ok());
+            let answers = kept
+                .iter()
+                .filter_map(|host_index| outcomes[*host_index].as_ref().ok());
             Some(choice::free_port(answers, args.num_servers).ok_or_else(no_free_port)?)
         }
     };
     let of = u32::try_from(kept.len()).unwrap_or(u32::MAX);
-    let location = |(number, at): (u32, &usize)| {
-        let host = &hosts[*at];
+    let location = |(number, host_index): (u32, &usize)| {
+        let host = &hosts[*host_index];
         let (id, of) = match args.need {
             Some(_) => (number, of),
             None => (host.id, host.of),
@@ -215,7 +217,7 @@ fn placements<'a>(
                 of,
                 port: port.unwrap_or(host.port),
             },
-            outcome: &outcomes[*at],
+            outcome: &outcomes[*host_index],
         }
     };
     Ok((0..).zip(kept).map(location).collect())

@@ -221,7 +221,7 @@ mod tests {
         let why: Vec<(usize, &str)> = choice
             .left_out
             .iter()
-            .map(|(at, why)| (*at, why.as_str()))
+            .map(|(host_index, why)| (*host_index, why.as_str()))
             .collect();
         let there = "where host 0 (0.0.0.0) has";
         assert_eq!(

@@ -141,7 +141,7 @@ impl SourceHost {
             while expected.len() < AHEAD * FILES_AT_ONCE
                 && let Some((some, chunk)) = questions.next()
             {
-                let ids = (0u32..).map(|at| chunk * FILES_AT_ONCE as u32 + at);
+                let ids = (0u32..).map(|index| chunk * FILES_AT_ONCE as u32 + index);
                 let named: Vec<(u32, &Item)> = ids.zip(some.iter().copied()).collect();
                 self.client.send(FileRequest::ReadSmall {
                     files: named.iter().map(|(id, item)| name(*id, item)).collect(),
@@ -189,14 +189,14 @@ impl SourceHost {
         moved: Moved<'_>,
     ) -> Result<(), HostFault> {
         let mut asked = 0;
-        for (at, item) in items.iter().enumerate() {
-            while asked < items.len() && asked < at + AHEAD {
+        for (position, item) in items.iter().enumerate() {
+            while asked < items.len() && asked < position + AHEAD {
                 self.ask(number(asked), items[asked], (0, items[asked].there.bytes));
                 asked += 1;
             }
             let opened = local.begin(item, None);
             let (read, written) = self.receive(
-                number(at),
+                number(position),
                 (0, item.there.bytes),
                 opened.as_ref().map_err(Clone::clone),
                 moved,
@@ -252,13 +252,13 @@ impl SourceHost {
         moved: Moved<'_>,
     ) -> Result<Result<(), String>, HostFault> {
         for &(begin, end) in missing {
-            let mut at = begin;
-            while at < end {
-                let length = AT_ONCE.min(end - at);
-                if let Err(why) = self.part(item, (at, length), partial, moved)? {
+            let mut offset = begin;
+            while offset < end {
+                let length = AT_ONCE.min(end - offset);
+                if let Err(why) = self.part(item, (offset, length), partial, moved)? {
                     return Ok(Err(why));
                 }
-                at += length;
+                offset += length;
             }
         }
         Ok(Ok(()))
@@ -294,10 +294,10 @@ impl SourceHost {
         }
     }
 
-    fn ask(&mut self, id: u32, item: &Item, (at, length): (u64, u64)) {
+    fn ask(&mut self, id: u32, item: &Item, (offset, length): (u64, u64)) {
         self.client.send(FileRequest::Read {
             file: name(id, item),
-            at,
+            at: offset,
             length,
         });
     }
@@ -320,11 +320,11 @@ impl SourceHost {
     fn receive(
         &mut self,
         id: u32,
-        (at, length): (u64, u64),
+        (offset, length): (u64, u64),
         mut partial: Result<&Partial, String>,
         moved: Moved<'_>,
     ) -> Result<(Read, Result<(), String>), HostFault> {
-        let (mut next, end) = (at, at + length);
+        let (mut next, end) = (offset, offset + length);
         loop {
             match self.next()? {
                 (FileEvent::Block(block), body)
@@ -343,7 +343,7 @@ impl SourceHost {
                         partial = Err(fault.here());
                     }
                 }
-                (FileEvent::Read(read), _) if read.id == id && read.bytes == next - at => {
+                (FileEvent::Read(read), _) if read.id == id && read.bytes == next - offset => {
                     let written = partial.map(drop);
                     let short = if next < end && read.fault.is_none() {
                         Some(FileFault::NotWhole)
@@ -364,8 +364,8 @@ impl SourceHost {
     }
 }
 
-fn number(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+fn number(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
 }
 
 fn name(id: u32, item: &Item) -> Named {

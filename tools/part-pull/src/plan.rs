@@ -132,8 +132,8 @@ fn beginnings(pattern: &str) -> impl Iterator<Item = String> {
     let is_plain = |beginning: &&str| !beginning.contains("**") && !beginning.contains('{');
     let plain = ends.take_while(is_plain).map(str::to_owned);
     let open = pattern.find("**").into_iter().chain(pattern.find('{'));
-    let open = open.min().map(|at| {
-        let end = pattern[..at].rfind('/').map_or(0, |slash| slash + 1);
+    let open = open.min().map(|bracket| {
+        let end = pattern[..bracket].rfind('/').map_or(0, |slash| slash + 1);
         format!("{}**", &pattern[..end])
     });
     plain.chain(open)
