@@ -39,19 +39,19 @@ const WIDTH: usize = 90;
 fn commands() -> [Command; 13] {
     use cli::command as of;
     [
-        of::<dgl_env::Args>().name("dgl-env"),
-        of::<dgl_reap::Args>().name("dgl-reap"),
-        of::<dgl_report::Args>().name("dgl-report"),
-        of::<dgl_spawn::Args>().name("dgl-spawn"),
-        of::<dgl_stacks::Args>().name("dgl-stacks"),
-        of::<dgl_why::Args>().name("dgl-why"),
-        of::<host_probe::Args>().name("host-probe"),
-        of::<host_swap::Args>().name("host-swap"),
-        of::<ipconf_check::Args>().name("ipconf-check"),
-        of::<part_fit::Args>().name("part-fit"),
-        of::<part_map::Args>().name("part-map"),
-        of::<part_pull::Args>().name("part-pull"),
-        of::<part_push::Args>().name("part-push"),
+        of::<dgl_env::Args>(),
+        of::<dgl_reap::Args>(),
+        of::<dgl_report::Args>(),
+        of::<dgl_spawn::Args>(),
+        of::<dgl_stacks::Args>(),
+        of::<dgl_why::Args>(),
+        of::<host_probe::Args>(),
+        of::<host_swap::Args>(),
+        of::<ipconf_check::Args>(),
+        of::<part_fit::Args>(),
+        of::<part_map::Args>(),
+        of::<part_pull::Args>(),
+        of::<part_push::Args>(),
     ]
 }
 
@@ -59,19 +59,15 @@ fn commands() -> [Command; 13] {
 fn options(command: &mut Command) -> String {
     command.build();
     let tool = command.get_name();
-    let flags: Vec<&Arg> = command
-        .get_arguments()
-        .filter(|arg| !arg.is_positional())
-        .collect();
-    let (hosts, own): (Vec<&Arg>, Vec<&Arg>) = flags
-        .iter()
-        .partition(|arg| arg.get_help_heading() == Some("Hosts"));
+    let flags = command.get_arguments().filter(|arg| !arg.is_positional());
+    let is_of_hosts = |arg: &&Arg| arg.get_help_heading() == Some("Hosts");
+    let (hosts, own): (Vec<&Arg>, Vec<&Arg>) = flags.partition(is_of_hosts);
     let mut page = list(tool, &own);
     if !hosts.is_empty() {
         page += HOSTS;
         page += &list(tool, &hosts);
     }
-    let mut names = flags.iter().filter_map(|arg| arg.get_long());
+    let mut names = own.iter().filter_map(|arg| arg.get_long());
     if let Some(name) = names.find(|name| name.contains('-')) {
         let name = name.replace('-', "_");
         let sentence = "Every long option may also be written with underscores, as";
@@ -139,7 +135,7 @@ impl Item<'_> {
         let mut head = names.join(" , ");
         if self.arg.is_require_equals_set() {
             write!(head, " Ns Oo = Ns {} Oc", value(self.value_name())).unwrap();
-        } else if self.takes_value() {
+        } else if !self.value_name().is_empty() {
             write!(head, " {}", value(self.value_name())).unwrap();
         }
         if let Some(variable) = self.arg.get_env() {
@@ -148,34 +144,30 @@ impl Item<'_> {
         head
     }
 
-    fn takes_value(&self) -> bool {
-        self.arg.get_action().takes_values()
-    }
-
+    /// Empty if it takes none.
     fn value_name(&self) -> &str {
         let names = self.arg.get_value_names().unwrap_or_default();
-        names.first().map_or("", |name| name)
+        let takes_value = self.arg.get_action().takes_values();
+        names
+            .first()
+            .filter(|_| takes_value)
+            .map_or("", |name| name)
     }
 
     /// What the help says, and the default, as whole sentences.
     fn first_sentence(&self) -> String {
         let help = self.arg.get_help().unwrap_or_default().to_string();
-        let (help, note) = match help
+        let noted = help
             .strip_suffix(']')
-            .and_then(|help| help.rsplit_once(" ["))
-        {
-            Some((help, note)) => (help, note.strip_prefix("default: ")),
-            None => (&*help, None),
-        };
+            .and_then(|help| help.rsplit_once(" ["));
+        let (help, note) = noted.unwrap_or((&help, ""));
+        let note = note.strip_prefix("default: ");
         // the help says in short what a list says
-        let has_list = self
-            .paragraphs
-            .first()
-            .is_some_and(|first| tag(first).is_some());
-        let summary = help.rsplit_once(": ").filter(|_| has_list);
+        let list = self.paragraphs.first().and_then(|first| tag(first));
+        let summary = help.rsplit_once(": ").filter(|_| list.is_some());
         let help = summary.map_or(help, |(help, _)| help);
         let declared = self.arg.get_default_values().first();
-        let declared = declared.filter(|_| self.takes_value());
+        let declared = declared.filter(|_| !self.value_name().is_empty());
         let default = declared.map(|value| match value.to_string_lossy() {
             word if self.has_word(&word) => format!("`{word}`"),
             text => text.into_owned(),
@@ -196,13 +188,7 @@ impl Item<'_> {
         let mut page = format!(".Bl -tag -width {} -compact\n", "x".repeat(longest));
         for (name, text) in items {
             let words: Vec<String> = name.split(' ').map(value).collect();
-            writeln!(
-                page,
-                ".It {}\n{}",
-                words.join(" "),
-                self.text(text).trim_end()
-            )
-            .unwrap();
+            page += &format!(".It {}\n{}", words.join(" "), self.text(text));
         }
         page + ".El\n"
     }
@@ -211,7 +197,7 @@ impl Item<'_> {
     fn text(&self, paragraph: &str) -> String {
         let mut page = String::new();
         let mut line = String::new();
-        for word in words(paragraph) {
+        for word in &words(paragraph) {
             let (macros, tail) = self.word(word);
             if macros.is_some() || line.len() + word.len() > WIDTH {
                 end_line(&mut page, &mut line);
@@ -256,11 +242,8 @@ impl Item<'_> {
                 _ => return (None, tail),
             }
         };
-        assert!(
-            tail.chars().all(|c| ".,;:)".contains(c)),
-            "{}: {word}",
-            self.arg.get_id()
-        );
+        let is_closing = |c| ".,;:)".contains(c);
+        assert!(tail.chars().all(is_closing), "{}: {word}", self.tool);
         let (name, text) = macros.split_once(' ').unwrap_or((&macros, ""));
         let opening = if word.starts_with('(') { " (" } else { "" };
         let mut line = format!("{name}{opening} {text}").trim_end().to_owned();
@@ -281,15 +264,10 @@ impl Item<'_> {
         match flag {
             Some(name) if of_flag.is_empty() => format!("Fl -{name}"),
             Some(name) if of_flag.chars().all(is_value) => format!("Fl -{name} {}", value(of_flag)),
-            _ if self.has_word(text) && text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-                value(text)
-            }
-            _ if self.has_word(text) => format!("Cm {}", escaped(text)),
+            _ if self.has_word(text) => value(text),
             _ if is_upper(text) => format!("Ev {text}"),
             _ if text.ends_with("()") => format!("Fn {}", text.trim_end_matches("()")),
-            _ if is_path(text) => {
-                format!("Pa {}", escaped(text))
-            }
+            _ if is_path(text) => format!("Pa {}", escaped(text)),
             _ => {
                 let words: Vec<String> = text.split(' ').map(escaped).collect();
                 format!("Ql {}", words.join(" "))
@@ -300,11 +278,9 @@ impl Item<'_> {
     /// Whether it is a part of this flag's value, or stands in its list.
     fn has_word(&self, text: &str) -> bool {
         let mut listed = self.paragraphs.iter().filter_map(|text| tag(text));
-        let name = self.value_name();
-        let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        parts.any(|part| part == text)
-            || listed.any(|(name, _)| name == text)
-            || text.starts_with(|c: char| c.is_ascii_punctuation()) && name.contains(text)
+        let is_sign = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        let mut parts = self.value_name().split(is_sign);
+        parts.any(|part| part == text) || listed.any(|(name, _)| name == text)
     }
 }
 
@@ -318,10 +294,8 @@ fn is_upper(text: &str) -> bool {
 }
 
 fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(is_of_name)
 }
 
 /// A value as a head or a text shows it: `TIME[:end]` has a name, brackets and a word.
@@ -343,35 +317,26 @@ fn value(name: &str) -> String {
             _ => format!("\\&{part}"),
         });
     }
-    // without blanks, but beside |; brackets need no word for that on their inner side
-    let is_apart = |part: &str| part == "|";
-    let mut line = parts.first().cloned().unwrap_or_default();
-    for pair in parts.windows(2) {
-        let joins = is_apart(&pair[0]) || is_apart(&pair[1]) || pair[0] == "Oo" || pair[1] == "Oc";
-        line += if joins { " " } else { " Ns " };
-        line += &pair[1];
-    }
-    line
+    let line = parts.join(" Ns ");
+    let line = line.replace(" Ns | Ns ", " | ");
+    line.replace("Oo Ns ", "Oo ").replace(" Ns Oc", " Oc")
 }
 
 /// The words of a text; what is marked stays together.
-fn words(text: &str) -> Vec<&str> {
-    let mut words = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let start = rest.len() - rest.trim_start_matches('(').len();
-        let close = match rest[start..].chars().next() {
-            Some('`') => Some('`'),
-            Some('[') => Some(']'),
-            _ => None,
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut close = None;
+    for letter in text.chars() {
+        close = match (letter, close) {
+            ('`', None) => Some('`'),
+            ('[', None) => Some(']'),
+            (letter, Some(end)) if letter == end => None,
+            (_, close) => close,
         };
-        let mark = close.and_then(|close| rest[start + 1..].find(close));
-        let marked = mark.map_or(start, |length| start + 1 + length);
-        let end = rest[marked..]
-            .find(' ')
-            .map_or(rest.len(), |end| marked + end);
-        words.push(&rest[..end]);
-        rest = rest[end..].trim_start();
+        match words.last_mut() {
+            Some(word) if letter != ' ' || close.is_some() => word.push(letter),
+            _ => words.push(String::new()),
+        }
     }
     words
 }

@@ -90,7 +90,7 @@ pub struct Args {
     /// Report a job without activity for this time, and with :end also end it; 0: never
     ///
     /// The report shows where all processes are; see [A job that stalls]. The time is 5s or more.
-    /// If `:end` ended the job, the exit status is 124.
+    /// If the stall ends the job, the exit status is 124.
     #[arg(long, hide_short_help = true, default_value = "10m", value_parser = stall_timeout,
         value_name = "TIME[:end]", conflicts_with = "dry_run")]
     stall_timeout: StallRule,

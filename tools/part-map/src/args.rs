@@ -118,7 +118,7 @@ pub struct Args {
     /// what is left out: !.git, !*.pyc
     ///
     /// The pattern is compared with the path below the directory and with the name alone. `.git`,
-    /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with `!`
+    /// `__pycache__`, `*.pyc` and `.venv` are always left out, except what a pattern with !
     /// takes, as in `--exclude '!.git'`.
     #[arg(long, value_name = "[!]GLOB")]
     pub exclude: Vec<String>,
