@@ -154,7 +154,7 @@ memory() { # of the agent of a host with 100 processes
     "$cluster" exec 1 "$new/dgl-spawn" --job memory --no-preflight <job.jsonl >out.jsonl 2>err &
     until [ "$(grep -c '"type":"started"' out.jsonl)" = 100 ]; do sleep 0.2; done
     sleep 1
-    # all of them: the one that was asked, the guardian and the supervisor
+    # both: the watcher, which was asked, and the supervisor
     for pid in $("$cluster" exec 2 pgrep -f host-agent); do
         most=$("$cluster" exec 2 awk -v sum="$most" '/^VmHWM/ { print sum + $2; exit }' "/proc/$pid/status" 2>/dev/null || echo "$most")
     done

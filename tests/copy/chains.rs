@@ -52,8 +52,9 @@ impl Lab {
     }
 }
 
-/// The process that receives on a host, by what it has in its environment.
-const RECEIVER: &str = "for p in /proc/[0-9]*; do grep -qs PART_PUSH= $p/environ && \
+/// The process that receives on a host, by the stage that it has open.
+const RECEIVER: &str = "for p in /proc/[0-9]*; do \
+    ls -l $p/fd 2>/dev/null | grep -q '/\\.part-push\\.' && \
     grep -qs ^host-agent $p/cmdline && r=${p#/proc/}; done; test -n \"$r\" || exit 7;";
 
 const ALL: u64 = LARGE as u64;

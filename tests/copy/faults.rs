@@ -66,7 +66,9 @@ const PULLS: [Wire; 2] = [
 
 /// Does something to the agents that receive there.
 fn to_receivers(command: &str) -> String {
-    to_agents(&format!("grep -qs PART_PUSH= $p/environ && {command}"))
+    to_agents(&format!(
+        "ls -l $p/fd 2>/dev/null | grep -q '/\\.part-push\\.' && {command}"
+    ))
 }
 
 /// Does something to all agents there.

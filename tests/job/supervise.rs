@@ -168,13 +168,13 @@ fn a_process_without_a_token_of_its_job_is_ended_with_it() {
 }
 
 /// Starts a job in the background, and lets `script` do something once it runs: `$agents` are its
-/// agent's processes, the guardian first.
+/// agent's processes, the watcher first.
 fn while_it_runs(folder: &Path, options: &str, script: &str) -> Ran {
     let find = "agents=; for one in $(pgrep -f '[h]ost-agent'); do
         [ \"$(readlink /proc/$one/cwd)\" != \"$PWD\" ] || agents=\"$agents $one\"; done
-        guardian= supervisor=
+        watcher= supervisor=
         for one in $agents; do case $(tr '\\0' ' ' </proc/$one/cmdline) in
-            *' serve '*) guardian=$one ;; *' supervise '*) supervisor=$one ;; esac; done";
+            *' serve '*) watcher=$one ;; *' supervise '*) supervisor=$one ;; esac; done";
     sh(
         folder,
         &format!(
@@ -208,20 +208,20 @@ fn nothing_survives_an_agent_that_is_killed() {
     };
     for (what, script) in [
         ("supervisor", "kill -KILL $supervisor"),
-        ("guardian", "kill -KILL $guardian"),
+        ("watcher", "kill -KILL $watcher"),
         (
             "supervisor while the job ends",
             "kill -TERM $p; sleep 0.3; kill -KILL $supervisor",
         ),
         (
-            "guardian while the job ends",
-            "kill -TERM $p; sleep 0.3; kill -KILL $guardian",
+            "watcher while the job ends",
+            "kill -TERM $p; sleep 0.3; kill -KILL $watcher",
         ),
         ("launcher", "kill -KILL $p"),
         ("launcher and supervisor", "kill -KILL $p $supervisor"),
     ] {
         let begun = Instant::now();
-        let script = format!("echo $guardian $supervisor >agents; {script}");
+        let script = format!("echo $watcher $supervisor >agents; {script}");
         let ran = while_it_runs(&folder, "--grace 1s", &script);
         assert!(!ran.out.contains("status 0\n"), "{what}: {}", ran.out);
         soon(what, || left().is_empty());

@@ -6,9 +6,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use parking_lot::Mutex;
 use rustix::process::{PidfdFlags, pidfd_open};
-use std::collections::BTreeSet;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -21,18 +19,6 @@ const KILL_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much is read at once: what a pipe holds.
 const PIPE_BYTES: u64 = 64 << 10;
-
-/// The process groups of the programs that run now, which have not been waited for.
-static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-
-/// Kills all programs that run, because this process is about to end. No other begins before that.
-pub fn kill_all() {
-    // otherwise one is just being started, which may hang in its folder
-    if let Some(groups) = RUNNING.try_lock_for(KILL_LIMIT) {
-        groups.iter().for_each(|group| kill_group(*group));
-        std::mem::forget(groups);
-    }
-}
 
 /// The leader of the group has not been waited for, so nobody else can have its number.
 fn kill_group(group: u32) {
@@ -67,12 +53,7 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0);
-    let mut child = {
-        let mut running = RUNNING.lock();
-        let child = command.spawn()?;
-        running.insert(child.id());
-        child
-    };
+    let mut child = command.spawn()?;
     // the command holds the ends of the pipe that the child writes to
     drop(command);
     let mut output = Vec::new();
@@ -80,7 +61,6 @@ pub fn ask(mut command: Command, limit: Duration, most: usize) -> io::Result<Ans
     if !matches!(has_ended, Ok(true)) {
         kill_group(child.id());
     }
-    RUNNING.lock().remove(&child.id());
     let status = match has_ended? {
         true => Some(child.wait()?),
         false => {

@@ -12,11 +12,11 @@ mod detached;
 mod dial;
 mod environment;
 mod files;
-mod hangup;
 mod install;
 mod job;
 mod job_processes;
 mod netlink;
+mod notes;
 mod nvidia;
 mod open_files;
 mod output;
@@ -35,8 +35,12 @@ mod shm;
 mod side_thread;
 mod stacks;
 mod supervise;
+mod watcher;
 
 use job::JobAssembly;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use notes::{Note, Watcher};
 use output::Output;
 use preflight::Preflight;
 use requests::{Next, Requests};
@@ -77,8 +81,10 @@ fn main() -> ExitCode {
         ["fits", ..] => ExitCode::SUCCESS,
         ["engine", _, _, _] => dial::engine::watch(&own[1], &own[2], &own[3]),
         ["follow", _] => detached::follow::run(Path::new(&own[1])),
-        [] => serve(None),
-        ["serve", token] => serve(Some(token)),
+        [] => watcher::watch(None),
+        ["serve", token] => watcher::watch(Some(token)),
+        ["session", notes, answers] => session(notes, answers, None),
+        ["session", notes, answers, token] => session(notes, answers, Some(token)),
         ["dial"] => dial::dial(None),
         ["dial", source] => dial::dial(Some(source)),
         ["apart", word @ ("launch" | "dial-back")] => detached::begin_session(word),
@@ -100,8 +106,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A panic in any thread ends the program: half a supervisor is worse than none, whose guardian
-/// ends the job. Only a thread that reads stacks may fail, because it depends on the memory of
+/// A panic in any thread ends the program: half a supervisor is worse than none, whose watcher ends
+/// the job. Only a thread that reads stacks may fail, because it depends on the memory of
 /// other processes.
 fn abort_on_panic() {
     let print = std::panic::take_hook();
@@ -129,9 +135,11 @@ fn print_line(text: &str) -> ExitCode {
 }
 
 /// What the requests of a conversation have in common.
-#[derive(Default)]
 struct State {
+    watcher: Watcher,
     job: JobAssembly,
+    /// Whether the watcher holds a claim for that job.
+    has_claimed: bool,
     picked: reap::Picked,
     preflight: Preflight,
 }
@@ -140,24 +148,44 @@ impl State {
     /// How long to wait for the next request. A launcher that disappeared must not keep its claims
     /// from others.
     fn patience(&self) -> Option<Duration> {
-        if self.preflight.has_claimed() {
+        if self.has_claimed {
             self.job.host_timeout()
         } else {
             None
         }
     }
+
+    /// Gives back what is claimed.
+    fn release(&mut self) -> Result<(), Failure> {
+        self.preflight = Preflight::default();
+        self.has_claimed = false;
+        self.watcher.ask(&Note::Release).map(drop)
+    }
 }
 
-fn serve(token: Option<&str>) -> ExitCode {
+/// `host-agent session NOTES ANSWERS [TOKEN]`: serves the requests on stdin, below its watcher.
+fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
     let mut output = Output::default();
+    // the watcher blocks signals for itself, and programs inherit that
+    let _ = supervise::unblock_signals();
+    // nobody else would end what is below it
+    let _ = set_pdeathsig(Signal::SIGTERM);
+    let Ok(watcher) = Watcher::inherited(notes, answers) else {
+        output.event(&Event::Failed(Failure::new("no pipes to a watcher")));
+        return ExitCode::FAILURE;
+    };
     if let Some(token) = token {
-        // an agent that dials in blocks signals for itself, and programs inherit that
-        let _ = supervise::unblock_signals();
         output.mark(token);
         install::tidy();
     }
     let mut requests = Requests::default();
-    let mut state = State::default();
+    let mut state = State {
+        watcher,
+        job: JobAssembly::default(),
+        has_claimed: false,
+        picked: reap::Picked::default(),
+        preflight: Preflight::default(),
+    };
     loop {
         let request = match requests.next_within(state.patience()) {
             Ok(Next::Request(request)) => request.head,
@@ -169,17 +197,21 @@ fn serve(token: Option<&str>) -> ExitCode {
             }
         };
         let answer = match request {
-            Request::File(first) => return files::serve(first, requests, output),
+            Request::File(first) => {
+                return files::serve(first, requests, output, &mut state.watcher);
+            }
             Request::Start(start) => match std::mem::take(&mut state.job).into_parts() {
                 Some((job, processes)) => {
-                    state.preflight.leave_stdin();
                     let description = (job, processes, start, requests.into_rest());
-                    return handed_over(supervise::guard(&description), output);
+                    let why = supervise::become_supervisor(&description, state.watcher);
+                    return handed_over(Err(why), output);
                 }
                 None => Err(Failure::new("there is no job to start")),
             },
             Request::Detach => {
-                return handed_over(detached::relay::relay(&requests.into_rest()), output);
+                let rest = requests.into_rest();
+                let status = detached::relay::relay(&rest, &mut state.watcher);
+                return handed_over(status, output);
             }
             // not an answer to a request; it may come at any time
             Request::Alive => {
@@ -208,7 +240,7 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
         Request::Job(job) => {
-            state.preflight = Preflight::default();
+            state.release()?;
             state.job.begin(job);
         }
         Request::Process(process) => state.job.add(process)?,
@@ -217,18 +249,20 @@ fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result
         Request::FindServers(wanted) => output.event(&servers::find(&wanted)?),
         Request::ClaimServers(servers) => output.event(&servers::claim_start(&servers)?),
         Request::TakeGroup(servers) => output.event(&servers::take_group(&servers)?),
-        Request::Dial(ticket) => dial::back::start(&ticket)?,
+        Request::Dial(ticket) => state.watcher.start_apart(|| dial::back::start(&ticket))?,
         Request::Detach | Request::Plan(_) | Request::Launch(_) | Request::SignalLauncher(_) => {
             return Err(Failure::new("no job is being detached here"));
         }
         Request::Claim(claim) => {
-            let taken = state.preflight.claim(state.job.identity()?, &claim)?;
+            let note = Note::Claim(state.job.identity()?.clone(), claim);
+            let taken = state.watcher.ask(&note)?;
+            state.has_claimed = taken.is_empty();
             taken
                 .into_iter()
                 .for_each(|taken| output.event(&Event::Taken(taken)));
         }
-        Request::Confirm => state.preflight.confirm(),
-        Request::Release => state.preflight.release(),
+        Request::Confirm => drop(state.watcher.ask(&Note::Confirm)?),
+        Request::Release => state.release()?,
         Request::Preflight(check) => {
             let mut tell = |found, body: &[u8]| output.event_with(&Event::Preflight(found), body);
             state.preflight.examine(&check, &state.job, &mut tell)?;

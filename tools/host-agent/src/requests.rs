@@ -9,18 +9,12 @@ use std::time::Duration;
 use wire::Request;
 use wire::codec::{Decoder, Message};
 
-/// The variable in which an agent passes the bytes that it has read already to another agent that
-/// it starts, as hexadecimal digits.
-pub const REST: &str = "DGL_TOOLS_REST";
 /// The size of a widened pipe: as much as an ordinary user may have. Between sshd and the agent a
 /// pipe holds 64 KiB; if more comes, sshd writes a little now and then and moves the rest in its
 /// memory, so that copying takes a fifth more CPU time.
 const PIPE_BYTES: i32 = 1 << 20;
-/// How much is read at once before it is known that much will come: as much as can be passed on in
-/// the environment.
-const FIRST_BYTES: usize = 32 << 10;
-/// How much is read at once when much comes.
-const MUCH_BYTES: usize = 256 << 10;
+/// How much is read at once.
+const READ_AT_ONCE: usize = 256 << 10;
 
 /// Reads stdin or a direct connection, message by message.
 #[derive(Debug)]
@@ -43,12 +37,9 @@ pub enum Next {
 
 impl Default for Requests {
     fn default() -> Requests {
-        let mut decoder = Decoder::default();
-        let rest = std::env::var(REST).unwrap_or_default();
-        decoder.push(&record::hex::decode(&rest).unwrap_or_default());
         Requests {
-            decoder,
-            buffer: vec![0; FIRST_BYTES],
+            decoder: Decoder::default(),
+            buffer: vec![0; READ_AT_ONCE],
             link: None,
         }
     }
@@ -109,18 +100,6 @@ impl Requests {
                 Err(error) => return Err(format!("stdin: {error}")),
             }
         }
-    }
-
-    /// Enlarges the buffers, because much will come.
-    pub fn widen(&mut self) {
-        widen(&io::stdin());
-        self.buffer.resize(MUCH_BYTES, 0);
-    }
-
-    /// A request followed by the bytes that were read and not taken yet, for an agent that
-    /// continues in place of this one.
-    pub fn with_rest(&self, request: &[u8]) -> String {
-        record::hex::encode(&[request, &self.decoder.rest()].concat())
     }
 }
 

@@ -53,7 +53,7 @@ impl HostStates {
         self.states[index] = HostState::Over;
         if is_fault {
             let problem = format!("lost while the job was ended: {why}");
-            let fix = "its own guardian ends the job there; look with dgl-reap --list";
+            let fix = "its agent's watcher ends the job there; look with dgl-reap --list";
             let fault = Fault::unreachable(host.location(), problem);
             self.faults.push(fault.fix(fix));
         }

@@ -6,6 +6,7 @@ use super::folder::Folder;
 use super::follow;
 use super::pipes::MessageReader;
 use super::start_apart;
+use crate::notes::Watcher;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -17,15 +18,17 @@ use wire::codec;
 use wire::{Event, Failure, Request};
 
 /// Connects a tool with a new launcher; `rest` holds the bytes of stdin behind the request.
-pub fn relay(rest: &[u8]) -> Result<ExitCode, Failure> {
+pub fn relay(rest: &[u8], watcher: &mut Watcher) -> Result<ExitCode, Failure> {
     let fault =
         |error: io::Error| Failure::new(format!("the launcher cannot be started there: {error}"));
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?;
     let mut requests = MessageReader::shared(stdin, rest);
     let (ours, theirs) = UnixStream::pair().map_err(fault)?;
     let copy = OwnedFd::from(theirs.try_clone().map_err(fault)?);
-    let mut between = start_apart("launch", copy, OwnedFd::from(theirs)).map_err(fault)?;
-    between.wait().map_err(fault)?;
+    watcher.start_apart(|| {
+        let mut between = start_apart("launch", copy, OwnedFd::from(theirs)).map_err(fault)?;
+        between.wait().map_err(fault)
+    })?;
     match carry(&mut requests, ours).map_err(fault)? {
         Some(folder) => Ok(follow::report(&folder, requests)),
         None => Ok(ExitCode::SUCCESS),

@@ -11,7 +11,6 @@
 mod begin;
 mod direct_listener;
 mod forward;
-mod guard;
 mod incoming_file;
 mod inspect;
 mod receive;
@@ -19,44 +18,35 @@ mod send;
 mod serve;
 mod stage;
 
+use crate::notes::{Note, Watcher};
 use crate::output::{Output, SharedOutput};
-use crate::requests::Requests;
+use crate::requests::{Requests, widen};
 use begin::begin;
 use direct_listener::DirectListener;
 use incoming_file::{Caller, IncomingFiles};
 use serve::{Serve, converse};
+use stage::Stage;
 use std::process::ExitCode;
 use std::sync::Arc;
-use wire::files::FileRequest;
+use wire::files::{FileRequest, Receive};
 use wire::{Event, Failure};
 
 /// Serves the rest of stdin.
-pub fn serve(first: FileRequest, mut requests: Requests, output: Output) -> ExitCode {
+pub fn serve(
+    first: FileRequest,
+    mut requests: Requests,
+    output: Output,
+    watcher: &mut Watcher,
+) -> ExitCode {
     // a file that exceeds a limit is an error of that file, not the end of the agent
     let mut signals = nix::sys::signal::SigSet::empty();
     signals.add(nix::sys::signal::Signal::SIGXFSZ);
     let _ = signals.thread_block();
     let output = Arc::new(SharedOutput::new(output));
-    if let FileRequest::Receive(receive) = &first
-        && guard::is_needed(receive)
-    {
-        return guard::run(receive, &requests, &output);
-    }
-    let login = IncomingFiles::new()
-        .map_err(|error| Failure::new(format!("host-agent: {error}")))
-        .and_then(|files| {
-            let files = Arc::new(files);
-            Ok(Login {
-                listener: None,
-                serving: begin(first, Caller::Tool, Arc::clone(&output), &files)?,
-                output: Arc::clone(&output),
-                files,
-            })
-        });
-    match login {
+    match Login::begin(first, &output, watcher) {
         Ok(mut login) => {
-            requests.widen();
-            crate::requests::widen(&std::io::stdout());
+            widen(&std::io::stdin());
+            widen(&std::io::stdout());
             ExitCode::from(converse(&mut login, &mut requests, &output))
         }
         Err(failure) => {
@@ -73,6 +63,33 @@ struct Login {
     serving: Box<dyn Serve>,
     output: Arc<SharedOutput>,
     files: Arc<IncomingFiles>,
+}
+
+impl Login {
+    fn begin(
+        first: FileRequest,
+        output: &Arc<SharedOutput>,
+        watcher: &mut Watcher,
+    ) -> Result<Login, Failure> {
+        if let FileRequest::Receive(receive) = &first {
+            watcher.ask(&Note::Stage(receive.clone()))?;
+        }
+        let files = IncomingFiles::new();
+        let files = files.map_err(|error| Failure::new(format!("host-agent: {error}")))?;
+        let files = Arc::new(files);
+        Ok(Login {
+            listener: None,
+            serving: begin(first, Caller::Tool, Arc::clone(output), &files)?,
+            output: Arc::clone(output),
+            files,
+        })
+    }
+}
+
+/// Puts away what a push has left on this host whose session has died.
+pub fn put_away(receive: &Receive) {
+    let stage = Stage::abandoned(receive.base.path(), &receive.run, receive.host);
+    stage.iter().for_each(Stage::leave);
 }
 
 impl Serve for Login {

@@ -12,7 +12,7 @@ use wire::{Event, Failure, Request};
 /// Exit statuses of a conversation that ended early: a request failed and the following ones make
 /// no sense without it, the tool is gone, or it sent something malformed.
 const OVER_FAILED: u8 = 1;
-pub const OVER_LOST: u8 = 74;
+const OVER_LOST: u8 = 74;
 const OVER_MALFORMED: u8 = 65;
 
 /// Serves the requests of a conversation.

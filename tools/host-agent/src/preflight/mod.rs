@@ -9,64 +9,18 @@ mod partition;
 pub mod ports;
 mod reach;
 
-use crate::claim;
-use crate::hangup;
 use crate::job::JobAssembly;
 use crate::open_files;
-use crate::side_thread::SideThread;
 use wire::Failure;
-use wire::job::Job;
-use wire::preflight::{Check, Claim, Finding, Subject, Taken};
+use wire::preflight::{Check, Finding, Subject};
 
 /// The state that lasts from one check to the next.
 #[derive(Debug, Default)]
 pub struct Preflight {
     listeners: reach::Listeners,
-    /// The claim of the job, held as long as this process lives.
-    claim: Option<claim::HeldClaim>,
-    /// A launcher that is gone while a check hangs must not keep its claim from others.
-    watch: Option<SideThread>,
 }
 
 impl Preflight {
-    /// Claims what a job wants. If others have part of it, that is returned and nothing is claimed.
-    pub fn claim(&mut self, job: &Job, wanted: &Claim) -> Result<Vec<Taken>, Failure> {
-        // a claim that this process already has is not in its way
-        self.claim = None;
-        self.watch = None;
-        match claim::take(job, wanted)? {
-            Ok(held) => {
-                let failed = |error| Failure::new(format!("stdin cannot be watched: {error}"));
-                self.watch = Some(hangup::watch().map_err(failed)?);
-                self.claim = Some(held);
-            }
-            Err(taken) => return Ok(taken),
-        }
-        Ok(Vec::new())
-    }
-
-    /// Confirms that the job has all of its hosts.
-    pub fn confirm(&self) {
-        self.claim.iter().for_each(claim::HeldClaim::confirm);
-    }
-
-    /// Gives back what is claimed.
-    pub fn release(&mut self) {
-        self.listeners.stop();
-        self.claim = None;
-        self.watch = None;
-    }
-
-    /// Leaves stdin to another process, which knows what its end means; the claim is held on.
-    pub fn leave_stdin(&mut self) {
-        self.watch = None;
-    }
-
-    /// Whether something is claimed for a job.
-    pub fn has_claimed(&self) -> bool {
-        self.claim.is_some()
-    }
-
     /// Carries out one check; `tell` gets each finding, with the bytes that belong behind it.
     pub fn examine(
         &mut self,

@@ -1,19 +1,17 @@
 //! The processes of a job while they live: started, watched, relayed, ended. Nothing of them is
 //! left, whichever process is killed.
 //!
-//!     launcher ══ stdin, stdout ══> guardian ──> supervisor ──> host-agent run,
-//!                                                               which becomes the process
+//!     launcher ══ stdin, stdout ══> supervisor ──> host-agent run, which becomes the process
 //!
-//! [`guardian`] is the process that was asked to start; [`supervisor`] is an event loop;
-//! [`members`] finds the processes of the job; [`liveness`] reports whether they give signs of
-//! life.
+//! [`supervisor`] is an event loop, and what a session becomes that was asked to start a job; its
+//! watcher ends the job should it die. [`members`] finds the processes of the job; [`liveness`]
+//! reports whether they give signs of life.
 
 mod activity_watch;
 mod exception_watch;
 mod gpu_watch;
-mod guardian;
 mod liveness;
-mod members;
+pub mod members;
 mod oom_watch;
 mod position_watch;
 pub mod private_shm;
@@ -26,6 +24,5 @@ mod supervisor;
 mod this_host;
 mod usage_watch;
 
-pub use guardian::guard;
-pub use signals::{asking_to_end, unblock_signals};
-pub use supervisor::supervise;
+pub use signals::{asking_to_end, block_signals, unblock_signals};
+pub use supervisor::{become_supervisor, supervise};

@@ -75,7 +75,7 @@ pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
     // the supervisor has blocked signals that are meant for the processes, and a program inherits
     // that
     let _ = SigSet::all().thread_unblock();
-    // a second safeguard beside the guardian, which ends everything that is left
+    // a second safeguard beside the watcher, which ends everything that is left
     let parent = getppid();
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     if getppid() != parent {

@@ -1,36 +1,57 @@
 //! The supervisor: one event loop, in which nothing blocks. Requests of the launcher come on stdin,
 //! events go to stdout. What is to be done is decided by [`Supervision`] and done by [`ThisHost`].
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "descriptors by their paths in /proc"
-)]
-
 use super::private_shm;
 use super::signals::block_signals;
 use super::this_host::{Ready, ThisHost};
+use crate::notes::{Note, Watcher, hand_over, take_over};
 use crate::open_files;
-use crate::processes::{END_NOTICE, REAP_NOTICE};
+use crate::processes::{END_NOTICE, REAP_NOTICE, TOKEN, watch_mark};
 use job::Supervision;
 use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getppid;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::process::ExitCode;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 use wire::job::{Job, Process};
 use wire::supervise::Start;
 use wire::{Event, Failure};
 
-/// What the guardian hands down: the job, its processes, how they are started, and what had come to
-/// stdin behind that.
+/// What a session hands to the supervisor that it becomes: the job, its processes, how they are
+/// started, and what had come to stdin behind that.
 pub type Description = (Job, Vec<Process>, Start, Vec<u8>);
 
-/// `host-agent supervise DESCRIPTION NOTES`: what the guardian starts. The two arguments are
-/// descriptors of the guardian's pipes.
+/// Makes a session the supervisor of a job: the same process, but as a program with one thread, as
+/// a namespace of its own needs it, and with a mark in its environment by which others find it.
+/// Returns why that failed.
+pub fn become_supervisor(description: &Description, mut watcher: Watcher) -> Failure {
+    let (job, ..) = description;
+    if let Err(failure) = watcher.ask(&Note::Supervise(job.clone())) {
+        return failure;
+    }
+    let (Ok(error) | Err(error)) = replace_with_supervisor(description, &watcher);
+    Failure::new(format!("the supervisor cannot be started: {error}"))
+}
+
+/// Returns only if that failed.
+fn replace_with_supervisor(description: &Description, watcher: &Watcher) -> io::Result<io::Error> {
+    let (job, ..) = description;
+    let mut text = File::from(memfd_create("description", MFdFlags::empty())?);
+    text.write_all(&serde_json::to_vec(description)?)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("host-agent").arg("supervise");
+    command.args([hand_over(&text)?, hand_over(&watcher.notes)?]);
+    Ok(command.env(TOKEN, watch_mark(&job.token)).exec())
+}
+
+/// `host-agent supervise DESCRIPTION NOTES`: what a session becomes. The two arguments are
+/// descriptors: of a file in memory, and of the pipe to the watcher.
 pub fn supervise(description: &str, notes: &str) -> ExitCode {
     let supervision = match begin(description, notes) {
         Ok(supervision) => supervision,
@@ -42,7 +63,7 @@ pub fn supervise(description: &str, notes: &str) -> ExitCode {
     };
     match run(supervision) {
         Ok(()) => ExitCode::SUCCESS,
-        // the guardian ends the job
+        // the watcher ends the job
         Err(error) => {
             record::tell!("host-agent: {error}");
             ExitCode::FAILURE
@@ -54,12 +75,12 @@ pub fn supervise(description: &str, notes: &str) -> ExitCode {
 fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failure> {
     let fault =
         |what: &'static str| move |error: io::Error| Failure::new(format!("{what}: {error}"));
-    let guardian = getppid();
+    let watcher = getppid();
     block_signals().map_err(|error| fault("signals")(error.into()))?;
     let signals = signals().map_err(|error| fault("signals")(error.into()))?;
     set_child_subreaper(true).map_err(|error| fault("subreaper")(error.into()))?;
-    let notes = own(notes, File::options().write(true));
-    let notes = notes.map_err(fault("the guardian's pipe"))?;
+    let notes = take_over(notes, File::options().write(true));
+    let notes = notes.map_err(fault("the watcher's pipe"))?;
     let (job, mut processes, start, rest) = read(description).map_err(fault("the job"))?;
     if start.private_shm {
         private_shm::make_shm()
@@ -70,7 +91,7 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
         // its own variables take precedence
         process.env.splice(0..0, start.env.iter().cloned());
     }
-    let host = ThisHost::begin(job.clone(), &start, (guardian, notes), signals);
+    let host = ThisHost::begin(job.clone(), &start, (watcher, notes), signals);
     Ok(Supervision::begin(
         (job, processes),
         &rest,
@@ -130,16 +151,8 @@ fn signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
-/// A descriptor that the guardian has handed down, as one of our own that nobody else inherits.
-fn own(number: &str, options: &OpenOptions) -> io::Result<File> {
-    let file = options.open(format!("/proc/self/fd/{number}"))?;
-    let number: i32 = number.parse().map_err(io::Error::other)?;
-    nix::unistd::close(number)?;
-    Ok(file)
-}
-
 fn read(description: &str) -> io::Result<Description> {
     let mut text = Vec::new();
-    own(description, File::options().read(true))?.read_to_end(&mut text)?;
+    take_over(description, File::options().read(true))?.read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }

@@ -8,6 +8,7 @@ use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
+use crate::notes::{Note, tell};
 use crate::processes::{END_NOTICE, REAP_NOTICE};
 use crate::servers::{ServedServers, UsedServers};
 use crate::shm::ShmFile;
@@ -21,7 +22,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
 use record::Sign;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
@@ -61,9 +62,9 @@ pub struct ThisHost {
     /// In the order of their numbers.
     processes: Vec<Supervised>,
     signals: SignalFd,
-    /// A pipe to the guardian, for what it must know if we are killed.
+    /// A pipe to the watcher, for what it must know if we are killed.
     notes: File,
-    guardian: Pid,
+    watcher: Pid,
     shm: ShmWatch,
     oom: OomWatch,
     usage: Option<UsageWatch>,
@@ -104,7 +105,7 @@ impl ThisHost {
     pub fn begin(
         job: Job,
         start: &Start,
-        (guardian, notes): (Pid, File),
+        (watcher, notes): (Pid, File),
         signals: SignalFd,
     ) -> ThisHost {
         let servers = start.uses.as_ref();
@@ -115,7 +116,7 @@ impl ThisHost {
             processes: Vec::new(),
             signals,
             notes,
-            guardian,
+            watcher,
             shm: ShmWatch::begin(),
             oom: OomWatch::default(),
             usage: UsageWatch::begin(start.usage_ms, start.gpus),
@@ -192,11 +193,10 @@ impl ThisHost {
         self.note(files);
     }
 
-    /// Notes new files in /dev/shm also for the guardian.
+    /// Notes new files in /dev/shm also for the watcher.
     fn note(&mut self, files: Vec<ShmFile>) {
         for file in files {
-            let note = serde_json::to_string(&file).unwrap_or_default();
-            let _ = writeln!(self.notes, "{note}");
+            let _ = tell(&self.notes, &Note::Shm(file));
         }
     }
 
@@ -359,7 +359,7 @@ impl Machine for ThisHost {
     }
 
     fn is_unguarded(&self) -> bool {
-        getppid() != self.guardian
+        getppid() != self.watcher
     }
 
     fn examine(&mut self, request: Option<Request>, has_room: bool) -> Vec<Event> {

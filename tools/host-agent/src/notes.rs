@@ -1,0 +1,95 @@
+//! What a session tells its watcher, over two pipes: each note is a line of JSON, and so is each
+//! answer. [`crate::watcher`] says what it does with them.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "descriptors by their paths in /proc"
+)]
+
+use crate::shm::ShmFile;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use wire::Failure;
+use wire::files::Receive;
+use wire::job::Job;
+use wire::preflight::{Claim, Taken};
+
+/// What the watcher must know.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Note {
+    /// The session wants this for a job; the answer is what others have of it.
+    Claim(Job, Claim),
+    /// The job has all of its hosts.
+    Confirm,
+    /// What was claimed is no longer wanted.
+    Release,
+    /// The session becomes the supervisor of this job.
+    Supervise(Job),
+    /// The job has this file in /dev/shm. This note is not answered, because a supervisor does not
+    /// wait.
+    Shm(ShmFile),
+    /// The session receives files.
+    Stage(Receive),
+    /// Whether what is started from now on must outlive the session.
+    Apart(bool),
+}
+
+/// The session's ends of the pipes.
+#[derive(Debug)]
+pub struct Watcher {
+    /// The pipe for notes, for the program that the session becomes.
+    pub notes: File,
+    answers: BufReader<File>,
+}
+
+impl Watcher {
+    /// Takes over the descriptors with these numbers.
+    pub fn inherited(notes: &str, answers: &str) -> io::Result<Watcher> {
+        Ok(Watcher {
+            notes: take_over(notes, File::options().write(true))?,
+            answers: BufReader::new(take_over(answers, File::options().read(true))?),
+        })
+    }
+
+    /// Sends a note and waits for its answer.
+    pub fn ask(&mut self, note: &Note) -> Result<Vec<Taken>, Failure> {
+        let mut line = String::new();
+        let asked = tell(&self.notes, note).and_then(|()| self.answers.read_line(&mut line));
+        let answer = asked.and_then(|_| Ok(serde_json::from_str(&line)?));
+        answer.unwrap_or_else(|_| Err(Failure::new("the watcher of this session is gone")))
+    }
+
+    /// Starts something that must outlive the session; `start` returns when it has been started.
+    pub fn start_apart<T>(
+        &mut self,
+        start: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.ask(&Note::Apart(true))?;
+        let started = start();
+        self.ask(&Note::Apart(false))?;
+        started
+    }
+}
+
+/// Sends a note.
+pub fn tell(mut notes: &File, note: &Note) -> io::Result<()> {
+    let mut line = serde_json::to_vec(note)?;
+    line.push(b'\n');
+    notes.write_all(&line)
+}
+
+/// Lets the next program inherit a descriptor; returns the number by which it takes it over.
+pub fn hand_over(descriptor: &impl AsFd) -> io::Result<String> {
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(descriptor.as_fd().as_raw_fd().to_string())
+}
+
+/// Takes over a descriptor, so that no other program inherits it.
+pub fn take_over(number: &str, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(format!("/proc/self/fd/{number}"))?;
+    nix::unistd::close(number.parse::<i32>().map_err(io::Error::other)?)?;
+    Ok(file)
+}

@@ -1,0 +1,192 @@
+//! The watcher of a session. Every session with a tool has one: it is the process that the tool has
+//! started, begins before stdin is read, and ends what the session leaves if it dies.
+//!
+//!     tool ══ stdin, stdout ══> host-agent session ──> what it starts
+//!                                     ║ notes, answers
+//!             host-agent serve ═══════╝ (the watcher, its parent)
+//!
+//! The session is this program again, with the same stdin and stdout, which the watcher does not
+//! read. By its [`Note`]s the watcher knows what it has to end, and holds for it what must not be
+//! free before that: the claim of a job, by sockets of its own.
+//!
+//! - **What it watches**: the session, as its child; and, while a claim is held and the job has not
+//!   started, whether the tool is still at the other end of stdin. A check that hangs must not keep
+//!   the claim from others, so that it kills the session then.
+//! - **When it acts**: if the session was ended by a signal, or fails after it has become the
+//!   supervisor of a job. A session that ends by itself has put away everything.
+//! - **What it ends**: all its descendants, by pidfd and start time. It is their subreaper, so that
+//!   those whose parents have ended come to it, whatever they did to their environment. Of a job,
+//!   also those that carry its token: TERM, and KILL after the job's grace; of other sessions, KILL
+//!   at once. Then it removes the job's files in /dev/shm and the stage of a push.
+//! - **What it spares**: what was started while it was no subreaper ([`Note::Apart`]): the launcher
+//!   of a detached job and the agent that dials back to one. Nothing connects them with this
+//!   session.
+//! - **Its own end**: it blocks the signals that ask a process to end, because an engine may signal
+//!   everything on the host, as Slurm does at a time limit; that is meant for the processes. If it
+//!   is killed all the same, the kernel sends TERM to the session. A supervisor, which blocks that,
+//!   sees within a second that it has another parent and ends the job; any other session ends, and
+//!   the stage of a push is put away by the next one.
+
+use crate::claim::{self, HeldClaim};
+use crate::files;
+use crate::notes::{Note, hand_over};
+use crate::output::Output;
+use crate::processes::{ProcessHandle, end_processes, find_below};
+use crate::shm::{self, ShmFile};
+use crate::supervise::{block_signals, members};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
+use wire::files::Receive;
+use wire::job::Job;
+use wire::preflight::Taken;
+use wire::{Event, Failure};
+
+/// Starts a session and stays until it has ended, with its status.
+pub fn watch(token: Option<&str>) -> ExitCode {
+    let mut held = Held::default();
+    let problem = match held.watch(token) {
+        Ok(status) if !held.has_died(status) => {
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return code.map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+        Ok(status) => {
+            held.end();
+            let name = status.signal().map(record::exit::signal_name);
+            format!(
+                "the agent there was ended by SIG{}",
+                name.unwrap_or_default()
+            )
+        }
+        Err(error) => format!("host-agent: {error}"),
+    };
+    // of a job, the last message of the supervisor may be incomplete
+    if held.job.is_none() {
+        Output::default().event(&Event::Failed(Failure::new(problem)));
+    }
+    ExitCode::FAILURE
+}
+
+/// What the watcher knows of its session, and holds for it.
+#[derive(Debug, Default)]
+struct Held {
+    claim: Option<HeldClaim>,
+    /// The job that it supervises.
+    job: Option<Job>,
+    shm: BTreeSet<ShmFile>,
+    /// Where it receives files.
+    stage: Option<Receive>,
+}
+
+impl Held {
+    /// Runs a session to its end.
+    fn watch(&mut self, token: Option<&str>) -> io::Result<ExitStatus> {
+        block_signals()?;
+        set_child_subreaper(true)?;
+        let (notes, note_writer) = io::pipe()?;
+        let (answer_reader, answers) = io::pipe()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("host-agent").arg("session");
+        command.args([hand_over(&note_writer)?, hand_over(&answer_reader)?]);
+        let mut session = command.args(token).spawn()?;
+        drop((note_writer, answer_reader));
+        self.listen(
+            notes,
+            answers,
+            ProcessHandle::of(session.id().cast_signed()),
+        );
+        session.wait()
+    }
+
+    /// Takes and answers the notes of a session until its end.
+    fn listen(
+        &mut self,
+        notes: PipeReader,
+        mut answers: PipeWriter,
+        session: Option<ProcessHandle>,
+    ) {
+        let mut notes = BufReader::new(notes);
+        loop {
+            let prepares = self.claim.is_some() && self.job.is_none();
+            if prepares && !is_tool_there(notes.get_ref()) {
+                session.map(|session| session.signal(Signal::SIGKILL));
+            }
+            let mut line = String::new();
+            let _ = notes.read_line(&mut line);
+            // half a note, or none, is the session's end
+            match serde_json::from_str(&line) {
+                Ok(Note::Shm(file)) => drop(self.shm.insert(file)),
+                Ok(note) => {
+                    let answer = serde_json::to_string(&self.take(note)).unwrap_or_default();
+                    let _ = writeln!(answers, "{answer}");
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes a note; returns what of a claim others have.
+    fn take(&mut self, note: Note) -> Result<Vec<Taken>, Failure> {
+        match note {
+            Note::Claim(job, claim) => {
+                // a claim that this session already has is not in its way
+                self.claim = None;
+                match claim::take(&job, &claim)? {
+                    Ok(held) => self.claim = Some(held),
+                    Err(taken) => return Ok(taken),
+                }
+            }
+            Note::Confirm => self.claim.iter().for_each(HeldClaim::confirm),
+            Note::Release => self.claim = None,
+            Note::Supervise(job) => self.job = Some(job),
+            Note::Shm(file) => drop(self.shm.insert(file)),
+            Note::Stage(receive) => self.stage = Some(receive),
+            Note::Apart(apart) => set_child_subreaper(!apart)
+                .map_err(|error| Failure::new(format!("subreaper: {error}")))?,
+        }
+        Ok(Vec::new())
+    }
+
+    /// Whether a session has ended in another way than by itself.
+    fn has_died(&self, status: ExitStatus) -> bool {
+        status.signal().is_some() || self.job.is_some() && !status.success()
+    }
+
+    /// Ends everything that the session has left, and puts away its files.
+    fn end(&mut self) {
+        let grace_ms = self.job.as_ref().map_or(0, |job| job.grace_ms);
+        end_processes(Duration::from_millis(grace_ms), || {
+            let reap = || waitpid(None, Some(WaitPidFlag::WNOHANG));
+            while reap().is_ok_and(|status| status.pid().is_some()) {}
+            match &self.job {
+                Some(job) => members::of_job(&job.token).into_iter().collect(),
+                None => find_below(std::process::id().cast_signed()),
+            }
+        });
+        shm::remove_unmapped(&self.shm);
+        self.stage.iter().for_each(files::put_away);
+    }
+}
+
+/// Waits for a note or its end; returns whether the tool was there until then.
+fn is_tool_there(notes: &PipeReader) -> bool {
+    // of a pipe its end is reported in any case, of a socket only if that is asked for
+    let hangup = PollFlags::from_bits_retain(libc::POLLRDHUP);
+    let stdin = io::stdin();
+    let mut fds = [
+        PollFd::new(notes.as_fd(), PollFlags::POLLIN),
+        PollFd::new(stdin.as_fd(), hangup),
+    ];
+    // the watcher has no signal handlers, so that nothing interrupts this
+    let _ = poll(&mut fds, PollTimeout::NONE);
+    // an event without a name counts too
+    !fds[1].any().unwrap_or(true)
+}
