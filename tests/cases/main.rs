@@ -28,7 +28,8 @@ macro_rules! files {
 }
 
 files! {
-    dgl_env host_swap ipconf_check messages_command_lines messages_files part_fit part_map
+    bind dgl_env flags host_swap ipconf_check messages_command_lines messages_files part_fit
+    part_map
 }
 
 #[test]
