@@ -12,6 +12,8 @@ if ! cargo nextest --version >/dev/null 2>&1; then
     # A version that Rust 1.88 builds, without its updater and without optimization, which it does not need here.
     CARGO_NET_RETRY=5 cargo install --quiet --locked --debug --no-default-features --features default-no-update cargo-nextest@0.9.111
 fi
+# Tests start python3 often, and a shim in its place, such as pyenv's, takes several times as long as Python itself.
+PATH=$(python3 -c 'import os, sys; print(os.path.dirname(sys.executable))'):$PATH
 case "${1:-}" in
     --fast)
         shift
