@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-shells | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-matrices | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -102,10 +102,11 @@ test-partitioning: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only partitioning::
 
-# Every login shell with every start-up file, on real hosts; `make test` has some of them.
-test-shells: need-test
+# Every cell of the tables of which `make test` has a sample: shells and their files, faults and wires, ends and shapes of jobs, settings
+# and connectors. TESTS=shells:: chooses.
+test-matrices: need-test
 	cargo build --workspace --locked
-	tests/run.sh --long --run-ignored only shells::
+	tests/run.sh --long --run-ignored only -E 'test(the_whole_matrix_of)' $(TESTS)
 
 # Logins with other OpenSSH clients than this machine's: those of Debian releases, or of folders with ssh and ssh-keygen.
 OPENSSH ?= bullseye trixie
@@ -248,4 +249,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-shells test-openssh soak two-jobs demo bench recordings cases verdicts silence faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts silence faults fuzz install uninstall dist test-dist site pictures schema manual clean

@@ -467,47 +467,45 @@ fn a_second_factor_is_asked_for_once_on_a_terminal_of_real_hosts() {
 }
 
 /// Settings with which `ssh host` works, and what would break a tool.
-#[test]
-fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
+const SETTINGS: [&str; 24] = [
+    "RemoteCommand tmux new -A",
+    "RequestTTY force",
+    "RemoteCommand cat\n RequestTTY yes",
+    "SessionType none",
+    "StdinNull yes",
+    "LogLevel QUIET",
+    "LogLevel DEBUG3",
+    "Ciphers aes256-ctr",
+    "Ciphers aes256-cbc",
+    "KexAlgorithms ecdh-sha2-nistp256",
+    "HostKeyAlgorithms ssh-ed25519",
+    "IdentityAgent none",
+    "IdentityAgent SSH_AUTH_SOCK",
+    "ControlMaster auto\n ControlPath none",
+    "Compression yes",
+    "ServerAliveInterval 5",
+    "StrictHostKeyChecking ask",
+    "VisualHostKey yes",
+    "ExitOnForwardFailure yes\n LocalForward 22 localhost:22",
+    "BatchMode no",
+    "AddressFamily inet",
+    "SetEnv DGL_TOOLS_X=1",
+    "PreferredAuthentications hostbased,publickey",
+    "SecurityKeyProvider /none.so",
+];
+
+/// Copies with each setting by the connectors that are chosen for the n-th.
+fn copy_with_settings(connectors: impl Fn(usize) -> &'static [&'static str]) -> (PathBuf, Cluster) {
     let (folder, cluster) = listed(2);
     partition(&folder, 1);
     let plan = "head -n 1 ip.txt >first; sed -n 2p ip.txt | ipconf-check >hosts; part-map \
         --part-config out/g.json --workspace /srv/job <hosts >plan.jsonl";
     cluster.run(&folder, plan);
     configure(&cluster, 2, "Ciphers +aes256-cbc");
-    let settings = [
-        "RemoteCommand tmux new -A",
-        "RequestTTY force",
-        "RemoteCommand cat\n RequestTTY yes",
-        "SessionType none",
-        "StdinNull yes",
-        "LogLevel QUIET",
-        "LogLevel DEBUG3",
-        "Ciphers aes256-ctr",
-        "Ciphers aes256-cbc",
-        "KexAlgorithms ecdh-sha2-nistp256",
-        "HostKeyAlgorithms ssh-ed25519",
-        "IdentityAgent none",
-        "IdentityAgent SSH_AUTH_SOCK",
-        "ControlMaster auto\n ControlPath none",
-        "Compression yes",
-        "ServerAliveInterval 5",
-        "StrictHostKeyChecking ask",
-        "VisualHostKey yes",
-        "ExitOnForwardFailure yes\n LocalForward 22 localhost:22",
-        "BatchMode no",
-        "AddressFamily inet",
-        "SetEnv DGL_TOOLS_X=1",
-        "PreferredAuthentications hostbased,publickey",
-        "SecurityKeyProvider /none.so",
-    ];
-    for setting in settings {
+    let include = format!("Include {}/other\n", folder.display());
+    write(&folder, "config", include);
+    for (nth, setting) in SETTINGS.iter().enumerate() {
         let config = format!("Match exec true\n {setting}\n");
-        write(
-            &folder,
-            "config",
-            format!("Include {}/other\n", folder.display()),
-        );
         write(&folder, "other", config);
         let since_7_6 = [
             "RemoteCommand",
@@ -522,7 +520,7 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
                 continue;
             }
         }
-        for connect in ["auto", "ssh"] {
+        for connect in connectors(nth) {
             let script = format!(
                 "export DGL_TOOLS_SSH_CONFIG=config DGL_TOOLS_CONNECT={connect}
                  ssh h2 rm -rf /srv/job; part-push <plan.jsonl >pushed && \
@@ -532,6 +530,21 @@ fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
             assert_eq!(ran.status, 0, "{connect}: {setting}: {}", ran.err);
         }
     }
+    (folder, cluster)
+}
+
+#[test]
+#[ignore = "make test-matrices"]
+fn the_whole_matrix_of_settings_and_connectors_of_real_hosts() {
+    copy_with_settings(|_| &["auto", "ssh"]);
+}
+
+#[test]
+fn settings_of_ssh_config_keep_no_tool_from_real_hosts() {
+    let (folder, cluster) = copy_with_settings(|nth| match nth % 2 {
+        0 => &["auto"],
+        _ => &["ssh"],
+    });
     // what leads to the host says why it does not
     write(&folder, "config", "ProxyCommand /no/such/program %h\n");
     for connect in ["auto", "ssh"] {

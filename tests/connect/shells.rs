@@ -142,7 +142,7 @@ fn login_shells_of_real_hosts_whatever_their_files_start() {
 }
 
 #[test]
-#[ignore = "make test-shells"]
+#[ignore = "make test-matrices"]
 fn the_whole_matrix_of_login_shells_of_real_hosts() {
     let all = (0..SHELLS.len()).flat_map(|shell| (0..STARTS.len()).map(move |row| (shell, row)));
     check(all);

@@ -199,8 +199,39 @@ fn all_connections_to_real_hosts_together_keep_to_a_limit() {
     lab.cluster.assert_clean();
 }
 
+/// What is tried where no direct connection can be had: with the logins in its place, or without.
+#[derive(Clone, Copy, Debug)]
+enum Attempt {
+    Push,
+    Pull,
+    PullDirectlyOnly,
+    PushDirectlyOnly,
+}
+
+const ATTEMPTS: [Attempt; 4] = [
+    Attempt::Push,
+    Attempt::Pull,
+    Attempt::PullDirectlyOnly,
+    Attempt::PushDirectlyOnly,
+];
+
 #[test]
 fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
+    try_obstacles(|nth| match nth {
+        0 | 2 => &[Attempt::Push, Attempt::PullDirectlyOnly],
+        1 | 3 => &[Attempt::Pull, Attempt::PushDirectlyOnly],
+        _ => &ATTEMPTS,
+    });
+}
+
+#[test]
+#[ignore = "make test-matrices"]
+fn the_whole_matrix_of_what_keeps_real_hosts_from_direct_connections() {
+    try_obstacles(|_| &ATTEMPTS);
+}
+
+/// Makes the attempts that are chosen for the n-th obstacle.
+fn try_obstacles(attempts: impl Fn(usize) -> &'static [Attempt]) {
     let lab = Lab::with_address("");
     let agent = tools().join("host-agent");
     let key = "00".repeat(32);
@@ -210,82 +241,65 @@ fn where_real_hosts_cannot_be_reached_directly_the_logins_are_used() {
          \"key\":\"{key}\"}}'; while sleep 5; do echo '{{\"do\":\"alive\"}}'; done) | '{}'",
         agent.display()
     );
-    // what is there | how that is done | what is said of it, if anything
-    let table: [(&str, Option<String>, Option<&str>); 5] = [
-        ("a firewall that drops", None, None),
+    let resets = "c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(\"ii\", 1, 0)); \
+                  c.close()";
+    let chatter = "c.sendall(b\"220 hello\\r\\n\" * 1000); kept.append(c)";
+    // what is there | how that is done; of the last one something is said
+    let table: [(&str, Option<String>); 5] = [
+        ("a firewall that drops", None),
         (
             "a port that accepts and says nothing",
             Some(python("kept.append(c)")),
-            None,
         ),
-        (
-            "a port that resets",
-            Some(python(
-                "c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(\"ii\", 1, 0)); \
-                 c.close()",
-            )),
-            None,
-        ),
+        ("a port that resets", Some(python(resets))),
         (
             "somebody who speaks another language",
-            Some(python(
-                "c.sendall(b\"220 hello\\r\\n\" * 1000); kept.append(c)",
-            )),
-            None,
+            Some(python(chatter)),
         ),
-        (
-            "somebody else in the middle",
-            Some(impostor),
-            Some("who answers there has another key than the host told"),
-        ),
+        ("somebody else in the middle", Some(impostor)),
     ];
-    for (case, command, message) in table {
+    let impostor = table.len() - 1;
+    for (nth, (obstacle, command)) in table.iter().enumerate() {
         let _listener = command
             .as_ref()
             .map(|command| Listener::begin(&lab, command));
         lab.lead_to(if command.is_some() { "h3" } else { "nowhere" });
-        lab.forget();
-        let ran = lab.push("");
-        assert!(ran.status == 0 && lab.has(2), "{case}: {}", ran.err);
-        assert_eq!(
-            ran.err.contains("another key"),
-            message.is_some(),
-            "{case}: {}",
-            ran.err
-        );
-        let pulled = lab.pull("");
-        assert!(
-            pulled.status == 0 && lab.has_brought_all(),
-            "{case}: {}",
-            pulled.err
-        );
-        assert_eq!(
-            pulled.err.contains("another key"),
-            message.is_some(),
-            "{case}: {}",
-            pulled.err
-        );
-        let refused = lab.pull("--wire direct");
-        assert!(
-            refused.status == 74 && refused.err.contains("DGL_TOOLS_DATA_PORT"),
-            "{case}: {} {}",
-            refused.status,
-            refused.err
-        );
-        lab.forget();
-        let refused = lab.push_within("5s", "--wire direct");
-        assert!(
-            refused.status == 74
-                && !lab.ws(2).join("src/large").exists()
-                && refused.err.contains("there is no direct way to it")
-                && refused.err.contains("DGL_TOOLS_DATA_PORT")
-                && message.is_none_or(|message| refused.err.contains(message)),
-            "{case}: {} {}",
-            refused.status,
-            refused.err
-        );
+        for attempt in attempts(nth) {
+            make_attempt(&lab, *attempt, obstacle, nth == impostor);
+        }
     }
     lab.cluster.assert_clean();
+}
+
+fn make_attempt(lab: &Lab, attempt: Attempt, obstacle: &str, by_impostor: bool) {
+    let (ran, arrived) = match attempt {
+        Attempt::Push => {
+            lab.forget();
+            (lab.push(""), lab.has(2))
+        }
+        Attempt::Pull => (lab.pull(""), lab.has_brought_all()),
+        Attempt::PullDirectlyOnly => (lab.pull("--wire direct"), false),
+        Attempt::PushDirectlyOnly => {
+            lab.forget();
+            let ran = lab.push_within("5s", "--wire direct");
+            (ran, lab.ws(2).join("src/large").exists())
+        }
+    };
+    let is_refused = |part: &str| ran.status == 74 && !arrived && ran.err.contains(part);
+    let is_right = match attempt {
+        Attempt::Push | Attempt::Pull => ran.status == 0 && arrived,
+        Attempt::PullDirectlyOnly => is_refused("DGL_TOOLS_DATA_PORT"),
+        Attempt::PushDirectlyOnly => {
+            is_refused("DGL_TOOLS_DATA_PORT") && is_refused("there is no direct way to it")
+        }
+    };
+    let (status, err) = (ran.status, &ran.err);
+    assert!(is_right, "{obstacle}: {attempt:?}: {status} {err}");
+    // a pull that is refused says only what to do
+    if !matches!(attempt, Attempt::PullDirectlyOnly) {
+        let is_said = err.contains("who answers there has another key than the host told");
+        assert_eq!(is_said, by_impostor, "{obstacle}: {attempt:?}: {err}");
+    }
 }
 
 #[test]

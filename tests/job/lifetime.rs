@@ -1,5 +1,6 @@
 //! Whatever ends a job, nothing of it is left on any host: every end, times every shape that the
-//! processes of a job have.
+//! processes of a job have. `make test` has each end with one shape, and each shape with several
+//! ends; `make test-matrices` has every end with every shape.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ const SOON: Duration = Duration::from_secs(40);
 const SOON_AFTER_A_SIGNAL: Duration = Duration::from_secs(15);
 
 /// What ends a job, and what dgl-spawn makes of it: its status, a part of what it says.
-const ENDS: [(&str, i32, &str); 8] = [
+const ENDS: [End; 8] = [
     (
         "trainer exits 1",
         1,
@@ -47,15 +48,48 @@ const ENDS: [(&str, i32, &str); 8] = [
 ];
 
 /// The same for what happens to a host.
-const LOSSES: [(&str, i32, &str); 4] = [
+const LOSSES: [End; 4] = [
     ("sshd killed", 74, "host 2 (10.77.0.3) lost: "),
     ("cable of a host cut", 74, "host 2 (10.77.0.3) lost: "),
     ("cable of the launcher cut", 74, " lost: "),
     ("host powered off", 74, "host 2 (10.77.0.3) lost: "),
 ];
 
+/// How a job of a shape ends, and what dgl-spawn makes of it.
+type End = (&'static str, i32, &'static str);
+
+/// A job of each shape named, all at once on the same hosts as the same user, with an end for each.
+type Round = Vec<(&'static str, End)>;
+
+/// Rounds in which no host is lost. The first three have every end, and the others what is then
+/// missing of every end times every shape.
+fn rounds_of_ends(count: usize) -> impl Iterator<Item = Round> {
+    let shapes = TREES.iter().enumerate();
+    (0..count).map(move |round| {
+        let end_of = |nth: usize| ENDS[(TREES.len() * round + nth) % ENDS.len()];
+        shapes
+            .clone()
+            .map(|(nth, tree)| (*tree, end_of(nth)))
+            .collect()
+    })
+}
+
 #[test]
 fn real_hosts_whatever_ends_a_job_nothing_is_left() {
+    let losses = LOSSES.iter().zip(TREES.iter().cycle());
+    let losses = losses.map(|(loss, tree)| vec![(*tree, *loss)]);
+    nothing_is_left(rounds_of_ends(3), losses);
+}
+
+#[test]
+#[ignore = "make test-matrices"]
+fn the_whole_matrix_of_ends_of_jobs_on_real_hosts() {
+    let losses = LOSSES.iter();
+    let losses = losses.map(|loss| TREES.iter().map(|tree| (*tree, *loss)).collect());
+    nothing_is_left(rounds_of_ends(ENDS.len()), losses);
+}
+
+fn nothing_is_left(ends: impl Iterator<Item = Round>, losses: impl Iterator<Item = Round>) {
     let (folder, cluster) = Cluster::listed(HOSTS as u32);
     for k in 1..=HOSTS {
         // what carries the same words on its command line, and is not part of any job
@@ -69,16 +103,13 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
     }
     let mut other = Launched::start(&cluster, &folder, "direct", "other", 29000);
     other.wait_until_it_runs();
-    for (round, (end, status, message)) in ENDS.iter().enumerate() {
-        one_round(
-            &cluster,
-            &folder,
-            end,
-            *status,
-            message,
-            30000 + 100 * round,
-            "other",
-        );
+    for (nth, round) in ends.enumerate() {
+        let port = 30000 + 100 * nth;
+        one_round(&cluster, &folder, round, port, "other", |jobs| {
+            for (job, (end, ..)) in jobs {
+                happen(&cluster, job, end);
+            }
+        });
     }
     let all = left(&cluster, "nothing").join("\n");
     assert_eq!(
@@ -91,16 +122,12 @@ fn real_hosts_whatever_ends_a_job_nothing_is_left() {
     );
     other.signal(&cluster, "TERM");
     assert_eq!(other.wait().0, 143);
-    for (round, (end, status, message)) in LOSSES.iter().enumerate() {
-        one_round(
-            &cluster,
-            &folder,
-            end,
-            *status,
-            message,
-            31000 + 100 * round,
-            "nothing",
-        );
+    for (nth, round) in losses.enumerate() {
+        let (port, loss) = (31000 + 100 * nth, round[0].1.0);
+        one_round(&cluster, &folder, round, port, "nothing", |_| {
+            lose(&cluster, loss);
+        });
+        recover(&cluster, loss);
     }
 }
 
@@ -286,60 +313,79 @@ fn real_dgl_whatever_ends_a_job_nothing_is_left() {
     }
 }
 
-/// A job of each shape, all three at once on the same hosts, as the same user; then the event.
 fn one_round(
     cluster: &Cluster,
     folder: &Path,
-    end: &str,
-    status: i32,
-    message: &str,
+    round: Round,
     port: usize,
     but: &str,
+    happen: impl FnOnce(&[(Launched, End)]),
 ) {
-    let name = |tree: &str| format!("{}-{tree}", end.replace(' ', "-"));
-    let mut jobs: Vec<Launched> = (0..)
-        .zip(TREES)
-        .map(|(nth, tree)| Launched::start(cluster, folder, tree, &name(tree), port + 10 * nth))
-        .collect();
-    jobs.iter_mut().for_each(Launched::wait_until_it_runs);
+    let start = |(nth, (tree, end)): (usize, (&str, End))| {
+        let name = format!("{}-{tree}", end.0.replace(' ', "-"));
+        (
+            Launched::start(cluster, folder, tree, &name, port + 10 * nth),
+            end,
+        )
+    };
+    let mut jobs: Vec<(Launched, End)> = round.into_iter().enumerate().map(start).collect();
+    for (job, _) in &mut jobs {
+        job.wait_until_it_runs();
+    }
     // shared memory that is not a second old when its last process is killed can have been
     // overlooked
     std::thread::sleep(Duration::from_millis(2500));
     let begun = Instant::now();
-    happen(cluster, &jobs, end);
-    for job in jobs {
-        let job_name = job.name.clone();
+    happen(&jobs);
+    let ends: Vec<&str> = jobs.iter().map(|(_, end)| end.0).collect();
+    let ends = ends.join(", ");
+    for (job, (end, status, message)) in jobs {
+        let name = job.name.clone();
         let (got, err) = job.wait();
-        assert_eq!(got, status, "{job_name}: {err}");
-        assert!(err.contains(message), "{job_name}: {err}");
+        assert_eq!(got, status, "{name}: {err}");
+        assert!(err.contains(message), "{name}: {err}");
+        if ["INT", "TERM", "HUP"].contains(&end) {
+            let took = begun.elapsed();
+            assert!(took < SOON_AFTER_A_SIGNAL, "{name}: {took:?}");
+        }
     }
     let ended = begun.elapsed();
-    if ["INT", "TERM", "HUP"].contains(&end) {
-        assert!(ended < SOON_AFTER_A_SIGNAL, "{end}: {ended:?}");
-    }
     while begun.elapsed() < SOON && !left(cluster, but).is_empty() {
         std::thread::sleep(Duration::from_millis(100));
     }
     let survivors = left(cluster, but);
     assert!(
         survivors.is_empty(),
-        "{end}: left on the hosts after {:.1?}: {survivors:#?}",
+        "{ends}: left on the hosts after {:.1?}: {survivors:#?}",
         begun.elapsed()
     );
     println!(
-        "{end:<26} dgl-spawn ended after {:.1} s, all clean after {:.1} s",
+        "{ends:<26} dgl-spawn ended after {:.1} s, all clean after {:.1} s",
         ended.as_secs_f64(),
         begun.elapsed().as_secs_f64()
     );
-    match end {
+}
+
+fn lose(cluster: &Cluster, loss: &str) {
+    match loss {
+        "cable of a host cut" => cluster.call(&["cut", "3"]),
+        "cable of the launcher cut" => cluster.call(&["cut", "1"]),
+        "host powered off" => cluster.call(&["stop", "3"]),
+        _ => cluster.on(3, "pkill -9 sshd"),
+    }
+    .ends(0);
+}
+
+/// The hosts are as they were before a loss.
+fn recover(cluster: &Cluster, loss: &str) {
+    match loss {
         "host powered off" => drop(cluster.call(&["start", "3"])),
         "cable of a host cut" => drop(cluster.call(&["mend", "3"])),
         "cable of the launcher cut" => drop(cluster.call(&["mend", "1"])),
-        "sshd killed" => {
+        _ => {
             cluster.call(&["stop", "3"]);
             cluster.call(&["start", "3"]);
         }
-        _ => {}
     }
     // a host that was not found is not looked for again for a moment
     let reached = |host: &str| {
@@ -353,30 +399,16 @@ fn one_round(
     });
 }
 
-fn happen(cluster: &Cluster, jobs: &[Launched], end: &str) {
+fn happen(cluster: &Cluster, job: &Launched, end: &str) {
     let on_third = |script: &str| {
         cluster.on(3, script).ends(0);
     };
-    let pids = |role: &str| {
-        jobs.iter()
-            .map(|job| job.pid(2, role))
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
     match end {
-        "trainer exits 1" => jobs
-            .iter()
-            .for_each(|job| on_third(&format!("touch /srv/{}-trainer", job.name))),
-        "server exits 1" => jobs
-            .iter()
-            .for_each(|job| on_third(&format!("touch /srv/{}-server", job.name))),
-        "trainer killed" => on_third(&format!("kill -9 {}", pids("trainer"))),
-        "server killed" => on_third(&format!("kill -9 {}", pids("server"))),
-        "sshd killed" => on_third("pkill -9 sshd"),
-        "cable of a host cut" => drop(cluster.call(&["cut", "3"])),
-        "cable of the launcher cut" => drop(cluster.call(&["cut", "1"])),
-        "host powered off" => drop(cluster.call(&["stop", "3"])),
-        signal => jobs.iter().for_each(|job| job.signal(cluster, signal)),
+        "trainer exits 1" => on_third(&format!("touch /srv/{}-trainer", job.name)),
+        "server exits 1" => on_third(&format!("touch /srv/{}-server", job.name)),
+        "trainer killed" => on_third(&format!("kill -9 {}", job.pid(2, "trainer"))),
+        "server killed" => on_third(&format!("kill -9 {}", job.pid(2, "server"))),
+        signal => job.signal(cluster, signal),
     }
 }
 
