@@ -1,4 +1,4 @@
-//! What each of the smaller flags does to the hosts; ../cases/flags.txt has what they do to records.
+//! What each of the smaller flags does to the hosts; ../cases/flags.txt has the records.
 
 use support::{partition, scratch, sh, takes_seconds, write};
 
