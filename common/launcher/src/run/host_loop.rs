@@ -195,10 +195,8 @@ impl HostLoop {
 
     /// Once the job was started, this loop never waits longer than for the next heartbeat.
     fn notice_pause(&mut self, now: Instant, uptime: Duration) {
-        if self.started.is_none() {
-            return;
-        }
-        if let Some(time) = self.pauses.turn(uptime, self.patience) {
+        let pause = self.pauses.turn(uptime, self.patience);
+        if let Some(time) = pause.filter(|_| self.started.is_some()) {
             self.unread = Some(now);
             self.inbox.push_first(RunEvent::Paused(time));
         }

@@ -58,15 +58,18 @@ impl NextTry {
             let signal = signal_name(number);
             return NextTry::Refused(format!("SIG{signal} came while it ended"));
         }
-        // a host that was lost needs time to notice it, and to end its part
-        let has_lost_hosts = matches!(
-            outcome.cause,
-            Some(Cause::Host | Cause::Servers | Cause::Paused(_))
-        );
-        NextTry::After(match has_lost_hosts {
+        // a host that was lost, also while the job ended, needs time to notice and end its part
+        let has_lost_hosts = !outcome.report.0.is_empty()
+            || matches!(
+                outcome.cause,
+                Some(Cause::Host | Cause::Servers | Cause::Paused(_))
+            );
+        let ends_its_part = match has_lost_hosts {
             true => plan.host_timeout + plan.rules.grace,
-            false => RESTART_AFTER,
-        })
+            false => Duration::ZERO,
+        };
+        // it looks for the launcher once a second
+        NextTry::After(ends_its_part + RESTART_AFTER)
     }
 }
 
