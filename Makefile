@@ -1,4 +1,4 @@
-# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-matrices | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | faults | fuzz | install | uninstall | dist | test-dist | clean
+# make build | site | pictures | schema | manual | agent | check | deny | test | test-fast | test-bare | test-kernel | test-versions | test-graphstorm | test-glt | test-partitioning | test-mpirun | test-matrices | test-openssh | soak | two-jobs | demo | bench | recordings | cases | verdicts | silence | simulate | faults | fuzz | install | uninstall | dist | test-dist | clean
 PREFIX ?= /usr/local
 DESTDIR ?=
 TOOLS = ipconf-check part-map part-push dgl-env dgl-spawn host-probe part-fit host-swap dgl-stacks dgl-reap part-pull dgl-why dgl-report
@@ -163,6 +163,13 @@ verdicts: need
 	cargo build --workspace --locked
 	cargo nextest run --locked --no-capture -p dgl-tools-tests --test verdicts
 
+# Schedules of faults by simulation, the first SEEDS of HOSTS hosts: half a minute. tests/simulate/README.md says what a seed is.
+SEEDS ?= 1000
+HOSTS ?= 8
+simulate: need
+	cargo build --workspace --locked
+	'$(CARGO_TARGET_DIR)/debug/simulate' --seeds $(SEEDS) --hosts $(HOSTS)
+
 # Lets system calls of the tools and of host-agent fail, one after another: 20 minutes. FAULTS="--only push:EIO" chooses.
 faults: need-test
 	cargo build --workspace --locked
@@ -249,4 +256,4 @@ manual:
 clean:
 	cargo clean
 
-.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts silence faults fuzz install uninstall dist test-dist site pictures schema manual clean
+.PHONY: build agent check deny need need-test need-check test test-fast test-bare test-kernel test-versions test-graphstorm test-glt test-partitioning test-mpirun test-matrices test-openssh soak two-jobs demo bench recordings cases verdicts silence simulate faults fuzz install uninstall dist test-dist site pictures schema manual clean

@@ -1,7 +1,7 @@
-//! The life of a job: a state machine that opens nothing and asks no clock.
+//! The life of a job: state machines that open nothing and ask no clock.
 //!
 //! [`Job`] is told what happens, in the order in which it happens, and answers with the [`Action`]
-//! that is to be taken.
+//! that is to be taken. [`Supervision`] does the same for the processes of one host.
 
 mod engine;
 mod machine;

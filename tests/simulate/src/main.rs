@@ -1,0 +1,48 @@
+//! Runs schedules of faults: `simulate [--seeds N] [--hosts M] [--first SEED] [--trace]`.
+
+use simulate::run::{Run, run};
+use simulate::schedule::Schedule;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |name: &str, otherwise: u64| {
+        let position = words.iter().position(|word| word == name);
+        let value = position.and_then(|position| words.get(position + 1));
+        value.map_or(otherwise, |value| value.parse().unwrap())
+    };
+    let (seeds, hosts) = (number("--seeds", 1000), number("--hosts", 8));
+    let (first, trace) = (
+        number("--first", 0),
+        words.iter().any(|word| word == "--trace"),
+    );
+    let begun = Instant::now();
+    let (mut failed, mut steps, mut hours) = (0, 0, 0.0);
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for seed in first..first + seeds {
+        let run = run(Schedule::new(seed, hosts as usize), trace);
+        if let Some(text) = &run.trace {
+            print!("{text}");
+        }
+        steps += run.steps;
+        hours += run.time as f64 / 3.6e9;
+        let end = run.end.split(',').next().unwrap_or_default();
+        *ends.entry(end.to_owned()).or_default() += 1;
+        failed += u64::from(report(seed, &run));
+    }
+    let took = begun.elapsed().as_secs_f64();
+    println!("{seeds} schedules of {hosts} hosts in {took:.1} s, {hours:.1} hours, {steps} steps");
+    println!("ends: {ends:?}");
+    println!("{failed} break an invariant");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// Says what is wrong with a schedule, if anything is.
+fn report(seed: u64, run: &Run) -> bool {
+    for what in &run.violations {
+        println!("seed {seed}: {what}");
+    }
+    !run.violations.is_empty()
+}

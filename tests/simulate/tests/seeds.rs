@@ -1,0 +1,44 @@
+//! A few schedules of faults in every run of the tests, and those that have found something.
+
+use simulate::run::run;
+use simulate::schedule::Schedule;
+
+fn keeps_all_invariants(seed: u64, hosts: usize) {
+    let run = run(Schedule::new(seed, hosts), false);
+    assert_eq!(run.violations, [""; 0], "seed {seed} of {hosts} hosts");
+}
+
+#[test]
+fn a_few_schedules_keep_all_invariants() {
+    (0..100).for_each(|seed| keeps_all_invariants(seed, 8));
+    (0..5).for_each(|seed| keeps_all_invariants(seed, 64));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 0..10 {
+        let trace = || run(Schedule::new(seed, 8), true).trace;
+        assert_eq!(trace(), trace(), "seed {seed}");
+    }
+}
+
+/// A process failed, and a host was lost while the job ended. The next try began a second later,
+/// when that host still ended its part.
+#[test]
+fn a_host_that_is_lost_while_a_job_ends_has_time_to_end_its_part() {
+    keeps_all_invariants(438, 8);
+    keeps_all_invariants(581, 8);
+}
+
+/// A host notices only at its next look, once a second, that it hears nothing.
+#[test]
+fn a_lost_host_has_a_second_more_to_notice_that() {
+    keeps_all_invariants(405_473, 6);
+}
+
+/// The launcher was stopped right after it had started the processes, and took the hosts, which had
+/// missed it, for lost.
+#[test]
+fn a_pause_right_after_the_start_is_a_pause() {
+    keeps_all_invariants(201_751, 3);
+}
