@@ -2,7 +2,7 @@
 //! ip_config that DGL reads, which says the same.
 #![no_main]
 
-use ipconf_check::plan::{Options, Resolution, plan};
+use ipconf_check::plan::{PlanOptions, Resolution, plan};
 use ipconf_check::lines;
 use libfuzzer_sys::fuzz_target;
 use record::Host;
@@ -49,7 +49,7 @@ fn read(data: &[u8]) -> Option<Vec<Host>> {
     };
     plan(
         &lines,
-        &Options {
+        &PlanOptions {
             file: "f",
             default_port: 30050,
             num_servers: 4,

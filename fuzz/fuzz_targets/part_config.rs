@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use part_map::args::{Parts, Paths};
+use part_map::args::{PartsLocation, Paths};
 use part_map::layout::Layout;
 use part_map::plan;
 use partition::config::{self, PartConfig};
-use partition::files::{Item, Source, WantedFile};
+use partition::files::{FileItem, FileSource, WantedFile};
 use record::LocalFile;
 use std::path::Path;
 
@@ -23,9 +23,9 @@ fuzz_target!(|data: &[u8]| {
             ip_config: "/ws/ip_config.txt".into(),
             config_name: None,
             paths,
-            parts: Parts::Local,
+            parts: PartsLocation::Local,
         };
-        let items: Vec<Item> = plan::wanted(&config, &layout, 1)
+        let items: Vec<FileItem> = plan::wanted(&config, &layout, 1)
             .into_iter()
             .filter(|wanted| wanted.required)
             .map(copied)
@@ -71,15 +71,15 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// As if its first candidate were there.
-fn copied(wanted: WantedFile) -> Item {
+fn copied(wanted: WantedFile) -> FileItem {
     let here = LocalFile {
         path: wanted.candidates[0].clone(),
         bytes: 1,
         mode: 0o644,
         ..LocalFile::default()
     };
-    Item {
-        source: Source::Copied(here),
+    FileItem {
+        source: FileSource::Copied(here),
         ..wanted.item
     }
 }

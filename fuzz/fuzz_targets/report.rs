@@ -3,7 +3,7 @@
 #![no_main]
 
 use dgl_report::page::page;
-use dgl_report::plan::{Job, run};
+use dgl_report::plan::{JobHistory, run};
 use libfuzzer_sys::fuzz_target;
 use verdict::Run;
 
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
         let Ok(records) = Run::of(data, lines, &|_| Ok(())) else {
             return;
         };
-        let Ok(job) = Job::of(&records) else {
+        let Ok(job) = JobHistory::of(&records) else {
             return;
         };
         let page = page(&run(&job, lines));

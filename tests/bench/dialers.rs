@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use tls::{Identity, Link, PublicKey};
 use wire::codec::{Decoder, encode};
-use wire::dial::{Hello, Ticket, Word};
+use wire::dial::{DialMessage, Hello, Ticket};
 use wire::{Event, Request};
 
 struct Agent {
@@ -56,13 +56,13 @@ impl Agent {
         let mut again = false;
         loop {
             let answer = match self.serves {
-                false => match self.decoder.next_message::<Word>() {
+                false => match self.decoder.next_message::<DialMessage>() {
                     Ok(Some(message)) => match message.head {
-                        Word::Serve { token } => {
+                        DialMessage::Serve { token } => {
                             (self.serves, again) = (true, true);
                             format!("\n{token} runs\n").into_bytes()
                         }
-                        Word::Leave => return (false, again),
+                        DialMessage::Leave => return (false, again),
                     },
                     _ => return (open, again),
                 },

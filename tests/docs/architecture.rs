@@ -326,7 +326,7 @@ fn no_line_has_more_than_100_columns() {
 fn no_tool_ends_because_nobody_reads_what_it_says() {
     let mut wrong = Vec::new();
     for src in crate_sources() {
-        for path in sources(&[&shown(&src)], ".rs") {
+        for path in sources(&[&shown(&src)], "rs") {
             let mut macros = vec!["eprint!", "eprintln!"];
             if !shown(&src).contains("host-agent") {
                 macros.extend(["print!", "println!"]);
@@ -392,6 +392,87 @@ fn code(path: &Path) -> Vec<(usize, String)> {
         .zip(&lines[..tests])
         .map(|(number, line)| (number, line.split("//").next().unwrap().to_owned()))
         .collect()
+}
+
+// ---- names
+
+/// The only names that several types may have, each with the reason.
+const SHARED_NAMES: [(&str, &str); 8] = [
+    (
+        "Args",
+        "the command line, which is declared in the same way by each tool",
+    ),
+    (
+        "Command",
+        "of a process, in its record and in the request to start it",
+    ),
+    (
+        "Exit",
+        "of a tool in common/record, of a process in common/wire",
+    ),
+    ("Exited", "the event of an agent, and the record made of it"),
+    (
+        "Listening",
+        "the event of an agent, and the record made of it",
+    ),
+    ("Output", "bytes from an agent, and the record of a line"),
+    ("Process", "the record, and the request to start it"),
+    (
+        "Started",
+        "the event of an agent, and the record made of it",
+    ),
+];
+
+/// The name of the type that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let public = ["pub ", "pub(crate) "].map(|word| line.strip_prefix(word));
+    let declaration = public.into_iter().flatten().next().unwrap_or(line);
+    let (keyword, rest) = declaration.split_once(' ')?;
+    let end = rest.find(|c: char| !c.is_alphanumeric());
+    let name = &rest[..end.unwrap_or(rest.len())];
+    ["struct", "enum", "trait"]
+        .contains(&keyword)
+        .then_some(name)
+}
+
+#[test]
+fn a_type_name_is_declared_once() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let folders: Vec<String> = crate_sources().iter().map(|src| shown(src)).collect();
+    let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+    for path in sources(&folders, "rs") {
+        for (number, line) in code(&path) {
+            if let Some(name) = declared(&line) {
+                let place = format!("{}:{number}", shown(&path));
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+    }
+    let is_shared = |name: &str| SHARED_NAMES.iter().any(|(shared, _)| *shared == name);
+    let repeated = |places: &[String]| places.len() > 1;
+    let wrong: Vec<_> = places
+        .iter()
+        .filter(|(name, places)| repeated(places) != is_shared(name))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    for (name, _) in SHARED_NAMES {
+        assert!(places.contains_key(name), "{name}: no type has this name");
+    }
+}
+
+#[test]
+fn declarations_of_types_are_recognized() {
+    let table = [
+        ("pub struct Job<'a> {", Some("Job")),
+        ("    enum Phase {", Some("Phase")),
+        ("pub(crate) trait Open: Send {", Some("Open")),
+        ("pub fn structure() {", None),
+        ("struct Sum(u64);", Some("Sum")),
+    ];
+    for (line, name) in table {
+        assert_eq!(declared(line), name, "{line}");
+    }
 }
 
 // ---- modules

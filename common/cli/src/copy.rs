@@ -12,7 +12,7 @@ use remote::host_link::HostLink;
 use std::path::Path;
 
 /// Reports all results: records on stdout, progress on stderr, faults at the end.
-pub struct Reporter {
+pub struct CopyReporter {
     tool: &'static str,
     out: Mutex<Out>,
     is_for_people: bool,
@@ -22,7 +22,7 @@ pub struct Reporter {
     faults: Mutex<Vec<Fault>>,
 }
 
-impl Reporter {
+impl CopyReporter {
     /// `show` displays the progress. The input is passed on, except records of type `again`, which
     /// are written anew, and these hosts.
     pub fn new(
@@ -31,12 +31,12 @@ impl Reporter {
         of: u32,
         show: ProgressDisplay,
         (stream, again, changed): (&Stream, &str, &[Host]),
-    ) -> Reporter {
+    ) -> CopyReporter {
         let mut out = Out::new(tool);
         if !is_for_people {
             out.pass_but(stream, again, changed);
         }
-        Reporter {
+        CopyReporter {
             tool,
             out: Mutex::new(out),
             is_for_people,

@@ -20,8 +20,8 @@ use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::term;
 use remote::direct::{Wire, WireOptions};
-use remote::limit::Limit;
-use remote::{HostKey, Options};
+use remote::limit::RateLimit;
+use remote::{HostKey, RemoteOptions};
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -198,7 +198,7 @@ fn help(mut command: clap::Command) -> std::io::Result<()> {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// All but the connector, which is an option.
-    pub options: Options,
+    pub options: RemoteOptions,
     /// The port of the hosts for direct connections; 0 for any.
     pub data_port: u16,
 }
@@ -208,7 +208,7 @@ impl FromArgMatches for Settings {
     fn from_arg_matches(_: &ArgMatches) -> Result<Settings, clap::Error> {
         let path = |name| env::var_os(name).map(PathBuf::from);
         let timeout = read("DGL_TOOLS_CONNECT_TIMEOUT", duration)?;
-        let options = Options {
+        let options = RemoteOptions {
             connect: None,
             ssh_port: read("DGL_TOOLS_SSH_PORT", u16::from_str)?,
             ssh_username: read("DGL_TOOLS_SSH_USERNAME", String::from_str)?,
@@ -275,7 +275,7 @@ const HOSTS: &str = "Hosts";
 /// How hosts are reached, which of them, and how results are shown.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = HOSTS)]
-pub struct Connect {
+pub struct ConnectArgs {
     /// How to reach hosts: auto, ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
     ///
     /// - `auto`: The first of the next two that can log in. This is the default.
@@ -311,9 +311,9 @@ pub struct Connect {
     pub partial: bool,
 
     /// What to print: records, or text for people [auto: text on a terminal]
-    #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
+    #[arg(long, value_enum, default_value_t = OutputFormat::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
 /// Options of tools that copy files.
@@ -366,7 +366,7 @@ pub enum WireChoice {
 
 impl CopyArgs {
     /// The same as plain values for `common/remote`, with the time limit for reaching a host.
-    pub fn options(&self, connect: &Connect) -> WireOptions {
+    pub fn options(&self, connect: &ConnectArgs) -> WireOptions {
         WireOptions {
             wire: match self.wire {
                 WireChoice::Auto => Wire::Auto,
@@ -379,14 +379,14 @@ impl CopyArgs {
     }
 
     /// The rate limit that all connections of this process share.
-    pub fn limit(&self) -> Option<Arc<Limit>> {
-        self.limit.map(|rate| Arc::new(Limit::new(rate)))
+    pub fn limit(&self) -> Option<Arc<RateLimit>> {
+        self.limit.map(|rate| Arc::new(RateLimit::new(rate)))
     }
 }
 
 /// What is written to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Text on a terminal, records elsewhere.
     Auto,
     /// Text for people.
@@ -395,29 +395,29 @@ pub enum Format {
     Jsonl,
 }
 
-impl Format {
+impl OutputFormat {
     /// Whether people read stdout.
     pub fn human(self) -> bool {
         match self {
-            Format::Auto => std::io::IsTerminal::is_terminal(&std::io::stdout()),
-            Format::Human => true,
-            Format::Jsonl => false,
+            OutputFormat::Auto => std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            OutputFormat::Human => true,
+            OutputFormat::Jsonl => false,
         }
     }
 }
 
-impl Connect {
+impl ConnectArgs {
     /// The same as plain values for `common/remote`.
-    pub fn options(&self) -> Options {
-        Options {
+    pub fn options(&self) -> RemoteOptions {
+        RemoteOptions {
             connect: self.connect.clone(),
             ..self.settings.options.clone()
         }
     }
 
     /// The same for a tool that handles signals: connecting ends when this is no longer 0.
-    pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> Options {
-        Options {
+    pub fn options_until(&self, stop: &Arc<AtomicUsize>) -> RemoteOptions {
+        RemoteOptions {
             stop: Arc::clone(stop),
             ..self.options()
         }

@@ -1,7 +1,7 @@
 //! What hosts report about a job goes in, and what is to be done comes out.
 
-use crate::machine::Job;
-use crate::model::{Action, Stalled};
+use crate::machine::JobLife;
+use crate::model::{JobAction, JobStalled};
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
 use wire::ending::{Exit, Loss};
@@ -14,12 +14,12 @@ pub enum Step {
     /// It sends this to the agents of all hosts.
     Send(Request),
     /// It reports that the job stalls.
-    Stalled(Stalled),
+    Stalled(JobStalled),
     /// It reports that the job moves again, as this host says.
     Resumed(u32, Activity),
 }
 
-impl Job {
+impl JobLife {
     /// A host reports this about its processes.
     pub fn event(&mut self, host: u32, event: &Event, now: Instant) -> Vec<Step> {
         let index = match event {
@@ -66,12 +66,12 @@ impl Job {
     }
 
     /// The steps by which an action is taken.
-    pub fn steps(&self, action: Option<Action>) -> Vec<Step> {
+    pub fn steps(&self, action: Option<JobAction>) -> Vec<Step> {
         let request = |action| match action {
-            Action::Kill => Request::Kill,
-            Action::End | Action::EndWithStacks => Request::End(End {
+            JobAction::Kill => Request::Kill,
+            JobAction::End | JobAction::EndWithStacks => Request::End(End {
                 grace_ms: record::term::millis(self.rules.grace),
-                stacks: action == Action::EndWithStacks,
+                stacks: action == JobAction::EndWithStacks,
                 ending: self.ending().cloned().unwrap_or_default(),
             }),
         };
@@ -102,7 +102,7 @@ impl Job {
                 // seen from outside, one long call is like a wait that spins
                 let ends = rule.ends && computing != Some(Computing::MayWork);
                 let action = ends.then(|| self.stalled(rule.limit)).flatten();
-                let found = Step::Stalled(Stalled {
+                let found = Step::Stalled(JobStalled {
                     silent,
                     computing,
                     ends,
@@ -125,7 +125,7 @@ fn exit_of(exited: &Exited) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Member;
+    use crate::model::JobMember;
     use record::Role;
     use wire::Failure;
     use wire::ending::ExitStatus::{self, Code, Signal};
@@ -135,7 +135,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     /// Two hosts with a server and a trainer each.
-    fn begun() -> (Job, Instant) {
+    fn begun() -> (JobLife, Instant) {
         let stall = StallRule {
             limit: MINUTE,
             ends: true,
@@ -146,19 +146,19 @@ mod tests {
             fail_on_exception: true,
             grace: Duration::from_secs(2),
         };
-        let server = Member {
+        let server = JobMember {
             role: Role::Server,
             service: false,
             awaited: true,
         };
-        let trainer = Member {
+        let trainer = JobMember {
             role: Role::Trainer,
             service: false,
             awaited: false,
         };
         let hosts = [4, 1].map(|host| (host, vec![server, trainer]));
         let now = Instant::now();
-        (Job::new(hosts, rules, now), now)
+        (JobLife::new(hosts, rules, now), now)
     }
 
     fn end(cause: Option<Cause>, failure: Option<JobFailure>) -> Step {
@@ -256,7 +256,7 @@ mod tests {
             let ask = Step::Send(Request::ReportStacks);
             assert_eq!(job.event(4, &idle, now), [ask]);
             assert_eq!(job.event(4, &stands(None), now), []);
-            let mut steps = vec![Step::Stalled(Stalled {
+            let mut steps = vec![Step::Stalled(JobStalled {
                 silent: MINUTE,
                 computing,
                 ends,

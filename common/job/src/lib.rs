@@ -1,7 +1,7 @@
 //! The life of a job: state machines that open nothing and ask no clock.
 //!
-//! [`Job`] is told what happens, in the order in which it happens, and answers with the [`Action`]
-//! that is to be taken. [`Supervision`] does the same for the processes of one host.
+//! [`JobLife`] is told what happens, in the order in which it happens, and answers with the
+//! [`JobAction`] that is to be taken. [`Supervision`] does the same for the processes of one host.
 
 mod engine;
 mod machine;
@@ -13,8 +13,8 @@ mod supervision;
 mod termination;
 
 pub use engine::Step;
-pub use machine::{Job, ProcessId, SERVERS_LINGER};
-pub use model::{Action, Member, Progress, Stalled};
+pub use machine::{JobLife, ProcessId, SERVERS_LINGER};
+pub use model::{JobAction, JobMember, JobStalled, Progress};
 pub use outbox::Outbox;
 pub use pause::{PauseWatch, heartbeat};
 pub use record::Role;

@@ -1,6 +1,6 @@
 //! The state machine that decides when a job ends, and why.
 
-use crate::model::{Action, Member, Progress};
+use crate::model::{JobAction, JobMember, Progress};
 use crate::pause::heartbeat;
 use crate::stall::StallWatch;
 use record::Role;
@@ -21,8 +21,8 @@ pub type ProcessId = (u32, u32);
 
 /// The state of one process.
 #[derive(Debug)]
-struct ProcessState {
-    member: Member,
+struct ProcessLife {
+    member: JobMember,
     running: bool,
     /// Whether it is a server that does not listen yet.
     awaited: bool,
@@ -30,8 +30,8 @@ struct ProcessState {
 
 /// The state of a job.
 #[derive(Debug)]
-pub struct Job {
-    processes: BTreeMap<ProcessId, ProcessState>,
+pub struct JobLife {
+    processes: BTreeMap<ProcessId, ProcessLife>,
     pub(crate) rules: Rules,
     /// Decides whether the job stalls, if that is decided here.
     pub(crate) stall: Option<StallWatch>,
@@ -55,15 +55,15 @@ struct Pause {
     losses_until: Instant,
 }
 
-impl Job {
+impl JobLife {
     /// Creates the state of a job whose processes are all about to be started. Each host comes with
     /// its processes, in the order of their numbers.
     pub fn new(
-        hosts: impl IntoIterator<Item = (u32, Vec<Member>)>,
+        hosts: impl IntoIterator<Item = (u32, Vec<JobMember>)>,
         rules: Rules,
         now: Instant,
-    ) -> Job {
-        let mut job = Job {
+    ) -> JobLife {
+        let mut job = JobLife {
             processes: BTreeMap::new(),
             rules,
             stall: None,
@@ -76,7 +76,7 @@ impl Job {
         };
         for (host, members) in hosts {
             let states = (0..).zip(members).map(|(index, member)| {
-                let state = ProcessState {
+                let state = ProcessLife {
                     member,
                     running: true,
                     awaited: member.awaited,
@@ -102,7 +102,7 @@ impl Job {
         self.processes.contains_key(&id)
     }
 
-    fn process(&mut self, id: ProcessId) -> Option<&mut ProcessState> {
+    fn process(&mut self, id: ProcessId) -> Option<&mut ProcessLife> {
         self.processes.get_mut(&id)
     }
 
@@ -114,7 +114,7 @@ impl Job {
     }
 
     /// A process ended.
-    pub fn exited(&mut self, id: ProcessId, exit: Exit, now: Instant) -> Option<Action> {
+    pub fn exited(&mut self, id: ProcessId, exit: Exit, now: Instant) -> Option<JobAction> {
         self.process(id)?.running = false;
         if !self.may_end() {
             return None;
@@ -142,7 +142,7 @@ impl Job {
     }
 
     /// A host was lost for this reason.
-    pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<Action> {
+    pub fn lost(&mut self, host: u32, why: impl Into<Loss>) -> Option<JobAction> {
         if !self.may_end() {
             return None;
         }
@@ -150,11 +150,11 @@ impl Job {
             return self.end(Cause::Paused(pause.time), None);
         }
         self.ending = Some(Ending::lost(host, why.into()));
-        Some(Action::End)
+        Some(JobAction::End)
     }
 
     /// The graph servers that the job uses have ended, of which this host or process failed first.
-    pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<Action> {
+    pub fn servers_ended(&mut self, failure: Option<JobFailure>) -> Option<JobAction> {
         // none of this job's processes has failed
         let failure = failure.map(|failure| JobFailure {
             index: None,
@@ -175,13 +175,13 @@ impl Job {
     }
 
     /// A process has raised an exception that nobody caught, and does not end by itself.
-    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<Action> {
+    pub fn raised(&mut self, id: ProcessId, exception: String) -> Option<JobAction> {
         self.process(id).filter(|state| state.running)?;
         self.fail(Cause::Process, id, Reason::Raised(exception))
     }
 
     /// There was no sign of life for this long, and the rule says to end the job then.
-    pub fn stalled(&mut self, limit: Duration) -> Option<Action> {
+    pub fn stalled(&mut self, limit: Duration) -> Option<JobAction> {
         self.end(Cause::Stalled(limit), None)
     }
 
@@ -189,12 +189,12 @@ impl Job {
     /// such as Slurm signals the processes, the launcher and the shell above it, in any order. A
     /// signal that comes together with the first one, or that comes first while the job is already
     /// ending, is therefore not taken for impatience; Ctrl-C is.
-    pub fn signal(&mut self, number: i32, now: Instant) -> Option<Action> {
+    pub fn signal(&mut self, number: i32, now: Instant) -> Option<JobAction> {
         let (_, since) = *self.signalled.get_or_insert((number, now));
         match () {
             () if self.ending.is_none() => self.end(Cause::Signal(number), None),
             () if number != SIGINT && now < since + ONE_SIGNAL => None,
-            () => Some(Action::Kill),
+            () => Some(JobAction::Kill),
         }
     }
 
@@ -204,7 +204,7 @@ impl Job {
     }
 
     /// Time has passed; checks all limits.
-    pub fn tick(&mut self, now: Instant) -> Option<Action> {
+    pub fn tick(&mut self, now: Instant) -> Option<JobAction> {
         self.pause = self.pause.filter(|pause| now < pause.losses_until);
         if !self.may_end() {
             return None;
@@ -234,7 +234,7 @@ impl Job {
             }
             _ => self.end(Cause::Time(limit), None),
         }
-        .map(|_| Action::EndWithStacks)
+        .map(|_| JobAction::EndWithStacks)
     }
 
     /// Why the job ends, once its end has begun.
@@ -273,12 +273,17 @@ impl Job {
         self.ending.is_none()
     }
 
-    fn is_running(&self, wanted: impl Fn(Member) -> bool) -> bool {
+    fn is_running(&self, wanted: impl Fn(JobMember) -> bool) -> bool {
         let mut states = self.processes.values();
         states.any(|state| state.running && wanted(state.member))
     }
 
-    fn fail(&mut self, cause: Cause, (host, index): ProcessId, reason: Reason) -> Option<Action> {
+    fn fail(
+        &mut self,
+        cause: Cause,
+        (host, index): ProcessId,
+        reason: Reason,
+    ) -> Option<JobAction> {
         let failure = JobFailure {
             host,
             index: Some(index),
@@ -287,17 +292,17 @@ impl Job {
         self.end(cause, Some(failure))
     }
 
-    fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<Action> {
+    fn end(&mut self, cause: Cause, failure: Option<JobFailure>) -> Option<JobAction> {
         let cause = Some(cause);
         self.may_end().then(|| {
             self.ending = Some(Ending { cause, failure });
-            Action::End
+            JobAction::End
         })
     }
 
-    fn end_well(&mut self) -> Option<Action> {
+    fn end_well(&mut self) -> Option<JobAction> {
         self.ending = Some(Ending::default());
-        Some(Action::End)
+        Some(JobAction::End)
     }
 }
 
@@ -306,11 +311,11 @@ mod tests {
     use super::*;
     use wire::ending::ExitStatus::{self, Code, Signal};
 
-    const END: Option<Action> = Some(Action::End);
+    const END: Option<JobAction> = Some(JobAction::End);
 
     /// One process a host, in the order of the roles. No server is awaited.
-    fn members(roles: &[Role]) -> Vec<Member> {
-        let member = |role: &Role| Member {
+    fn members(roles: &[Role]) -> Vec<JobMember> {
+        let member = |role: &Role| JobMember {
             role: *role,
             service: false,
             awaited: false,
@@ -318,7 +323,7 @@ mod tests {
         roles.iter().map(member).collect()
     }
 
-    fn on_hosts(members: &[Member]) -> impl Iterator<Item = (u32, Vec<Member>)> {
+    fn on_hosts(members: &[JobMember]) -> impl Iterator<Item = (u32, Vec<JobMember>)> {
         (0..).zip(members.iter().map(|member| vec![*member]))
     }
 
@@ -330,7 +335,7 @@ mod tests {
     }
 
     /// The same where each server is awaited.
-    fn awaited(roles: &[Role]) -> Vec<Member> {
+    fn awaited(roles: &[Role]) -> Vec<JobMember> {
         let mut members = members(roles);
         members
             .iter_mut()
@@ -338,11 +343,11 @@ mod tests {
         members
     }
 
-    fn job(members: &[Member]) -> (Job, Instant) {
+    fn job(members: &[JobMember]) -> (JobLife, Instant) {
         let limits = [60, 3600].map(Duration::from_secs);
         let limits = [Limit::Start(limits[0]), Limit::Job(limits[1])];
         let now = Instant::now();
-        (Job::new(on_hosts(members), rules(&limits), now), now)
+        (JobLife::new(on_hosts(members), rules(&limits), now), now)
     }
 
     /// Of the first process of a host, or of the host.
@@ -355,12 +360,12 @@ mod tests {
     }
 
     /// The process of a host ends.
-    fn exited(job: &mut Job, host: u32, status: ExitStatus, now: Instant) -> Option<Action> {
+    fn exited(job: &mut JobLife, host: u32, status: ExitStatus, now: Instant) -> Option<JobAction> {
         job.exited((host, 0), status.into(), now)
     }
 
     /// Why it ended, as one value.
-    fn why(job: &Job) -> (Option<&Cause>, Option<&JobFailure>) {
+    fn why(job: &JobLife) -> (Option<&Cause>, Option<&JobFailure>) {
         (job.cause(), job.failure())
     }
 
@@ -402,9 +407,9 @@ mod tests {
         assert_eq!(job.lost(0, "gone"), None);
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let [time, patience] = [14, 12].map(Duration::from_secs);
-        let lost = |job: &mut Job, _| job.lost(0, "gone");
-        let failed = |job: &mut Job, now| exited(job, 0, Code(1), now);
-        let table: [(fn(&mut Job, Instant) -> Option<Action>, u64, Cause); 4] = [
+        let lost = |job: &mut JobLife, _| job.lost(0, "gone");
+        let failed = |job: &mut JobLife, now| exited(job, 0, Code(1), now);
+        let table: [(fn(&mut JobLife, Instant) -> Option<JobAction>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
             (lost, 14, Cause::Host),
             (failed, 1, Cause::Paused(time)),
@@ -512,7 +517,7 @@ mod tests {
     fn a_second_signal_is_impatient() {
         let (mut job, now) = job(&members(&[Role::Trainer]));
         assert_eq!(job.signal(2, now), END);
-        assert_eq!(job.signal(2, now), Some(Action::Kill));
+        assert_eq!(job.signal(2, now), Some(JobAction::Kill));
         assert_eq!(job.cause(), Some(&Cause::Signal(2)));
     }
 
@@ -522,14 +527,14 @@ mod tests {
         let later = ONE_SIGNAL * 2;
         let (mut handed_on, now) = job(&members);
         let signals = [now, now, now + later].map(|when| handed_on.signal(15, when));
-        assert_eq!(signals, [END, None, Some(Action::Kill)]);
+        assert_eq!(signals, [END, None, Some(JobAction::Kill)]);
         let (mut processes_first, now) = job(&members);
         assert_eq!(exited(&mut processes_first, 0, Signal(15), now), END);
         let signals = [now, now + later].map(|when| processes_first.signal(15, when));
-        assert_eq!(signals, [None, Some(Action::Kill)]);
+        assert_eq!(signals, [None, Some(JobAction::Kill)]);
         let (mut user, now) = job(&members);
         let actions = (exited(&mut user, 0, Code(1), now), user.signal(2, now));
-        assert_eq!(actions, (END, Some(Action::Kill)));
+        assert_eq!(actions, (END, Some(JobAction::Kill)));
     }
 
     #[test]
@@ -546,7 +551,7 @@ mod tests {
         assert_eq!(job.tick(now + Duration::from_secs(59)), None);
         assert_eq!(
             job.tick(now + Duration::from_secs(60)),
-            Some(Action::EndWithStacks)
+            Some(JobAction::EndWithStacks)
         );
         let limit = Duration::from_secs(60);
         let failure = failed(1, Some(0), Reason::NotListening(limit));
@@ -564,7 +569,7 @@ mod tests {
             "no server is awaited"
         );
         let limit = Duration::from_secs(3600);
-        assert_eq!(job.tick(now + limit), Some(Action::EndWithStacks));
+        assert_eq!(job.tick(now + limit), Some(JobAction::EndWithStacks));
         assert_eq!(why(&job), (Some(&Cause::Time(Limit::Job(limit))), None));
     }
 
@@ -592,7 +597,7 @@ mod tests {
     #[test]
     fn a_limit_without_end_never_runs_out() {
         let now = Instant::now();
-        let mut job = Job::new(
+        let mut job = JobLife::new(
             on_hosts(&members(&[Role::Trainer])),
             rules(&[Limit::Job(Duration::MAX)]),
             now,

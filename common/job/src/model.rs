@@ -6,7 +6,7 @@ use wire::supervise::Computing;
 
 /// The next step that the owner of the job takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum JobAction {
     /// End all processes: TERM, and KILL after the grace.
     End,
     /// The same, but first ask for the stacks of those that can print them (ABRT).
@@ -17,7 +17,7 @@ pub enum Action {
 
 /// A process, as far as the life of its job depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct JobMember {
     pub role: Role,
     /// Whether it is of a program that serves the others.
     pub service: bool,
@@ -25,7 +25,7 @@ pub struct Member {
     pub awaited: bool,
 }
 
-impl Member {
+impl JobMember {
     /// Whether the process is there for the others: a graph server, or one of a service.
     pub fn serves(&self) -> bool {
         self.service || self.role == Role::Server
@@ -34,7 +34,7 @@ impl Member {
 
 /// The job stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stalled {
+pub struct JobStalled {
     /// For how long there was no sign of life on any host.
     pub silent: Duration,
     /// What processes do that compute, though they stand still.

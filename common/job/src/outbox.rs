@@ -27,7 +27,7 @@ pub struct Outbox {
     written: usize,
     /// The messages that go first.
     urgent: VecDeque<Vec<u8>>,
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<QueuedMessage>,
     /// How many bytes are in the queue.
     waiting: usize,
     /// Whether nobody reads any longer.
@@ -36,7 +36,7 @@ pub struct Outbox {
 
 /// A message in the queue.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedMessage {
     message: Vec<u8>,
     is_news: bool,
 }
@@ -49,7 +49,7 @@ impl Outbox {
         }
         let (message, is_news) = (codec::encode(event, body), is_news(event));
         self.waiting += message.len();
-        self.queue.push_back(Waiting { message, is_news });
+        self.queue.push_back(QueuedMessage { message, is_news });
         if !is_news || self.waiting <= BEFORE_NEWS && self.urgent.is_empty() {
             return;
         }
@@ -115,7 +115,7 @@ impl Outbox {
         let mut batch = Vec::new();
         while batch.len() < AT_ONCE {
             let message = self.urgent.pop_front().or_else(|| {
-                let Waiting { message, .. } = self.queue.pop_front()?;
+                let QueuedMessage { message, .. } = self.queue.pop_front()?;
                 self.waiting -= message.len();
                 Some(message)
             });
@@ -145,12 +145,12 @@ fn is_news(event: &Event) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::supervise::{Drained, Started, Stream};
+    use wire::supervise::{Drained, ProcessStream, Started};
 
     fn drained(index: u32) -> Event {
         Event::Drained(Drained {
             index,
-            stream: Stream::Stdout,
+            stream: ProcessStream::Stdout,
         })
     }
 

@@ -40,13 +40,13 @@ pub struct StallWatch {
     /// The hosts that have processes of the job, each with the time for which it has been idle by
     /// its last report.
     hosts: BTreeMap<u32, Duration>,
-    phase: Phase,
+    phase: StallPhase,
     /// The hosts that have not answered the last question. Only when all have is there another.
     asked: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum StallPhase {
     Watching,
     /// All hosts were asked. The map holds those that have answered, with the time for which each
     /// had been idle, and whether processes compute there.
@@ -63,7 +63,7 @@ impl StallWatch {
                 .into_iter()
                 .map(|host| (host, Duration::ZERO))
                 .collect(),
-            phase: Phase::Watching,
+            phase: StallPhase::Watching,
             asked: BTreeSet::new(),
         }
     }
@@ -72,17 +72,17 @@ impl StallWatch {
     pub fn idle(&mut self, host: u32, time: Duration) -> Option<StallStep> {
         *self.hosts.get_mut(&host)? = time;
         if time < self.limit {
-            return match std::mem::replace(&mut self.phase, Phase::Watching) {
-                Phase::Stalled => Some(StallStep::Resumed),
-                Phase::Watching | Phase::Asking(_) => None,
+            return match std::mem::replace(&mut self.phase, StallPhase::Watching) {
+                StallPhase::Stalled => Some(StallStep::Resumed),
+                StallPhase::Watching | StallPhase::Asking(_) => None,
             };
         }
         let are_idle = self.hosts.values().all(|time| *time >= self.limit);
-        if !matches!(self.phase, Phase::Watching) || !are_idle || !self.asked.is_empty() {
+        if !matches!(self.phase, StallPhase::Watching) || !are_idle || !self.asked.is_empty() {
             return None;
         }
         self.asked = self.hosts.keys().copied().collect();
-        self.phase = Phase::Asking(BTreeMap::new());
+        self.phase = StallPhase::Asking(BTreeMap::new());
         Some(StallStep::Ask)
     }
 
@@ -100,7 +100,7 @@ impl StallWatch {
         if idle < self.limit {
             return self.idle(host, idle);
         }
-        if let Phase::Asking(answers) = &mut self.phase {
+        if let StallPhase::Asking(answers) = &mut self.phase {
             answers.insert(host, (idle, computing));
         }
         self.conclude()
@@ -115,7 +115,7 @@ impl StallWatch {
 
     /// Decides as soon as all hosts have answered.
     fn conclude(&mut self) -> Option<StallStep> {
-        let Phase::Asking(answers) = &self.phase else {
+        let StallPhase::Asking(answers) = &self.phase else {
             return None;
         };
         if !self.hosts.keys().all(|host| answers.contains_key(host)) {
@@ -124,7 +124,7 @@ impl StallWatch {
         let last = || self.hosts.keys().filter_map(|host| answers.get(host));
         let silent = last().map(|(idle, _)| *idle).min()?;
         let computing = last().filter_map(|(_, computing)| *computing).max();
-        self.phase = Phase::Stalled;
+        self.phase = StallPhase::Stalled;
         Some(StallStep::Stalled { silent, computing })
     }
 }

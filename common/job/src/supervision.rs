@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use wire::codec::Decoder;
 use wire::ending::{Cause, Ending, ExitStatus};
 use wire::job::{Job, Process};
-use wire::supervise::{Drained, End, Exited, Output, Over, ShmRemoved, Started, Stream};
+use wire::supervise::{Drained, End, Exited, Output, Over, ProcessStream, ShmRemoved, Started};
 use wire::{Event, Request};
 
 /// How often to check what no event reports.
@@ -49,7 +49,7 @@ pub trait Machine {
     /// Starts a process; returns its process id.
     fn start(&mut self, process: &Process) -> io::Result<u32>;
     /// What a process has written: nothing at the end of the stream, `None` if nothing is there.
-    fn read(&mut self, index: u32, stream: Stream) -> Option<Vec<u8>>;
+    fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>>;
     /// A process that has ended and whose status was not taken, by its number.
     fn next_ended(&mut self) -> Option<u32>;
     /// Takes the status of such a process. `oom` says whether the kernel can have killed it.
@@ -100,7 +100,7 @@ struct PostponedEnd {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum SupervisionPhase {
     /// Processes run, or are being ended.
     Running,
     /// All have ended or are given up, and their last output is read. Another process may hold a
@@ -122,7 +122,7 @@ pub struct Supervision<M> {
     requests: Decoder,
     /// What waits to be sent to the launcher.
     pub outbox: Outbox,
-    phase: Phase,
+    phase: SupervisionPhase,
     /// How many processes run, as far as their statuses were taken.
     running: usize,
     /// How many streams of processes are open.
@@ -159,7 +159,7 @@ impl<M: Machine> Supervision<M> {
             now,
             requests: Decoder::default(),
             outbox: Outbox::default(),
-            phase: Phase::Running,
+            phase: SupervisionPhase::Running,
             running: 0,
             streams: 0,
             started: now,
@@ -189,7 +189,7 @@ impl<M: Machine> Supervision<M> {
             }
             Err(error) => {
                 self.explain(index, &format!("the process cannot be started: {error}"));
-                for stream in [Stream::Stdout, Stream::Stderr] {
+                for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
                     self.report(Event::Drained(Drained { index, stream }));
                 }
                 self.report(Event::Exited(Exited::new(index, ExitStatus::Code(126))));
@@ -207,7 +207,7 @@ impl<M: Machine> Supervision<M> {
 
     /// Explains something of a process in its own output.
     fn explain(&mut self, index: u32, why: &str) {
-        let stream = Stream::Stderr;
+        let stream = ProcessStream::Stderr;
         let output = Event::Output(Output { index, stream });
         let text = format!("host-agent: {why}\n");
         self.outbox.push(&output, text.as_bytes());
@@ -215,7 +215,7 @@ impl<M: Machine> Supervision<M> {
 
     /// Whether everything was reported.
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Reporting) && self.outbox.is_empty()
+        matches!(self.phase, SupervisionPhase::Reporting) && self.outbox.is_empty()
     }
 
     /// Whether the signals that end the processes have begun.
@@ -226,10 +226,10 @@ impl<M: Machine> Supervision<M> {
     /// When [`Supervision::tick`] has something to do, at the latest.
     pub fn due(&self) -> Instant {
         match self.phase {
-            Phase::Running => self.looked + self.pace(),
-            Phase::Draining { until, .. } => until.min(self.now + PACE),
-            Phase::Removing { .. } => self.now + QUICK_PACE,
-            Phase::Reporting => self.now + PACE,
+            SupervisionPhase::Running => self.looked + self.pace(),
+            SupervisionPhase::Draining { until, .. } => until.min(self.now + PACE),
+            SupervisionPhase::Removing { .. } => self.now + QUICK_PACE,
+            SupervisionPhase::Reporting => self.now + PACE,
         }
     }
 
@@ -248,7 +248,7 @@ impl<M: Machine> Supervision<M> {
         let urgent = self.machine.urgent();
         self.report_all(urgent.into_iter().collect());
         self.keep_alive();
-        if matches!(self.phase, Phase::Running) && now >= self.looked + self.pace() {
+        if matches!(self.phase, SupervisionPhase::Running) && now >= self.looked + self.pace() {
             self.looked = now;
             self.check_all();
         }
@@ -333,7 +333,7 @@ impl<M: Machine> Supervision<M> {
                     _ => DRAIN_LIMIT_OF_SURVIVORS,
                 };
                 let until = self.now + limit;
-                self.phase = Phase::Draining { limit, until };
+                self.phase = SupervisionPhase::Draining { limit, until };
             } else {
                 self.end_now(termination);
             }
@@ -409,7 +409,7 @@ impl<M: Machine> Supervision<M> {
         while let Some(index) = self.machine.next_ended() {
             self.ended(index);
         }
-        if self.is_ending() && matches!(self.phase, Phase::Running) {
+        if self.is_ending() && matches!(self.phase, SupervisionPhase::Running) {
             self.check_all();
         }
     }
@@ -426,7 +426,7 @@ impl<M: Machine> Supervision<M> {
 
     /// A process has ended. What it wrote before is reported before, as far as it is at hand.
     fn ended(&mut self, index: u32) {
-        for stream in [Stream::Stdout, Stream::Stderr] {
+        for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
             self.relay(index, stream);
         }
         self.running -= 1;
@@ -463,7 +463,7 @@ impl<M: Machine> Supervision<M> {
     }
 
     /// Passes on what a process has written, unless too much waits already.
-    pub fn relay(&mut self, index: u32, stream: Stream) {
+    pub fn relay(&mut self, index: u32, stream: ProcessStream) {
         if !self.outbox.has_room() {
             return;
         }
@@ -482,7 +482,7 @@ impl<M: Machine> Supervision<M> {
 
     /// Goes on to the next phases as far as nothing has to be waited for.
     fn go_on(&mut self) {
-        if let Phase::Draining { limit, until } = &mut self.phase {
+        if let SupervisionPhase::Draining { limit, until } = &mut self.phase {
             if !self.outbox.has_room() {
                 // the launcher is what we wait for
                 *until = self.now + *limit;
@@ -491,18 +491,18 @@ impl<M: Machine> Supervision<M> {
                 return;
             }
             let until = self.now + TRAINERS_LIMIT;
-            self.phase = Phase::Removing { until, files: 0 };
+            self.phase = SupervisionPhase::Removing { until, files: 0 };
             let events = self.machine.last_reports();
             self.report_all(events);
         }
-        if let Phase::Removing { until, files } = &mut self.phase {
+        if let SupervisionPhase::Removing { until, files } = &mut self.phase {
             let (removed, are_left) = self.machine.remove_files();
             *files += removed;
             if are_left && self.now < *until {
                 return;
             }
             let files = *files;
-            self.phase = Phase::Reporting;
+            self.phase = SupervisionPhase::Reporting;
             self.report(Event::ShmRemoved(ShmRemoved { files }));
             let survivors = u32::try_from(self.machine.finish()).unwrap_or(u32::MAX);
             self.report(Event::Over(Over { survivors }));

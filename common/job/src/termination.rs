@@ -60,8 +60,8 @@ mod tests {
     fn abrt_then_term_then_kill_until_it_is_given_up() {
         const GRACE: Duration = Duration::from_secs(5);
         use Signal::{SIGABRT, SIGKILL, SIGTERM};
-        type Step = (u64, Option<Signal>);
-        let table: [(bool, Option<u64>, &[Step]); 4] = [
+        type TerminationStep = (u64, Option<Signal>);
+        let table: [(bool, Option<u64>, &[TerminationStep]); 4] = [
             (
                 false,
                 None,

@@ -10,7 +10,7 @@ const ANEW: &str = "make the stream anew, from ipconf-check on";
 
 /// The facts that distinguish a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Job {
+pub struct JobPlan {
     /// The job's name.
     pub name: String,
     /// The token in the environment of its processes: random, so that no other process has it.
@@ -48,7 +48,7 @@ pub struct ProfileTimes {
 
 /// The processes of a stream: persistent graph servers, which are a job of their own, and all
 /// others, which may use them.
-pub struct Parts {
+pub struct SplitProcesses {
     /// The name of the servers.
     pub servers: Option<String>,
     /// All processes; those that stay come first.
@@ -56,9 +56,9 @@ pub struct Parts {
     staying: usize,
 }
 
-impl Parts {
+impl SplitProcesses {
     /// Splits the processes; there may be servers of only one name.
-    pub fn of(processes: Vec<Process>) -> Result<Parts, Report> {
+    pub fn of(processes: Vec<Process>) -> Result<SplitProcesses, Report> {
         let servers = processes
             .iter()
             .find_map(|process| process.server_name.clone());
@@ -77,7 +77,7 @@ impl Parts {
         let (mut all, others): (Vec<_>, Vec<_>) = processes.into_iter().partition(stays);
         let staying = all.len();
         all.extend(others);
-        Ok(Parts {
+        Ok(SplitProcesses {
             servers,
             all,
             staying,

@@ -9,12 +9,12 @@ use record::error::{Fault, Report};
 use record::{FirstFailure, Host, Process, Role};
 use std::collections::BTreeMap;
 use wire::job::JobOnHost;
-use wire::servers::{Data, Find, Group, Liveness, State};
+use wire::servers::{Data, Find, ServersLiveness, ServersState, TrainerGroup};
 use wire::{Event, Request};
 
 /// The state of the graph servers that a job uses.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundServers {
     /// They listen on all hosts.
     Ready,
     /// They load their graph.
@@ -29,7 +29,7 @@ pub fn find(
     all: &[Host],
     processes: &[Process],
     name: &str,
-) -> Result<Found, Stopped> {
+) -> Result<FoundServers, Stopped> {
     for host_index in talk.all() {
         let session = &talk.hosts.sessions[host_index];
         if let Some(process) = session.members.first().map(|member| &processes[*member]) {
@@ -42,13 +42,13 @@ pub fn find(
             );
         }
     }
-    let mut states: BTreeMap<usize, State> = BTreeMap::new();
+    let mut states: BTreeMap<usize, ServersState> = BTreeMap::new();
     talk.collect(|host_index, event, _| {
         if let Event::Servers(state) = event {
             states.insert(host_index, *state);
         }
     })?;
-    let states: Vec<(&Host, State)> = states
+    let states: Vec<(&Host, ServersState)> = states
         .into_iter()
         .map(|(host_index, state)| (talk.hosts.sessions[host_index].host, state))
         .collect();
@@ -57,33 +57,39 @@ pub fn find(
 }
 
 /// Judges the servers: they are useful only if all hosts have them.
-fn judge(states: &[(&Host, State)], all: &[Host]) -> Found {
+fn judge(states: &[(&Host, ServersState)], all: &[Host]) -> FoundServers {
     let dead = states.iter().find_map(|(host, state)| {
-        if let Liveness::Dead(failure) = &state.life {
+        if let ServersLiveness::Dead(failure) = &state.life {
             Some((host, failure))
         } else {
             None
         }
     });
     if let Some((host, failure)) = dead {
-        return Found::Missing(format!(
+        return FoundServers::Missing(format!(
             "they have ended: {}",
             end_label(host, failure.as_deref(), all)
         ));
     }
     let missing = states
         .iter()
-        .find(|(_, state)| state.life == Liveness::None);
+        .find(|(_, state)| state.life == ServersLiveness::None);
     let starts = states
         .iter()
-        .any(|(_, state)| state.life == Liveness::Starting);
+        .any(|(_, state)| state.life == ServersLiveness::Starting);
     match missing {
-        Some(_) if states.iter().all(|(_, state)| state.life == Liveness::None) => {
-            Found::Missing("there are none on these hosts".to_owned())
+        Some(_)
+            if states
+                .iter()
+                .all(|(_, state)| state.life == ServersLiveness::None) =>
+        {
+            FoundServers::Missing("there are none on these hosts".to_owned())
         }
-        Some((host, _)) if !starts => Found::Missing(format!("{} has none", host.location())),
-        _ if starts => Found::Starting,
-        _ => Found::Ready,
+        Some((host, _)) if !starts => {
+            FoundServers::Missing(format!("{} has none", host.location()))
+        }
+        _ if starts => FoundServers::Starting,
+        _ => FoundServers::Ready,
     }
 }
 
@@ -120,7 +126,7 @@ pub fn data(process: &Process) -> Data {
 }
 
 /// The faults of servers that differ from what these trainers need.
-fn differences(states: &[(&Host, State)]) -> Report {
+fn differences(states: &[(&Host, ServersState)]) -> Report {
     let mut report = Report::default();
     let mut grouped: Vec<(String, Vec<&Host>)> = Vec::new();
     for (host, label) in states.iter().flat_map(|(host, state)| {
@@ -187,7 +193,7 @@ pub fn claim_start(talk: &mut Conversation<'_, '_>, name: &str) -> Result<bool, 
 }
 
 /// The number and the port of a new group of trainers, which the first host assigns.
-pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<Group, Stopped> {
+pub fn take_group(talk: &mut Conversation<'_, '_>, name: &str) -> Result<TrainerGroup, Stopped> {
     match ask_first(talk, name, Request::TakeGroup)? {
         Some(Event::Group(group)) => Ok(group),
         _ => Err(no_host()),
@@ -230,8 +236,8 @@ mod tests {
             .collect()
     }
 
-    fn state(life: Liveness) -> State {
-        State {
+    fn state(life: ServersLiveness) -> ServersState {
+        ServersState {
             life,
             theirs: Data::default(),
             ours: Data::default(),
@@ -250,35 +256,51 @@ mod tests {
             host: 1,
             ..FirstFailure::default()
         };
-        let missing = |text: &str| Found::Missing(text.to_owned());
+        let missing = |text: &str| FoundServers::Missing(text.to_owned());
         let table = [
-            ([Liveness::Alive, Liveness::Alive], Found::Ready),
-            ([Liveness::Alive, Liveness::Starting], Found::Starting),
-            ([Liveness::None, Liveness::Starting], Found::Starting),
             (
-                [Liveness::None, Liveness::None],
+                [ServersLiveness::Alive, ServersLiveness::Alive],
+                FoundServers::Ready,
+            ),
+            (
+                [ServersLiveness::Alive, ServersLiveness::Starting],
+                FoundServers::Starting,
+            ),
+            (
+                [ServersLiveness::None, ServersLiveness::Starting],
+                FoundServers::Starting,
+            ),
+            (
+                [ServersLiveness::None, ServersLiveness::None],
                 missing("there are none on these hosts"),
             ),
             (
-                [Liveness::Alive, Liveness::None],
+                [ServersLiveness::Alive, ServersLiveness::None],
                 missing("host 1 (10.0.0.2) has none"),
             ),
             (
-                [Liveness::Alive, Liveness::Dead(None)],
+                [ServersLiveness::Alive, ServersLiveness::Dead(None)],
                 missing("they have ended: host 1 (10.0.0.2): nothing of them has failed"),
             ),
             (
-                [Liveness::Alive, Liveness::Dead(Some(killed.into()))],
+                [
+                    ServersLiveness::Alive,
+                    ServersLiveness::Dead(Some(killed.into())),
+                ],
                 missing("they have ended: host 0 (10.0.0.1): one was ended by SIGKILL"),
             ),
             (
-                [Liveness::Dead(Some(lost.into())), Liveness::None],
+                [
+                    ServersLiveness::Dead(Some(lost.into())),
+                    ServersLiveness::None,
+                ],
                 missing("they have ended: host 1 (10.0.0.2) was lost"),
             ),
         ];
         let hosts = hosts(2);
         for (lives, expected) in table {
-            let states: Vec<(&Host, State)> = hosts.iter().zip(lives.clone().map(state)).collect();
+            let states: Vec<(&Host, ServersState)> =
+                hosts.iter().zip(lives.clone().map(state)).collect();
             assert_eq!(judge(&states, &hosts), expected, "{lives:?}");
         }
     }
@@ -291,12 +313,12 @@ mod tests {
             part_config: part_config.into(),
             ..Data::default()
         };
-        let state = |ours| State {
-            life: Liveness::Alive,
+        let state = |ours| ServersState {
+            life: ServersLiveness::Alive,
             theirs: data("4", "a"),
             ours,
         };
-        let states: Vec<(&Host, State)> = hosts
+        let states: Vec<(&Host, ServersState)> = hosts
             .iter()
             .zip(["a", "a", "b"].map(|part_config| state(data("8", part_config))))
             .collect();

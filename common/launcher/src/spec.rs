@@ -6,10 +6,10 @@ use record::term::millis;
 use record::{self, Host};
 use wire::Text;
 use wire::job::{Command, Job, Process};
-use wire::servers::Group;
+use wire::servers::TrainerGroup;
 
 /// The request that describes the job to one of its hosts.
-pub fn job(plan: &plan::Job, host: &Host, hosts: usize) -> Job {
+pub fn job(plan: &plan::JobPlan, host: &Host, hosts: usize) -> Job {
     Job {
         name: plan.name.clone(),
         token: plan.token.clone(),
@@ -49,7 +49,7 @@ pub fn process(index: u32, process: &record::Process) -> Result<Process, Fault> 
 }
 
 /// The environment variables of all processes of a group of trainers.
-pub fn group_env(group: Group) -> Vec<(String, Text)> {
+pub fn group_env(group: TrainerGroup) -> Vec<(String, Text)> {
     let variables = [
         ("DGL_GROUP_ID", group.number.to_string()),
         ("MASTER_PORT", group.port.to_string()),

@@ -1,7 +1,7 @@
 //! Which file goes where: finds the files of a config on this machine and makes file records of
 //! them.
 
-use crate::format::{Format, HEAD};
+use crate::format::{FileFormat, HEAD};
 use record::error::{Fault, Report};
 use record::{FileCopy, Host, LocalFile, RESERVED, at_home, is_reserved, path_fields};
 use std::collections::{HashMap, HashSet};
@@ -33,14 +33,14 @@ pub struct WantedFile {
     pub candidates: Vec<PathBuf>,
     /// Whether it must exist.
     pub required: bool,
-    pub format: Format,
+    pub format: FileFormat,
     /// The file on the host, without its source.
-    pub item: Item,
+    pub item: FileItem,
 }
 
 /// The source of a file or folder on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum FileSource {
     /// It is copied from this machine.
     Copied(LocalFile),
     /// It is made, with this content.
@@ -55,7 +55,7 @@ pub enum Source {
 
 /// A file or folder that a host will have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct FileItem {
     /// `None` for all hosts.
     pub host: Option<u32>,
     /// The `kind` of its record.
@@ -64,13 +64,13 @@ pub struct Item {
     pub dst: PathBuf,
     /// The key in the config, if the config names it.
     pub key: Option<Key>,
-    pub source: Source,
+    pub source: FileSource,
 }
 
-impl Item {
+impl FileItem {
     /// An item for all hosts.
-    pub fn new(kind: &'static str, dst: PathBuf, source: Source) -> Item {
-        Item {
+    pub fn new(kind: &'static str, dst: PathBuf, source: FileSource) -> FileItem {
+        FileItem {
             host: None,
             kind,
             dst,
@@ -82,8 +82,8 @@ impl Item {
     /// The name of the item in messages.
     fn label(&self) -> String {
         match &self.source {
-            Source::Copied(here) => here.path.display().to_string(),
-            Source::Made(_) => format!("the {} that is made here", self.kind),
+            FileSource::Copied(here) => here.path.display().to_string(),
+            FileSource::Made(_) => format!("the {} that is made here", self.kind),
             _ => self.dst.display().to_string(),
         }
     }
@@ -100,15 +100,15 @@ impl Item {
     fn record(self) -> Option<FileCopy> {
         let mut dst = self.dst;
         let file = match self.source {
-            Source::InPlace => return None,
-            Source::Copied(here) => here.record(),
-            Source::OnHost => FileCopy::default(),
-            Source::Made(content) => FileCopy {
+            FileSource::InPlace => return None,
+            FileSource::Copied(here) => here.record(),
+            FileSource::OnHost => FileCopy::default(),
+            FileSource::Made(content) => FileCopy {
                 bytes: content.len() as u64,
                 content: Some(content),
                 ..FileCopy::default()
             },
-            Source::Folder => {
+            FileSource::Folder => {
                 dst.push("");
                 FileCopy {
                     mode: 0o755,
@@ -129,7 +129,10 @@ impl Item {
 }
 
 /// Finds the wanted files; reports all that are missing or wrong at once.
-pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<Vec<Item>, Report> {
+pub fn find(
+    wanted: impl IntoIterator<Item = WantedFile>,
+    fix: &str,
+) -> Result<Vec<FileItem>, Report> {
     let mut report = Report::default();
     let mut found = Vec::new();
     for file in wanted {
@@ -140,8 +143,8 @@ pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<V
         match (path, candidates.first()) {
             (Some(path), _) => {
                 let here = report.keep(inspect(path, file.format));
-                found.extend(here.map(|here| Item {
-                    source: Source::Copied(here),
+                found.extend(here.map(|here| FileItem {
+                    source: FileSource::Copied(here),
                     ..item
                 }));
             }
@@ -158,7 +161,7 @@ pub fn find(wanted: impl IntoIterator<Item = WantedFile>, fix: &str) -> Result<V
 }
 
 /// Examines a file, which must be readable and have its format's beginning.
-pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
+pub fn inspect(path: &Path, format: FileFormat) -> Result<LocalFile, Fault> {
     let location = path.display().to_string();
     let failed = |error: std::io::Error| {
         Fault::unreachable(&location, error.to_string()).fix("make it readable, or leave it out")
@@ -166,7 +169,7 @@ pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
     let file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     let mut head = Vec::new();
-    if format != Format::Any {
+    if format != FileFormat::Any {
         let mut input = file.take(HEAD);
         input.read_to_end(&mut head).map_err(failed)?;
     }
@@ -180,7 +183,7 @@ pub fn inspect(path: &Path, format: Format) -> Result<LocalFile, Fault> {
 
 /// The records of all files. Refuses two sources for one destination, because either could arrive;
 /// a file where another one needs a folder; and names of part-push.
-pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
+pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
     let mut report = Report::default();
     for item in items.iter().filter(|item| is_reserved(&item.dst)) {
         let problem = format!(
@@ -191,9 +194,12 @@ pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
         report.push(Fault::data(item.label(), problem).fix(fix));
     }
     // files for all hosts come first, so that those for one host are compared with them
-    let files = items.iter().filter(|item| item.source != Source::Folder);
-    let (for_all, for_one): (Vec<&Item>, Vec<&Item>) = files.partition(|item| item.host.is_none());
-    let mut taken: HashMap<(&Path, Option<u32>), &Item> = HashMap::new();
+    let files = items
+        .iter()
+        .filter(|item| item.source != FileSource::Folder);
+    let (for_all, for_one): (Vec<&FileItem>, Vec<&FileItem>) =
+        files.partition(|item| item.host.is_none());
+    let mut taken: HashMap<(&Path, Option<u32>), &FileItem> = HashMap::new();
     for item in for_all.into_iter().chain(for_one) {
         let everywhere = taken.get(&(item.dst.as_path(), None)).copied();
         let other = everywhere.or_else(|| taken.insert((&item.dst, item.host), item));
@@ -201,12 +207,12 @@ pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
             report.push(item.clash(format!(" as does {}", other.label())));
         }
     }
-    let files: HashMap<&Path, &Item> = taken
+    let files: HashMap<&Path, &FileItem> = taken
         .into_values()
         .map(|item| (item.dst.as_path(), item))
         .collect();
     let folders = items.iter().filter_map(|item| match item.source {
-        Source::Folder => Some(item.dst.as_path()),
+        FileSource::Folder => Some(item.dst.as_path()),
         _ => item.dst.parent(),
     });
     let above: HashSet<&Path> = folders.flat_map(Path::ancestors).collect();
@@ -215,7 +221,7 @@ pub fn records(items: Vec<Item>) -> Result<Vec<FileCopy>, Report> {
         .0
         .extend(in_the_way.map(|item| item.clash(", where other files need a folder".to_owned())));
     report.check()?;
-    let mut files: Vec<FileCopy> = items.into_iter().filter_map(Item::record).collect();
+    let mut files: Vec<FileCopy> = items.into_iter().filter_map(FileItem::record).collect();
     let of = u32::try_from(files.len()).map_err(|_| {
         Fault::data("files", "more than a stream can number").fix("leave some out with --exclude")
     })?;
@@ -262,26 +268,27 @@ pub fn path_on_hosts(
 mod tests {
     use super::*;
 
-    fn item(host: Option<u32>, dst: &str, src: &str) -> Item {
+    fn item(host: Option<u32>, dst: &str, src: &str) -> FileItem {
         let here = LocalFile {
             path: src.into(),
             ..LocalFile::default()
         };
-        Item {
+        FileItem {
             host,
-            ..Item::new("script", dst.into(), Source::Copied(here))
+            ..FileItem::new("script", dst.into(), FileSource::Copied(here))
         }
     }
 
-    fn folder(dst: &str) -> Item {
-        Item::new("script", dst.into(), Source::Folder)
+    fn folder(dst: &str) -> FileItem {
+        FileItem::new("script", dst.into(), FileSource::Folder)
     }
 
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn two_sources_for_one_destination() {
-        let made = |kind, dst: &str| Item::new(kind, dst.into(), Source::Made(String::new()));
-        let table: [(&[Item], Option<&str>); 14] = [
+        let made =
+            |kind, dst: &str| FileItem::new(kind, dst.into(), FileSource::Made(String::new()));
+        let table: [(&[FileItem], Option<&str>); 14] = [
             (
                 &[item(Some(0), "/ws/a", "/1"), item(Some(1), "/ws/a", "/2")],
                 None,

@@ -14,7 +14,7 @@ const TENSOR_FILE: u64 = 0xdd5a_9fbe_3fa2_443f;
 
 /// The format that a file must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// What `dgl.save_graphs` writes (src/graph/serialize/graph_serialize.h, 0.5 to 2.4).
     Graph,
     /// What DGL's `save_tensors` writes (src/graph/serialize/tensor_serialize.cc, 0.5 to 2.4).
@@ -29,31 +29,31 @@ pub enum Format {
     Any,
 }
 
-impl Format {
+impl FileFormat {
     /// The format of the file under a key of a part.
-    pub fn of_key(key: &str) -> Format {
+    pub fn of_key(key: &str) -> FileFormat {
         match key {
-            config::DGL_GRAPH => Format::Graph,
-            config::GRAPHBOLT_GRAPH => Format::Torch,
-            key if config::FEATURES.contains(&key) => Format::Tensors,
-            _ => Format::NotEmpty,
+            config::DGL_GRAPH => FileFormat::Graph,
+            config::GRAPHBOLT_GRAPH => FileFormat::Torch,
+            key if config::FEATURES.contains(&key) => FileFormat::Tensors,
+            _ => FileFormat::NotEmpty,
         }
     }
 
     /// What is wrong with the first [`HEAD`] bytes of a file, or with its length.
     pub fn problem(self, head: &[u8], bytes: u64) -> Option<String> {
-        if self != Format::Any && bytes == 0 {
+        if self != FileFormat::Any && bytes == 0 {
             return Some("is empty: partitioning did not end, or its disk was full".to_owned());
         }
         let (magic, what): (&[u8], _) = match self {
-            Format::Graph => (&GRAPH_FILE.to_le_bytes(), "a graph that DGL saved"),
-            Format::Tensors => (
+            FileFormat::Graph => (&GRAPH_FILE.to_le_bytes(), "a graph that DGL saved"),
+            FileFormat::Tensors => (
                 &TENSOR_FILE.to_le_bytes(),
                 "a file of tensors that DGL saved",
             ),
-            Format::Torch => (b"PK\x03\x04", "a file that torch saved"),
-            Format::Npy(ids) => return problem_of_array(head, bytes, ids).err(),
-            Format::NotEmpty | Format::Any => return None,
+            FileFormat::Torch => (b"PK\x03\x04", "a file that torch saved"),
+            FileFormat::Npy(ids) => return problem_of_array(head, bytes, ids).err(),
+            FileFormat::NotEmpty | FileFormat::Any => return None,
         };
         (!head.starts_with(magic)).then(|| format!("does not begin as {what} does"))
     }
@@ -92,38 +92,38 @@ mod tests {
         let graph: &[u8] = b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd\x02\0";
         let tensors: &[u8] = b"\x3f\x44\xa2\x3f\xbe\x9f\x5a\xdd\0\0";
         let table = [
-            (Format::Graph, graph, None),
-            (Format::Tensors, tensors, None),
-            (Format::Torch, b"PK\x03\x04\0\0\x08\x08", None),
-            (Format::NotEmpty, b"x", None),
-            (Format::Any, b"", None),
+            (FileFormat::Graph, graph, None),
+            (FileFormat::Tensors, tensors, None),
+            (FileFormat::Torch, b"PK\x03\x04\0\0\x08\x08", None),
+            (FileFormat::NotEmpty, b"x", None),
+            (FileFormat::Any, b"", None),
             (
-                Format::Graph,
+                FileFormat::Graph,
                 tensors,
                 Some("does not begin as a graph that DGL saved does"),
             ),
             (
-                Format::Tensors,
+                FileFormat::Tensors,
                 graph,
                 Some("does not begin as a file of tensors that DGL saved does"),
             ),
             (
-                Format::Torch,
+                FileFormat::Torch,
                 graph,
                 Some("does not begin as a file that torch saved does"),
             ),
             (
-                Format::Graph,
+                FileFormat::Graph,
                 b"version https://git-lfs.github.com/spec/v1",
                 Some("does not begin as a graph"),
             ),
             (
-                Format::Graph,
+                FileFormat::Graph,
                 &graph[..5],
                 Some("does not begin as a graph"),
             ),
-            (Format::Graph, b"", Some("is empty")),
-            (Format::NotEmpty, b"", Some("is empty")),
+            (FileFormat::Graph, b"", Some("is empty")),
+            (FileFormat::NotEmpty, b"", Some("is empty")),
         ];
         for (format, head, problem) in table {
             let got = format.problem(head, head.len() as u64);
@@ -182,7 +182,7 @@ mod tests {
             ),
         ];
         for (head, bytes, problem) in table {
-            let got = Format::Npy(120).problem(&head, bytes);
+            let got = FileFormat::Npy(120).problem(&head, bytes);
             assert!(
                 got.as_deref()
                     .unwrap_or_default()

@@ -60,12 +60,17 @@ pub const KEYS: [Keys; 2] = [
     },
 ];
 
-type Object = IndexMap<String, Box<RawValue>>;
+type RangesByType = IndexMap<String, Box<RawValue>>;
 type Ranges<'a> = (&'a str, Vec<[u64; 2]>);
 
 /// Parses a map and checks that the ranges of all types together, part by part, cover 0..total
 /// without gaps.
-pub fn check(location: &str, fields: &Object, keys: Keys, num_parts: u32) -> Result<Map, Report> {
+pub fn check(
+    location: &str,
+    fields: &RangesByType,
+    keys: Keys,
+    num_parts: u32,
+) -> Result<Map, Report> {
     let fault = |problem: String| {
         Fault::data(location, problem)
             .fix("partition the graph again, or take the config that partition_graph wrote")
@@ -90,7 +95,7 @@ pub fn check(location: &str, fields: &Object, keys: Keys, num_parts: u32) -> Res
             Ok(Map::Ends { owned })
         }
         _ => {
-            let by_type: Object = parse(map).map_err(wrong)?;
+            let by_type: RangesByType = parse(map).map_err(wrong)?;
             let mut ranges = by_type
                 .iter()
                 .map(|(name, value)| Ok((name.as_str(), ranges(value)?)))
@@ -133,7 +138,7 @@ fn from_ends(ends: Vec<u64>) -> Vec<[u64; 2]> {
 /// Sorts the types by their ids, the order in which a partition has them.
 fn sort(
     ranges: &mut [Ranges<'_>],
-    by_type: &Object,
+    by_type: &RangesByType,
     ids: Option<IndexMap<String, u32>>,
     key: &str,
 ) -> Result<(), String> {
@@ -217,7 +222,7 @@ mod tests {
     use super::*;
 
     fn node_map(num_nodes: &str, map: &str, ntypes: &str) -> Result<Map, String> {
-        let mut fields = Object::new();
+        let mut fields = RangesByType::new();
         for (key, text) in [
             ("num_nodes", num_nodes),
             ("node_map", map),

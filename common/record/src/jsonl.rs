@@ -45,11 +45,11 @@ pub struct Stream {
     /// The lines one after another, each with its end. A separate allocation for each would double
     /// the memory.
     text: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Vec<StreamLine>,
 }
 
 /// The position of a line in the stream, and the fields of it that are needed again.
-struct Line {
+struct StreamLine {
     begin: usize,
     /// A record has at most [`MAX_LINE`] bytes.
     length: u32,
@@ -73,12 +73,12 @@ pub struct Head {
 impl Head {
     pub fn of(text: &[u8]) -> Result<Head, serde_json::Error> {
         #[derive(Deserialize)]
-        struct Named {
+        struct TypeOnly {
             r#type: String,
         }
         serde_json::from_slice(text).or_else(|error| match serde_json::from_slice(text) {
             // a user's own record may give these names another meaning
-            Ok(Named { r#type }) if !TYPES.contains(&r#type.as_str()) => Ok(Head {
+            Ok(TypeOnly { r#type }) if !TYPES.contains(&r#type.as_str()) => Ok(Head {
                 r#type,
                 ..Head::default()
             }),
@@ -115,7 +115,7 @@ impl Stream {
     ) -> Result<(), Report> {
         let mut input = BufReader::with_capacity(1 << 16, input);
         let mut is_empty = true;
-        let mut rules = Rules {
+        let mut rules = StreamRules {
             partial,
             report: Report::default(),
             sets: BTreeMap::new(),
@@ -139,7 +139,7 @@ impl Stream {
 
     /// Adds a line.
     pub fn push(&mut self, head: &Head, text: &[u8]) {
-        self.lines.push(Line {
+        self.lines.push(StreamLine {
             begin: self.text.len(),
             length: u32::try_from(text.len()).unwrap_or(u32::MAX),
             r#type: TYPES
@@ -154,7 +154,7 @@ impl Stream {
         self.text.push(b'\n');
     }
 
-    fn text_of(&self, line: &Line) -> &[u8] {
+    fn text_of(&self, line: &StreamLine) -> &[u8] {
         &self.text[line.begin..][..line.length as usize]
     }
 
@@ -171,7 +171,7 @@ impl Stream {
 
     fn set_of<T: Record + DeserializeOwned>(
         &self,
-        wanted: fn(&Line) -> bool,
+        wanted: fn(&StreamLine) -> bool,
     ) -> Result<Vec<T>, Report> {
         let mut records = self.parse(|_, line| line.r#type == T::TYPE && wanted(line))?;
         records.sort_by_key(|(id, _)| *id);
@@ -187,7 +187,7 @@ impl Stream {
     /// The wanted records with their ids, in input order. `wanted` gets each line and its position.
     fn parse<T: DeserializeOwned>(
         &self,
-        wanted: impl Fn(usize, &Line) -> bool,
+        wanted: impl Fn(usize, &StreamLine) -> bool,
     ) -> Result<Vec<(Option<u32>, T)>, Report> {
         let mut records = Vec::new();
         let mut report = Report::default();
@@ -278,7 +278,7 @@ impl Stream {
     /// Every line unchanged and without its end, with the id if it is a host record that is not
     /// marked as failed.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], Option<u32>)> {
-        let host = |line: &Line| {
+        let host = |line: &StreamLine| {
             line.id
                 .filter(|_| line.r#type == Host::TYPE && line.ok != Some(false))
         };
@@ -312,13 +312,13 @@ const PIPE: &str = "a record is a JSON object with a \"type\"; only records may 
 
 /// Checks the rules of the stream on each line as it arrives, so that a line that breaks them is
 /// refused before the end.
-struct Rules {
+struct StreamRules {
     partial: bool,
     report: Report,
     sets: BTreeMap<String, Set>,
 }
 
-impl Rules {
+impl StreamRules {
     /// `Err` if later lines cannot make it valid, or if there are too many faults already.
     fn follow(&mut self, head: &Head, text: &[u8]) -> Result<(), Report> {
         if head.r#type == Graph::TYPE

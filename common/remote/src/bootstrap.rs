@@ -41,7 +41,7 @@ const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
 /// One `host-agent`, for one machine type.
-pub(crate) struct Agent {
+pub(crate) struct AgentFile {
     path: PathBuf,
     /// The content of the file. If the file changes after it was hashed, the host refuses it.
     content: Arc<[u8]>,
@@ -50,11 +50,11 @@ pub(crate) struct Agent {
     gzip: OnceLock<Arc<[u8]>>,
 }
 
-impl Agent {
-    fn read(path: &Path) -> io::Result<Agent> {
+impl AgentFile {
+    fn read(path: &Path) -> io::Result<AgentFile> {
         let content = std::fs::read(path)?;
         let hash = blake3::hash(&content).to_hex().to_string();
-        Ok(Agent {
+        Ok(AgentFile {
             path: path.to_owned(),
             content: content.into(),
             hash,
@@ -122,7 +122,7 @@ impl Agent {
 }
 
 /// The agents that this machine can send, by machine type as `uname -m` names it.
-pub(crate) struct Agents(BTreeMap<String, Agent>);
+pub(crate) struct Agents(BTreeMap<String, AgentFile>);
 
 impl Agents {
     /// The agents of this process, searched for once.
@@ -149,7 +149,7 @@ impl Agents {
                     continue;
                 }
                 let path = entry.path();
-                let agent = Agent::read(&path).map_err(|error| {
+                let agent = AgentFile::read(&path).map_err(|error| {
                     HostFault::unreachable(format!("{}: {error}", path.display()))
                 })?;
                 agents.insert(machine.to_owned(), agent);
@@ -196,7 +196,7 @@ impl Agents {
     /// Puts all agents into a folder of the user's, each named by its hash, like the script on a
     /// host. Returns their machine types and paths.
     pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-        let put = |(machine, agent): (&String, &Agent)| {
+        let put = |(machine, agent): (&String, &AgentFile)| {
             let path = agent.path_in(folder);
             if !agent.lies_in(&path).unwrap_or(false) {
                 agent.put(folder, &path)?;
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_script_is_one_line_behind_that_for_other_shells() {
-        let agent = |hash: &str| Agent {
+        let agent = |hash: &str| AgentFile {
             path: PathBuf::new(),
             content: Arc::default(),
             hash: hash.to_owned(),

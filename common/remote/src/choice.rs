@@ -25,8 +25,8 @@
 //! All logins by `ssh` to a host share one connection, which [`master`](super::master) opens.
 
 use super::master::Master;
-use super::options::Options;
-use super::ssh_config::{self, Settings};
+use super::options::RemoteOptions;
+use super::ssh_config::{self, SshSettings};
 use super::{bootstrap, greeting, master, program, ssh2};
 use parking_lot::Mutex;
 use record::Connect;
@@ -40,8 +40,8 @@ use std::sync::{Arc, OnceLock};
 /// Why OpenSSH's program must log in to a host with these settings; `None` if libssh2 can. `lacks`
 /// names a kind of algorithm of which libssh2 has none that the settings allow.
 pub(crate) fn decide(
-    settings: &Settings,
-    lacks: impl Fn(&Settings) -> Option<&'static str>,
+    settings: &SshSettings,
+    lacks: impl Fn(&SshSettings) -> Option<&'static str>,
 ) -> Option<String> {
     let certificate = settings
         .certificates
@@ -56,7 +56,7 @@ pub(crate) fn decide(
 
 /// What is known of hosts with the same user, port and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Verdict {
+enum LoginVerdict {
     #[default]
     Unknown,
     /// `ssh` logs in without questions.
@@ -69,7 +69,7 @@ enum Verdict {
 
 /// The settings that decide whether a login is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Account {
+struct LoginSettings {
     user: String,
     port: u16,
     identities: Vec<PathBuf>,
@@ -82,8 +82,8 @@ type Cell<T> = Arc<OnceLock<T>>;
 #[derive(Default)]
 pub(crate) struct Logins {
     /// By the destination for ssh.
-    settings: Mutex<HashMap<String, Cell<Result<Settings, HostFault>>>>,
-    verdicts: Mutex<HashMap<Account, Arc<Mutex<Verdict>>>>,
+    settings: Mutex<HashMap<String, Cell<Result<SshSettings, HostFault>>>>,
+    verdicts: Mutex<HashMap<LoginSettings, Arc<Mutex<LoginVerdict>>>>,
     /// By the number of the host.
     found: Mutex<HashMap<u32, Connect>>,
     /// Held while the user is asked.
@@ -108,13 +108,13 @@ impl Logins {
     /// Logs in to a host and starts the agent.
     pub(crate) fn open(
         &self,
-        options: &Options,
+        options: &RemoteOptions,
         host: &Host,
         wish: Wish,
     ) -> Result<Session, HostFault> {
         let settings = self.settings(host);
         let settings = settings.get_or_init(|| ssh_config::settings(options, host));
-        let login = Login {
+        let login = LoginAttempt {
             logins: self,
             options,
             host,
@@ -145,13 +145,13 @@ impl Logins {
         self.found.lock().get(&host.id).copied()
     }
 
-    fn settings(&self, host: &Host) -> Cell<Result<Settings, HostFault>> {
+    fn settings(&self, host: &Host) -> Cell<Result<SshSettings, HostFault>> {
         let mut settings = self.settings.lock();
         Arc::clone(settings.entry(host.target()).or_default())
     }
 
-    fn verdict(&self, settings: &Settings) -> Arc<Mutex<Verdict>> {
-        let account = Account {
+    fn verdict(&self, settings: &SshSettings) -> Arc<Mutex<LoginVerdict>> {
+        let account = LoginSettings {
             user: settings.user.clone(),
             port: settings.port,
             identities: settings.identities.clone(),
@@ -162,21 +162,21 @@ impl Logins {
 }
 
 /// One login.
-struct Login<'a> {
+struct LoginAttempt<'a> {
     logins: &'a Logins,
-    options: &'a Options,
+    options: &'a RemoteOptions,
     host: &'a Host,
-    settings: &'a Settings,
+    settings: &'a SshSettings,
 }
 
-impl Login<'_> {
+impl LoginAttempt<'_> {
     fn by_any(&self, remembers: bool) -> Result<(Session, Connect), HostFault> {
         let by_ssh = |first| Ok((self.by_ssh(first)?, Connect::Ssh));
         let known = self.logins.found(self.host);
         let known = known.or(self.host.connect.filter(|_| remembers));
         let verdict = *self.logins.verdict(self.settings).lock();
         let needs_ssh = known == Some(Connect::Ssh)
-            || matches!(verdict, Verdict::Ssh | Verdict::Asking)
+            || matches!(verdict, LoginVerdict::Ssh | LoginVerdict::Asking)
             || decide(self.settings, ssh2::lacks).is_some();
         if needs_ssh && ssh_config::openssh().is_some() {
             return by_ssh(None);
@@ -200,26 +200,26 @@ impl Login<'_> {
         let verdict = self.logins.verdict(self.settings);
         let mut known = verdict.lock();
         match *known {
-            Verdict::Refused => match first {
+            LoginVerdict::Refused => match first {
                 Some(first) => return Err(first),
                 None => {
                     drop(known);
                     return self.attempt(false);
                 }
             },
-            Verdict::Ssh => {
+            LoginVerdict::Ssh => {
                 drop(known);
                 return self.attempt(false);
             }
-            Verdict::Asking => {
+            LoginVerdict::Asking => {
                 drop(known);
                 return self.ask();
             }
-            Verdict::Unknown => {}
+            LoginVerdict::Unknown => {}
         }
         let refused = match self.attempt(false) {
             Ok(session) => {
-                *known = Verdict::Ssh;
+                *known = LoginVerdict::Ssh;
                 return Ok(session);
             }
             Err(fault) if fault.is_refused => fault,
@@ -228,14 +228,14 @@ impl Login<'_> {
         if master::may_ask() {
             match self.ask() {
                 Ok(session) => {
-                    *known = Verdict::Asking;
+                    *known = LoginVerdict::Asking;
                     return Ok(session);
                 }
                 Err(fault) if !fault.is_refused => return Err(fault),
                 Err(_) => {}
             }
         }
-        *known = Verdict::Refused;
+        *known = LoginVerdict::Refused;
         Err(both(first, refused))
     }
 
@@ -298,20 +298,20 @@ mod tests {
 
     #[test]
     fn ssh_is_chosen_only_where_libssh2_cannot_work() {
-        let certificate = Settings {
+        let certificate = SshSettings {
             certificates: vec!["/home/ann/.ssh/id-cert.pub".into()],
-            ..Settings::default()
+            ..SshSettings::default()
         };
-        let beyond = Settings {
+        let beyond = SshSettings {
             beyond_us: Some("proxyjump bastion".into()),
-            ..Settings::default()
+            ..SshSettings::default()
         };
-        let no_agent = Settings {
+        let no_agent = SshSettings {
             no_agent: true,
-            ..Settings::default()
+            ..SshSettings::default()
         };
         let table = [
-            (Settings::default(), None, None),
+            (SshSettings::default(), None, None),
             (no_agent, None, None),
             (beyond, None, Some("proxyjump bastion")),
             (
@@ -320,7 +320,7 @@ mod tests {
                 Some("certificate /home/ann/.ssh/id-cert.pub"),
             ),
             (
-                Settings::default(),
+                SshSettings::default(),
                 Some("cipher"),
                 Some("no cipher that libssh2 knows"),
             ),

@@ -17,7 +17,7 @@ pub(crate) const AT_ONCE: usize = 256;
 const MOST_ANSWERS: usize = 10_000;
 
 /// Reads an event of the host with this id as an answer; `None` if it was not requested.
-pub type Read<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
+pub type ReadAnswer<'r, A> = &'r (dyn Fn(u32, Event) -> Option<A> + Sync);
 
 /// A host and all of its answers.
 pub struct HostAnswers<'a, A> {
@@ -43,7 +43,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
     }
 
     /// Listens until the request is answered, at most for `limit`.
-    fn listen(&mut self, read: Read<'_, A>, limit: Duration) {
+    fn listen(&mut self, read: ReadAnswer<'_, A>, limit: Duration) {
         let answers = &mut self.answers;
         let answered = self.session.take_answer(limit, |event| {
             let answer = read(self.host.id, event)
@@ -63,7 +63,7 @@ impl<'a, A: Send> HostAnswers<'a, A> {
 pub fn ask<A: Send>(
     hosts: &mut [HostAnswers<'_, A>],
     requests: impl Fn(&Host) -> Vec<Request>,
-    read: Read<'_, A>,
+    read: ReadAnswer<'_, A>,
     limit: impl Fn(&Request) -> Duration + Sync,
 ) -> Result<(), Report> {
     let requests: Vec<Vec<Request>> = hosts.iter().map(|one| requests(one.host)).collect();

@@ -3,7 +3,7 @@
 
 use super::bootstrap::{Agents, no_agent};
 use super::openssh;
-use super::options::{Options, STOP_CHECKED};
+use super::options::{RemoteOptions, STOP_CHECKED};
 use session::channel::Channel;
 use session::transport::{Body, SSH_FAILED, Transport};
 use session::{HostFault, Session, reasons, session_token};
@@ -29,7 +29,10 @@ const MAX_SHELL_OUTPUT: usize = 200;
 
 /// Finds or brings the agent on a host on which a shell was opened with
 /// [`super::bootstrap::COMMAND`].
-pub(crate) fn begin(channel: Box<dyn Channel>, options: &Options) -> Result<Session, HostFault> {
+pub(crate) fn begin(
+    channel: Box<dyn Channel>,
+    options: &RemoteOptions,
+) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::here()?;
     let mut transport = Transport::new(channel);
@@ -38,7 +41,7 @@ pub(crate) fn begin(channel: Box<dyn Channel>, options: &Options) -> Result<Sess
 }
 
 /// Runs the agent on this machine, from its file.
-pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
+pub(crate) fn begin_here(options: &RemoteOptions) -> Result<Session, HostFault> {
     let token = session_token()?;
     let agents = Agents::here()?;
     let transport = Transport::new(super::program::run(agents.own()?, &["serve", &token])?);
@@ -49,7 +52,7 @@ pub(crate) fn begin_here(options: &Options) -> Result<Session, HostFault> {
 pub(crate) fn begin_dialed(
     channel: Box<dyn Channel>,
     token: String,
-    options: &Options,
+    options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
     greet(Transport::new(channel), token, Agents::here()?, options)
 }
@@ -58,7 +61,7 @@ fn greet(
     transport: Transport,
     token: String,
     agents: &Agents,
-    options: &Options,
+    options: &RemoteOptions,
 ) -> Result<Session, HostFault> {
     let mut greeting = Greeting {
         transport,
@@ -97,7 +100,7 @@ struct Greeting {
     /// How often the host has asked for the agent.
     brought: usize,
     /// The agent that is on its way.
-    delivery: Option<Delivery>,
+    delivery: Option<AgentDelivery>,
     /// The shell that has taken the place of the login shell, and that one.
     instead: Option<(String, String)>,
     /// When the greeting began, or the host last requested the agent or confirmed a piece of it.
@@ -106,7 +109,7 @@ struct Greeting {
 
 /// The transfer of an agent to a host, in pieces that the host confirms. The connector may buffer
 /// many bytes, so it is no evidence that they have left this machine.
-struct Delivery {
+struct AgentDelivery {
     agent: Arc<[u8]>,
     /// How many of its bytes are queued, the last piece included.
     queued: usize,
@@ -116,7 +119,7 @@ struct Delivery {
 }
 
 /// A line that the bootstrap or the agent marks as its own.
-enum Line {
+enum MarkedLine {
     Needs {
         machine: String,
         gzip: bool,
@@ -136,7 +139,11 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Greeting {
     /// Waits for the agent's first line; returns the bytes behind it.
-    fn wait_for_agent(&mut self, agents: &Agents, options: &Options) -> Result<Vec<u8>, HostFault> {
+    fn wait_for_agent(
+        &mut self,
+        agents: &Agents,
+        options: &RemoteOptions,
+    ) -> Result<Vec<u8>, HostFault> {
         let limit = options.connect_timeout;
         loop {
             self.transport.write_some();
@@ -186,13 +193,13 @@ impl Greeting {
             rest = &rest[end + 1..];
             let line = std::mem::take(&mut self.line);
             match self.marked(&String::from_utf8_lossy(&line)) {
-                Some(Line::Runs) => return Ok(Some(rest.to_vec())),
-                Some(Line::Needs { machine, gzip }) => {
+                Some(MarkedLine::Runs) => return Ok(Some(rest.to_vec())),
+                Some(MarkedLine::Needs { machine, gzip }) => {
                     self.bring(agents.bytes(&machine, gzip)?)?;
                 }
-                Some(Line::Took) => self.bring_on(limit)?,
-                Some(Line::Refused(why)) => return Err(refused(&why)),
-                Some(Line::Instead { shell, login_shell }) => {
+                Some(MarkedLine::Took) => self.bring_on(limit)?,
+                Some(MarkedLine::Refused(why)) => return Err(refused(&why)),
+                Some(MarkedLine::Instead { shell, login_shell }) => {
                     if let Some(command) = self.transport.channel.engine() {
                         return Err(joined(command));
                     }
@@ -247,7 +254,7 @@ impl Greeting {
         self.transport.send(Body::Bytes(length));
         let bytes = agent[start..queued].to_vec();
         self.transport.send(Body::Bytes(bytes));
-        self.delivery = (piece > 0).then_some(Delivery {
+        self.delivery = (piece > 0).then_some(AgentDelivery {
             agent,
             queued,
             piece,
@@ -262,22 +269,22 @@ impl Greeting {
         }
     }
 
-    fn marked(&self, line: &str) -> Option<Line> {
+    fn marked(&self, line: &str) -> Option<MarkedLine> {
         let words = line.strip_prefix(self.token.as_str())?.trim();
         match words.split_once(' ').unwrap_or((words, "")) {
-            ("runs", _) => Some(Line::Runs),
-            ("took", _) => Some(Line::Took),
-            ("refused", why) => Some(Line::Refused(why.to_owned())),
+            ("runs", _) => Some(MarkedLine::Runs),
+            ("took", _) => Some(MarkedLine::Took),
+            ("refused", why) => Some(MarkedLine::Refused(why.to_owned())),
             ("instead", rest) => {
                 let (shell, login_shell) = rest.split_once(' ').unwrap_or((rest, ""));
-                Some(Line::Instead {
+                Some(MarkedLine::Instead {
                     shell: shell.to_owned(),
                     login_shell: login_shell.to_owned(),
                 })
             }
             ("need", rest) => {
                 let (machine, form) = rest.split_once(' ')?;
-                Some(Line::Needs {
+                Some(MarkedLine::Needs {
                     machine: machine.to_owned(),
                     gzip: form == "gzip",
                 })

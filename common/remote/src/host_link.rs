@@ -13,7 +13,7 @@
 
 use crate::direct::{DirectEndpoint, NoDirectConnection, Wire, WireOptions};
 use crate::file_session::FileSession;
-use crate::limit::Limit;
+use crate::limit::RateLimit;
 use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::{Mutex, MutexGuard};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tls::{Identity, PublicKey};
 use transfer::source;
-use wire::files::{FileEvent, FileRequest, Listen, Ready};
+use wire::files::{FileEvent, FileRequest, FolderReport, Listen};
 
 /// How long a host has to put away partial files.
 const LEAVE: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub struct HostLink {
     /// The number of a signal that ends everything.
     stop: Arc<AtomicUsize>,
     /// The rate limit that all hosts share.
-    limit: Option<Arc<Limit>>,
+    limit: Option<Arc<RateLimit>>,
     /// The port and key with which the agent listens, for this tool and for hosts that hand files
     /// on.
     listens: Option<(u16, PublicKey)>,
@@ -112,7 +112,7 @@ impl HostLink {
         login: Session,
         stop: Arc<AtomicUsize>,
         first: FileRequest,
-    ) -> Result<(HostLink, Ready), HostFault> {
+    ) -> Result<(HostLink, FolderReport), HostFault> {
         let mut link = HostLink::new(login, stop, &first);
         let weak = Arc::downgrade(&link.sessions);
         // one for each host, because sending may read a file too; if no thread can be created, the
@@ -148,7 +148,7 @@ impl HostLink {
     }
 
     /// Waits for the host's report about its folder.
-    pub fn ready(&mut self) -> Result<Ready, HostFault> {
+    pub fn ready(&mut self) -> Result<FolderReport, HostFault> {
         match self.next_event()?.0 {
             FileEvent::Ready(ready) => Ok(ready),
             other => Err(HostFault::unexpected(&other)),
@@ -156,7 +156,7 @@ impl HostLink {
     }
 
     /// From here on, bytes wait for their turn under this limit, in both directions.
-    pub fn keep_to(&mut self, limit: Option<Arc<Limit>>) {
+    pub fn keep_to(&mut self, limit: Option<Arc<RateLimit>>) {
         self.limit = limit;
     }
 
@@ -473,7 +473,7 @@ mod tests {
         let events = std::env::temp_dir().join(format!("dgl-tools-paced-{}", std::process::id()));
         let mut link = link(&format!("exec cat >{}", events.display()));
         is_due(&mut link.sessions().login);
-        link.keep_to(Some(Arc::new(Limit::new(1000))));
+        link.keep_to(Some(Arc::new(RateLimit::new(1000))));
         // the second waits for the first, for 2 s
         link.pace(2100);
         link.pace(1);

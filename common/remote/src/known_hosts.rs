@@ -3,7 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the user's own file of keys")]
 
-use super::ssh_config::Settings;
+use super::ssh_config::SshSettings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nix::fcntl::{Flock, FlockArg};
@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 /// A line of known_hosts about this host.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownHost {
     revoked: bool,
     authority: bool,
     pub kind: String,
@@ -27,7 +27,7 @@ pub(crate) struct Known {
 
 /// The name under which known_hosts has a host. A HostKeyAlias is used unchanged, whatever the
 /// port.
-pub(crate) fn name(settings: &Settings) -> String {
+pub(crate) fn name(settings: &SshSettings) -> String {
     let host = settings.hostname.to_lowercase();
     match (&settings.host_key_alias, settings.port) {
         (Some(alias), _) => alias.to_lowercase(),
@@ -37,7 +37,7 @@ pub(crate) fn name(settings: &Settings) -> String {
 }
 
 /// All entries of known_hosts about a host.
-pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
+pub(crate) fn known_keys(settings: &SshSettings) -> Result<Vec<KnownHost>, HostFault> {
     let mut known = Vec::new();
     for file in settings.known_hosts.iter().filter(|file| file.exists()) {
         let mut keygen = Command::new("ssh-keygen");
@@ -70,12 +70,12 @@ pub(crate) fn known_keys(settings: &Settings) -> Result<Vec<Known>, HostFault> {
     Ok(known)
 }
 
-fn parse(line: &str, place: &(String, String)) -> Option<Known> {
+fn parse(line: &str, place: &(String, String)) -> Option<KnownHost> {
     let mut words = line.split_whitespace().peekable();
     let marker = words.next_if(|word| word.starts_with('@'));
     let _names = words.next().filter(|names| !names.starts_with('#'))?;
     let (kind, key) = (words.next()?.to_owned(), words.next()?.to_owned());
-    Some(Known {
+    Some(KnownHost {
         revoked: marker == Some("@revoked"),
         authority: marker == Some("@cert-authority"),
         kind,
@@ -85,9 +85,13 @@ fn parse(line: &str, place: &(String, String)) -> Option<Known> {
 }
 
 /// Checks a host's key against known_hosts. `Ok(false)` means that nothing is known.
-pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result<bool, HostFault> {
+pub(crate) fn check(
+    settings: &SshSettings,
+    known: &[KnownHost],
+    blob: &[u8],
+) -> Result<bool, HostFault> {
     let key = BASE64.encode(blob);
-    let same = |line: &&Known| line.key == key;
+    let same = |line: &&KnownHost| line.key == key;
     if known
         .iter()
         .filter(|line| line.revoked)
@@ -96,7 +100,7 @@ pub(crate) fn check(settings: &Settings, known: &[Known], blob: &[u8]) -> Result
         return Err(HostFault::unreachable("its key is revoked in known_hosts")
             .fix("do not connect; ask who runs the host"));
     }
-    let plain: Vec<&Known> = known
+    let plain: Vec<&KnownHost> = known
         .iter()
         .filter(|line| !line.revoked && !line.authority)
         .collect();
@@ -145,7 +149,7 @@ pub(crate) fn other_key(name: &str, places: &[(String, String)]) -> HostFault {
 }
 
 /// The fault of an unknown key, with its fingerprint to compare.
-pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> UnknownKey {
+pub(crate) fn unknown(settings: &SshSettings, blob: &[u8], fingerprint: String) -> UnknownKey {
     UnknownKey {
         name: name(settings),
         kind: kind_of(blob).unwrap_or_else(|| "?".to_owned()),
@@ -155,7 +159,7 @@ pub(crate) fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> 
 }
 
 /// The line of known_hosts for a key.
-fn line(settings: &Settings, blob: &[u8]) -> Option<String> {
+fn line(settings: &SshSettings, blob: &[u8]) -> Option<String> {
     let kind = kind_of(blob)?;
     Some(format!("{} {kind} {}", name(settings), BASE64.encode(blob)))
 }
@@ -171,7 +175,7 @@ fn kind_of(blob: &[u8]) -> Option<String> {
 const BY_HAND: &str = "write its key into a known_hosts file by hand";
 
 /// Writes a new host's key into the user's known_hosts, as OpenSSH's accept-new does.
-pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault> {
+pub(crate) fn remember(settings: &SshSettings, blob: &[u8]) -> Result<(), HostFault> {
     let file = settings.new_keys.as_ref().ok_or_else(|| {
         HostFault::unreachable("there is no known_hosts file to write its key to").fix(BY_HAND)
     })?;
@@ -199,7 +203,7 @@ pub(crate) fn remember(settings: &Settings, blob: &[u8]) -> Result<(), HostFault
 
 /// Ends the last line of known_hosts before `ssh` writes a key: OpenSSH 9.2 appends it to a last
 /// line without an end.
-pub(crate) fn end_last_line(settings: &Settings) {
+pub(crate) fn end_last_line(settings: &SshSettings) {
     let file = settings
         .new_keys
         .as_ref()
@@ -248,7 +252,7 @@ mod tests {
     #[test]
     fn lines_of_known_hosts() {
         let known = |revoked, authority, kind: &str, key: &str| {
-            Some(Known {
+            Some(KnownHost {
                 revoked,
                 authority,
                 kind: kind.into(),
@@ -274,10 +278,10 @@ mod tests {
 
     #[test]
     fn keys_are_compared() {
-        let settings = Settings {
+        let settings = SshSettings {
             hostname: "N1".into(),
             port: 2222,
-            ..Settings::default()
+            ..SshSettings::default()
         };
         let line = |marker: &str, key: &[u8]| {
             let line = format!("{marker} n1 ssh-ed25519 {}", BASE64.encode(key));
@@ -285,9 +289,9 @@ mod tests {
         };
         assert_eq!(name(&settings), "[n1]:2222");
         assert_eq!(
-            name(&Settings {
+            name(&SshSettings {
                 host_key_alias: Some("node".into()),
-                ..Settings::default()
+                ..SshSettings::default()
             }),
             "node"
         );

@@ -33,7 +33,7 @@ mod program;
 mod ssh2;
 mod ssh_config;
 
-pub use options::{HostKey, Options};
+pub use options::{HostKey, RemoteOptions};
 pub use program::end_connectors;
 pub use session::{Body, HostFault, Session, SessionEvent, UnknownKey, Waker};
 pub use session::{random_token, report};
@@ -64,7 +64,7 @@ enum Connector {
 
 /// Reaches hosts by the connector that the command line chooses.
 pub struct Remote {
-    options: Options,
+    options: RemoteOptions,
     connector: Connector,
     logins: Logins,
     /// The addresses of this machine, for which no ssh is needed.
@@ -75,7 +75,7 @@ pub struct Remote {
 
 impl Remote {
     /// Chooses the connector.
-    pub fn new(options: Options) -> Result<Remote, Report> {
+    pub fn new(options: RemoteOptions) -> Result<Remote, Report> {
         let connector = match options.connect.as_deref() {
             None => Connector::Login(Wish::Any {
                 remembers: true,
@@ -280,11 +280,11 @@ fn no_command() -> Report {
 
 /// The command of a `--connect` with which hosts dial in, and the evidence that identifies an
 /// agent's host.
-fn dialed(how: &str) -> Option<(dial::Evidence, &str)> {
+fn dialed(how: &str) -> Option<(dial::HostEvidence, &str)> {
     let (word, command) = how.split_once(' ').unwrap_or((how, ""));
     let evidence = match word {
-        "dial" => dial::Evidence::Source,
-        "dial-by-name" => dial::Evidence::OwnWord,
+        "dial" => dial::HostEvidence::Source,
+        "dial-by-name" => dial::HostEvidence::OwnWord,
         _ => return None,
     };
     Some((evidence, command.trim()))

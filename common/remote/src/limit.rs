@@ -9,16 +9,16 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// A limit of bytes a second over all connections.
 #[derive(Debug)]
-pub struct Limit {
+pub struct RateLimit {
     bytes_per_second: u64,
     /// When all admitted bytes are sent at that rate.
     gone: Mutex<Option<Instant>>,
 }
 
-impl Limit {
+impl RateLimit {
     /// Creates a limit of this many bytes a second, at least one.
-    pub fn new(bytes_per_second: u64) -> Limit {
-        Limit {
+    pub fn new(bytes_per_second: u64) -> RateLimit {
+        RateLimit {
             bytes_per_second: bytes_per_second.max(1),
             gone: Mutex::new(None),
         }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn what_is_let_through_keeps_to_the_rate() {
-        let (limit, now) = (Limit::new(1_000_000), Instant::now());
+        let (limit, now) = (RateLimit::new(1_000_000), Instant::now());
         let after = |ms| now + Duration::from_millis(ms);
         let table = [
             // after this time, this many bytes arrive and wait this long

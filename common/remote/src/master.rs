@@ -12,10 +12,10 @@
 )]
 
 use super::openssh;
-use super::options::{Options, STOP_CHECKED};
+use super::options::{RemoteOptions, STOP_CHECKED};
 use super::owner;
 use super::program::{end_within, ssh_command};
-use super::ssh_config::Settings;
+use super::ssh_config::SshSettings;
 use nix::fcntl::{Flock, FlockArg};
 use record::Host;
 use session::HostFault;
@@ -54,9 +54,9 @@ impl Master {
     /// Opens a connection to a host if there is none. `asks` allows `ssh` to ask the user
     /// questions, without a time limit.
     pub(crate) fn find_or_open(
-        options: &Options,
+        options: &RemoteOptions,
         host: &Host,
-        settings: &Settings,
+        settings: &SshSettings,
         asks: bool,
     ) -> Result<Master, HostFault> {
         if settings.control_path.as_deref().is_some_and(is_alive) {
@@ -93,9 +93,9 @@ impl Master {
     }
 
     fn open(
-        options: &Options,
+        options: &RemoteOptions,
         host: &Host,
-        settings: &Settings,
+        settings: &SshSettings,
         socket: &Path,
         asks: bool,
     ) -> Result<Master, HostFault> {
@@ -147,7 +147,7 @@ impl Master {
 fn wait(
     mut child: Child,
     limit: Option<Duration>,
-    options: &Options,
+    options: &RemoteOptions,
 ) -> Result<(bool, String), HostFault> {
     let until = limit.map(|limit| Instant::now() + limit);
     let stderr = child.stderr.take();
@@ -193,7 +193,7 @@ fn is_alive(socket: &Path) -> bool {
 }
 
 /// A name for the socket of a host's master, made of all that decides how it is reached.
-fn name(options: &Options, host: &Host, settings: &Settings) -> String {
+fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String {
     let accepts = settings.accepts_new_keys;
     let words = super::ssh_config::ssh_options(options);
     let all = format!("{} {accepts} {words:?}\n{}", host.target(), settings.text);

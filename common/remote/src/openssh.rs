@@ -1,15 +1,15 @@
 //! Turns the messages of OpenSSH's program about a failed login into a fault with its fix.
 
 use super::certificate;
-use super::options::Options;
-use super::ssh_config::Settings;
+use super::options::RemoteOptions;
+use super::ssh_config::SshSettings;
 use record::Host;
 use record::quote;
 use session::HostFault;
 
 /// What kind of failure it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Failure {
+enum LoginFailure {
     /// ssh did not get as far as to connect: its configuration, its options.
     Here,
     /// The jump host or the ProxyCommand did not lead to the host.
@@ -67,8 +67,8 @@ pub(crate) fn hung_up(words: &str) -> bool {
 pub(crate) fn fault(
     stderr: &str,
     host: &Host,
-    settings: &Settings,
-    options: &Options,
+    settings: &SshSettings,
+    options: &RemoteOptions,
 ) -> HostFault {
     let words = said(stderr);
     let problem = match words.is_empty() {
@@ -76,37 +76,37 @@ pub(crate) fn fault(
         false => words.clone(),
     };
     match failure(stderr) {
-        Failure::Here => HostFault::for_all(format!("ssh does not run here: {problem}"))
+        LoginFailure::Here => HostFault::for_all(format!("ssh does not run here: {problem}"))
             .fix("correct ssh_config, or what DGL_TOOLS_SSH_CONFIG names"),
-        Failure::Proxy => HostFault {
+        LoginFailure::Proxy => HostFault {
             again: true,
             ..HostFault::unreachable(of_proxy(&problem))
         }
         .fix(format!("try it here: ssh {}", by_hand(host, options))),
-        Failure::OtherKey { file, line } => {
+        LoginFailure::OtherKey { file, line } => {
             let name = super::known_hosts::name(settings);
             super::known_hosts::other_key(&name, &[(file, line)])
         }
-        Failure::Revoked => {
+        LoginFailure::Revoked => {
             HostFault::unreachable(problem).fix("do not connect; ask who runs the host")
         }
-        Failure::Refused { methods } => refused(&words, &methods, host, settings, options),
-        Failure::NothingInCommon { setting, offer } => {
+        LoginFailure::Refused { methods } => refused(&words, &methods, host, settings, options),
+        LoginFailure::NothingInCommon { setting, offer } => {
             HostFault::unreachable(problem).fix(format!(
                 "if you accept one of them, add it to ssh_config: {setting} +{}",
                 offer.split(',').next().unwrap_or_default()
             ))
         }
-        Failure::HungUp => HostFault {
+        LoginFailure::HungUp => HostFault {
             again: hung_up(&words),
             ..HostFault::unreachable(problem)
         },
-        Failure::Unreachable => HostFault {
+        LoginFailure::Unreachable => HostFault {
             timed_out: words.contains("timed out"),
             ..HostFault::unreachable(problem)
         }
         .fix("look whether the host is up and sshd listens there (DGL_TOOLS_SSH_PORT)"),
-        Failure::Other => HostFault::unreachable(problem),
+        LoginFailure::Other => HostFault::unreachable(problem),
     }
 }
 
@@ -115,8 +115,8 @@ fn refused(
     words: &str,
     methods: &str,
     host: &Host,
-    settings: &Settings,
-    options: &Options,
+    settings: &SshSettings,
+    options: &RemoteOptions,
 ) -> HostFault {
     let fault = HostFault {
         is_refused: true,
@@ -157,7 +157,7 @@ pub(crate) fn fix_of_refusal(methods: &str, by_hand: &str) -> String {
 }
 
 /// The words of an `ssh` command that users can run.
-pub(crate) fn by_hand(host: &Host, options: &Options) -> String {
+pub(crate) fn by_hand(host: &Host, options: &RemoteOptions) -> String {
     use std::os::unix::ffi::OsStringExt as _;
     let words = super::ssh_config::ssh_options(options)
         .into_iter()
@@ -190,7 +190,7 @@ fn said(stderr: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
-fn failure(stderr: &str) -> Failure {
+fn failure(stderr: &str) -> LoginFailure {
     let lines = || stderr.lines().map(str::trim);
     let between = |begin: &str, end: char| {
         lines().find_map(|line| {
@@ -202,23 +202,23 @@ fn failure(stderr: &str) -> Failure {
     if let Some((_, place)) = offending.and_then(|line| line.split_once(" key in ")) {
         let (file, line) = place.rsplit_once(':').unwrap_or((place, ""));
         if stderr.contains("has changed") {
-            return Failure::OtherKey {
+            return LoginFailure::OtherKey {
                 file: file.to_owned(),
                 line: line.to_owned(),
             };
         }
     }
     if stderr.contains("revoked") && stderr.contains("Host key verification failed") {
-        return Failure::Revoked;
+        return LoginFailure::Revoked;
     }
     if lines().any(|line| HERE.iter().any(|sign| line.contains(sign))) {
-        return Failure::Here;
+        return LoginFailure::Here;
     }
     if is_of_proxy(stderr) {
-        return Failure::Proxy;
+        return LoginFailure::Proxy;
     }
     if let Some(methods) = between("Permission denied (", ')') {
-        return Failure::Refused { methods };
+        return LoginFailure::Refused { methods };
     }
     if let Some(offer) = between("Their offer: ", ' ') {
         let settings = [
@@ -228,22 +228,22 @@ fn failure(stderr: &str) -> Failure {
             ("no matching host key", "HostKeyAlgorithms"),
         ];
         if let Some((_, setting)) = settings.iter().find(|(said, _)| stderr.contains(said)) {
-            return Failure::NothingInCommon { setting, offer };
+            return LoginFailure::NothingInCommon { setting, offer };
         }
     }
     if stderr.contains("Too many authentication failures") {
-        return Failure::Refused {
+        return LoginFailure::Refused {
             methods: "publickey".to_owned(),
         };
     }
     if hung_up(stderr) {
-        return Failure::HungUp;
+        return LoginFailure::HungUp;
     }
     let is_unreachable =
         |line: &str| line.starts_with("ssh: connect to host ") || line.contains("timed out");
     match lines().any(is_unreachable) {
-        true => Failure::Unreachable,
-        false => Failure::Other,
+        true => LoginFailure::Unreachable,
+        false => LoginFailure::Other,
     }
 }
 
@@ -251,7 +251,7 @@ fn failure(stderr: &str) -> Failure {
 mod tests {
     use super::*;
 
-    fn is_understood(table: impl IntoIterator<Item = (&'static str, Failure)>) {
+    fn is_understood(table: impl IntoIterator<Item = (&'static str, LoginFailure)>) {
         for (stderr, expected) in table {
             assert_eq!(failure(stderr), expected, "{stderr}");
         }
@@ -264,30 +264,30 @@ mod tests {
         is_understood([
             (
                 "command-line line 0: Bad SSH2 cipher spec '^a'.\r\n",
-                Failure::Here,
+                LoginFailure::Here,
             ),
             (
                 "command-line: line 0: Bad configuration option: x\n",
-                Failure::Here,
+                LoginFailure::Here,
             ),
             (
                 "Cannot execute command-line and remote command.\n",
-                Failure::Here,
+                LoginFailure::Here,
             ),
             (
                 "/bin/sh: 1: exec: nc: not found\nkex_exchange_identification: Connection \
                  closed by remote host\nConnection closed by UNKNOWN port 65535\n",
-                Failure::Proxy,
+                LoginFailure::Proxy,
             ),
             (
                 "ssh: connect to host 10.0.0.1 port 22: Connection refused\n",
-                Failure::Unreachable,
+                LoginFailure::Unreachable,
             ),
             (
                 "ssh: Could not resolve hostname n1: Name or service not known\n",
-                Failure::Other,
+                LoginFailure::Other,
             ),
-            ("", Failure::Other),
+            ("", LoginFailure::Other),
         ]);
     }
 
@@ -301,19 +301,19 @@ mod tests {
         is_understood([
             (
                 other,
-                Failure::OtherKey {
+                LoginFailure::OtherKey {
                     file: "/home/ann/my hosts".into(),
                     line: "12".into(),
                 },
             ),
             (
                 "Host key ED25519 SHA256:x revoked by file /krl\nHost key verification failed.\n",
-                Failure::Revoked,
+                LoginFailure::Revoked,
             ),
             (
                 "Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. \
                  Their offer: ssh-rsa,ssh-dss\n",
-                Failure::NothingInCommon {
+                LoginFailure::NothingInCommon {
                     setting: "HostKeyAlgorithms",
                     offer: "ssh-rsa,ssh-dss".into(),
                 },
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_ssh_says_of_a_refusal_is_understood() {
-        let refused = |methods: &str| Failure::Refused {
+        let refused = |methods: &str| LoginFailure::Refused {
             methods: methods.to_owned(),
         };
         is_understood([
@@ -339,7 +339,7 @@ mod tests {
             (
                 "Access denied by pam_slurm_adopt: you have no active jobs on this node\n\
                  Connection closed by 10.0.0.1 port 22\n",
-                Failure::HungUp,
+                LoginFailure::HungUp,
             ),
         ]);
     }

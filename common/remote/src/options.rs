@@ -11,7 +11,7 @@ pub(crate) const STOP_CHECKED: Duration = Duration::from_millis(100);
 
 /// Options of the connectors.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RemoteOptions {
     /// `auto`, `ssh2`, `ssh`, `local`, a template of a command, or `dial` and a command; `None` for
     /// `auto`, or what the host records say.
     pub connect: Option<String>,
@@ -39,7 +39,7 @@ pub struct Options {
     pub stop: Arc<AtomicUsize>,
 }
 
-impl Options {
+impl RemoteOptions {
     /// Whether a signal ends the tool.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) != 0

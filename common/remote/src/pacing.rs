@@ -66,7 +66,7 @@ impl Pace {
     }
 }
 
-struct State<T> {
+struct PacingState<T> {
     /// The positions of the hosts that wait, and how often each was tried.
     waiting: VecDeque<(usize, u32)>,
     under_way: usize,
@@ -83,7 +83,7 @@ pub(crate) fn open_each<T: Send>(
     is_stopped: impl Fn() -> bool + Sync,
     open: impl Fn(usize) -> Result<T, HostFault> + Sync,
 ) -> Vec<Result<T, HostFault>> {
-    let state = State {
+    let state = PacingState {
         waiting: (0..count).map(|host_index| (host_index, 1)).collect(),
         under_way: 0,
         pace: Pace::new(limit),
@@ -111,7 +111,7 @@ pub(crate) fn open_each<T: Send>(
 /// Logs in to one host after another until none waits and none that is under way may have to be
 /// tried again.
 fn work<T: Send>(
-    state: &Mutex<State<T>>,
+    state: &Mutex<PacingState<T>>,
     changed: &Condvar,
     is_stopped: &impl Fn() -> bool,
     open: &(impl Fn(usize) -> Result<T, HostFault> + Sync),
@@ -156,7 +156,7 @@ fn open_again<T>(
 }
 
 fn next<T>(
-    state: &Mutex<State<T>>,
+    state: &Mutex<PacingState<T>>,
     changed: &Condvar,
     is_stopped: impl Fn() -> bool,
 ) -> Option<(usize, u32)> {

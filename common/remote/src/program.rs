@@ -1,8 +1,8 @@
 //! Hosts that are reached by a program: OpenSSH, the agent on this machine, or any command of the
 //! user's.
 
-use super::options::Options;
-use super::ssh_config::{Settings, openssh};
+use super::options::RemoteOptions;
+use super::ssh_config::{SshSettings, openssh};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::poll::PollFlags;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 use record::Host;
 use session::HostFault;
-use session::channel::{Channel, Stream, Unsent, copy_file};
+use session::channel::{Channel, ChannelStream, Unsent, copy_file};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -68,7 +68,7 @@ const FASTEST_CIPHER: &str = "aes128-gcm@openssh.com";
 
 /// The user's own `ssh` with all options except the host. `asks` allows it to ask the user
 /// questions.
-pub(crate) fn ssh_command(options: &Options, settings: &Settings, asks: bool) -> Command {
+pub(crate) fn ssh_command(options: &RemoteOptions, settings: &SshSettings, asks: bool) -> Command {
     if settings.accepts_new_keys {
         super::known_hosts::end_last_line(settings);
     }
@@ -85,7 +85,7 @@ pub(crate) fn ssh_command(options: &Options, settings: &Settings, asks: bool) ->
     ssh
 }
 
-fn options_for_tools(options: &Options, settings: &Settings, asks: bool) -> Vec<String> {
+fn options_for_tools(options: &RemoteOptions, settings: &SshSettings, asks: bool) -> Vec<String> {
     let mut words: Vec<String> = NOT_FOR_TOOLS.map(str::to_owned).to_vec();
     let seconds = options.connect_timeout.as_secs().max(1);
     words.push(format!("ConnectTimeout={seconds}"));
@@ -118,9 +118,9 @@ fn options_for_tools(options: &Options, settings: &Settings, asks: bool) -> Vec<
 /// Runs `ssh HOST` with the user's own configuration; `master` has the options that choose the
 /// connection.
 pub(crate) fn ssh(
-    options: &Options,
+    options: &RemoteOptions,
     host: &Host,
-    settings: &Settings,
+    settings: &SshSettings,
     master: &[OsString],
     boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
@@ -145,7 +145,7 @@ pub(crate) fn run(program: &Path, args: &[&str]) -> Result<Box<dyn Channel>, Hos
 /// Runs the user's template, such as `kubectl exec -i {login} --`, followed by the shell's command
 /// line.
 pub(crate) fn template(
-    options: &Options,
+    options: &RemoteOptions,
     host: &Host,
     template: &str,
     boot: &str,
@@ -159,7 +159,11 @@ pub(crate) fn template(
     start(sh, name, Some(name.to_owned()))
 }
 
-pub(crate) fn fill(options: &Options, host: &Host, template: &str) -> Result<String, HostFault> {
+pub(crate) fn fill(
+    options: &RemoteOptions,
+    host: &Host,
+    template: &str,
+) -> Result<String, HostFault> {
     let values = [
         ("{name}", host.name_or_ip()),
         ("{login}", host.target()),
@@ -190,7 +194,7 @@ pub(crate) fn fill_in(template: &str, values: &[(&str, String)]) -> Result<Strin
     Ok(text)
 }
 
-struct Program {
+struct LoginProgram {
     /// The name of the program, if it is the user's.
     engine: Option<String>,
     /// The process, which is waited for at the end so that no zombie remains; `None` only after
@@ -282,7 +286,7 @@ fn start(
         long: SHORTEST_REST,
         until: None,
     };
-    Ok(Box::new(Program {
+    Ok(Box::new(LoginProgram {
         engine,
         child: Some(child),
         hopeless: false,
@@ -336,7 +340,7 @@ pub(crate) fn unblock(fd: BorrowedFd<'_>) -> nix::Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(|_| ())
 }
 
-impl Program {
+impl LoginProgram {
     /// The first time, the pipe is enlarged and is then not full.
     fn stdin_is_full(&mut self) {
         let first = !std::mem::replace(&mut self.full[0], true);
@@ -352,11 +356,11 @@ impl Program {
     }
 }
 
-impl Channel for Program {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+impl Channel for LoginProgram {
+    fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match stream {
-            Stream::Stdout => self.stdout.read(buffer)?,
-            Stream::Stderr => return self.stderr.read(buffer),
+            ChannelStream::Stdout => self.stdout.read(buffer)?,
+            ChannelStream::Stderr => return self.stderr.read(buffer),
         };
         if count >= DEFAULT_PIPE_BYTES && !std::mem::replace(&mut self.full[1], true) {
             widen(self.stdout.as_fd());
@@ -454,7 +458,7 @@ impl Channel for Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for LoginProgram {
     fn drop(&mut self) {
         // The end of its stdin ends the script, and the program with it. One that does not end (a
         // lost network, a queue) is killed.

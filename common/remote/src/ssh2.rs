@@ -1,12 +1,12 @@
 //! libssh2 in this process.
 
 use super::known_hosts;
-use super::options::{Options, STOP_CHECKED};
-use super::ssh_config::Settings;
+use super::options::{RemoteOptions, STOP_CHECKED};
+use super::ssh_config::SshSettings;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage};
-use session::channel::{Channel, Stream};
+use session::channel::{Channel, ChannelStream};
 use session::{HostFault, reasons};
 use ssh2::{BlockDirections, HashType, MethodType, Session};
 use std::ffi::OsStr;
@@ -37,8 +37,8 @@ const SHA1: &str = "ssh-rsa";
 
 /// Logs in and runs `boot` in a channel.
 pub(crate) fn open(
-    options: &Options,
-    settings: &Settings,
+    options: &RemoteOptions,
+    settings: &SshSettings,
     boot: &str,
 ) -> Result<Box<dyn Channel>, HostFault> {
     let known = known_hosts::known_keys(settings)?;
@@ -72,8 +72,8 @@ pub(crate) fn open(
 
 fn check_key(
     session: &Session,
-    settings: &Settings,
-    known: &[known_hosts::Known],
+    settings: &SshSettings,
+    known: &[known_hosts::KnownHost],
 ) -> Result<(), HostFault> {
     let (blob, fingerprint) = key(session)?;
     if known_hosts::check(settings, known, &blob)? {
@@ -86,7 +86,7 @@ fn check_key(
 }
 
 /// Writes the key of a new host into known_hosts, for an OpenSSH without accept-new.
-pub(crate) fn accept_key(options: &Options, settings: &Settings) -> Result<(), HostFault> {
+pub(crate) fn accept_key(options: &RemoteOptions, settings: &SshSettings) -> Result<(), HostFault> {
     let known = known_hosts::known_keys(settings)?;
     if !known.is_empty() {
         return Ok(());
@@ -96,7 +96,7 @@ pub(crate) fn accept_key(options: &Options, settings: &Settings) -> Result<(), H
 }
 
 /// The key of a host that OpenSSH's program refused without showing it.
-pub(crate) fn refused_key(options: &Options, settings: &Settings) -> Option<HostFault> {
+pub(crate) fn refused_key(options: &RemoteOptions, settings: &SshSettings) -> Option<HostFault> {
     let known = known_hosts::known_keys(settings).ok()?;
     let (session, _socket) = handshake(options, settings, &known).ok()?;
     let (blob, fingerprint) = key(&session).ok()?;
@@ -108,7 +108,7 @@ pub(crate) fn refused_key(options: &Options, settings: &Settings) -> Option<Host
 }
 
 /// The kind of algorithm of which libssh2 has none that the settings allow.
-pub(crate) fn lacks(settings: &Settings) -> Option<&'static str> {
+pub(crate) fn lacks(settings: &SshSettings) -> Option<&'static str> {
     let allowed = &settings.algorithms;
     let lists = [
         ("cipher", &allowed.ciphers, MethodType::CryptCs),
@@ -136,7 +136,7 @@ fn supported(method: MethodType) -> Vec<&'static str> {
         .unwrap_or_default()
 }
 
-fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
+fn unknown(settings: &SshSettings, blob: &[u8], fingerprint: String) -> HostFault {
     HostFault {
         unknown_key: Some(Box::new(known_hosts::unknown(settings, blob, fingerprint))),
         ..HostFault::unreachable("its key is not in known_hosts")
@@ -144,9 +144,9 @@ fn unknown(settings: &Settings, blob: &[u8], fingerprint: String) -> HostFault {
 }
 
 fn handshake(
-    options: &Options,
-    settings: &Settings,
-    known: &[known_hosts::Known],
+    options: &RemoteOptions,
+    settings: &SshSettings,
+    known: &[known_hosts::KnownHost],
 ) -> Result<(Session, TcpStream), HostFault> {
     let location = format!("{}:{}", settings.hostname, settings.port);
     let socket = connect_to(&settings.hostname, settings.port, options)?;
@@ -223,7 +223,7 @@ fn preferred<'a>(known: impl Iterator<Item = &'a str>, allowed: &[String]) -> St
     [first, then].concat().join(",")
 }
 
-fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream, HostFault> {
+fn connect_to(hostname: &str, port: u16, options: &RemoteOptions) -> Result<TcpStream, HostFault> {
     let limit = options.connect_timeout;
     let unresolved = |error: io::Error| {
         HostFault::unreachable(format!("{hostname}: {error}"))
@@ -257,7 +257,7 @@ fn connect_to(hostname: &str, port: u16, options: &Options) -> Result<TcpStream,
 
 /// Connects like [`TcpStream::connect_timeout`], but only until a signal arrives, which is
 /// [`io::ErrorKind::Interrupted`].
-fn connect(address: &SocketAddr, options: &Options) -> io::Result<TcpStream> {
+fn connect(address: &SocketAddr, options: &RemoteOptions) -> io::Result<TcpStream> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::Inet,
         SocketAddr::V6(_) => AddressFamily::Inet6,
@@ -301,8 +301,8 @@ fn key(session: &Session) -> Result<(Vec<u8>, String), HostFault> {
 
 /// Tries the keys of an agent, then key files, as OpenSSH would. The key of `DGL_TOOLS_IDENTITY` or
 /// IdentitiesOnly is tried alone.
-fn log_in(session: &Session, settings: &Settings) -> Result<(), HostFault> {
-    let mut attempt = Attempt {
+fn log_in(session: &Session, settings: &SshSettings) -> Result<(), HostFault> {
+    let mut attempt = KeyAttempt {
         session,
         settings,
         tried: Vec::new(),
@@ -321,16 +321,16 @@ const KEY_IS_NOT_ENOUGH: ssh2::ErrorCode = ssh2::ErrorCode::Session(-19);
 const HUNG_UP: [i32; 3] = [-7, -13, -43];
 
 /// A login with one key after another.
-struct Attempt<'a> {
+struct KeyAttempt<'a> {
     session: &'a Session,
-    settings: &'a Settings,
+    settings: &'a SshSettings,
     /// The keys that were tried.
     tried: Vec<String>,
     /// The key that the host has accepted, though it asks for more.
     accepted: Option<String>,
 }
 
-impl Attempt<'_> {
+impl KeyAttempt<'_> {
     /// Whether one of the keys logs in.
     fn any_key(&mut self) -> Result<bool, HostFault> {
         let settings = self.settings;
@@ -477,7 +477,7 @@ impl Attempt<'_> {
 }
 
 /// A login that was not answered in time: the host is busy; the key is not wrong.
-fn unanswered(settings: &Settings) -> HostFault {
+fn unanswered(settings: &SshSettings) -> HostFault {
     let fault = HostFault::unreachable(format!(
         "the login as {} was not answered in time",
         settings.user
@@ -514,10 +514,10 @@ struct Ssh2 {
 }
 
 impl Channel for Ssh2 {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
-            Stream::Stdout => self.channel.read(buffer),
-            Stream::Stderr => self.channel.stderr().read(buffer),
+            ChannelStream::Stdout => self.channel.read(buffer),
+            ChannelStream::Stderr => self.channel.stderr().read(buffer),
         }
     }
 

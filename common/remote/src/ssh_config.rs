@@ -2,7 +2,7 @@
 //! libssh2 does not read ssh_config. `ssh -G` evaluates Include and Match, including `Match exec`.
 //! The table in dgl-tools-connect(7) describes the effect of each setting.
 
-use super::options::{HostKey, Options};
+use super::options::{HostKey, RemoteOptions};
 use record::Host;
 use session::HostFault;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// The settings for one host.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct SshSettings {
     pub hostname: String,
     pub port: u16,
     pub user: String,
@@ -129,7 +129,7 @@ impl Algorithms {
 }
 
 /// The options of `ssh` that correspond to the command line.
-pub fn ssh_options(options: &Options) -> Vec<OsString> {
+pub fn ssh_options(options: &RemoteOptions) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| words.extend([name.into(), value]);
     if let Some(file) = &options.ssh_config {
@@ -150,7 +150,7 @@ pub fn ssh_options(options: &Options) -> Vec<OsString> {
 
 /// What `ssh -G` prints for a destination. Without that program there is no configuration to
 /// follow, and nothing is printed.
-pub fn printed_settings(options: &Options, target: &str) -> Result<String, HostFault> {
+pub fn printed_settings(options: &RemoteOptions, target: &str) -> Result<String, HostFault> {
     let mut ssh = Command::new("ssh");
     ssh.arg("-G")
         .args(ssh_options(options))
@@ -182,7 +182,7 @@ pub fn printed_settings(options: &Options, target: &str) -> Result<String, HostF
 }
 
 /// The settings for a host; without OpenSSH its defaults.
-pub(crate) fn settings(options: &Options, host: &Host) -> Result<Settings, HostFault> {
+pub(crate) fn settings(options: &RemoteOptions, host: &Host) -> Result<SshSettings, HostFault> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
@@ -237,7 +237,7 @@ fn output_within(
 }
 
 /// The settings without OpenSSH.
-fn without_openssh(options: &Options, host: &Host, home: &Path) -> Settings {
+fn without_openssh(options: &RemoteOptions, host: &Host, home: &Path) -> SshSettings {
     let user = options
         .ssh_username
         .clone()
@@ -245,7 +245,7 @@ fn without_openssh(options: &Options, host: &Host, home: &Path) -> Settings {
         .unwrap_or_default();
     let ssh = home.join(".ssh");
     let keys = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| ssh.join(name));
-    Settings {
+    SshSettings {
         hostname: host.target(),
         port: options.ssh_port.unwrap_or(22),
         user,
@@ -257,7 +257,7 @@ fn without_openssh(options: &Options, host: &Host, home: &Path) -> Settings {
         known_hosts: vec![ssh.join("known_hosts"), "/etc/ssh/ssh_known_hosts".into()],
         new_keys: Some(ssh.join("known_hosts")),
         accepts_new_keys: options.host_key == Some(HostKey::AcceptNew),
-        ..Settings::default()
+        ..SshSettings::default()
     }
 }
 
@@ -297,7 +297,7 @@ fn replaced(key: &str, value: &str) -> Option<&'static str> {
 }
 
 /// Reads what `ssh -G` printed; `given` is the key of the command line.
-fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
+fn parse(text: &str, home: &Path, given: Option<&Path>) -> SshSettings {
     let path = |value: &str| match value.strip_prefix("~/") {
         Some(below) => home.join(below),
         None => PathBuf::from(value),
@@ -306,10 +306,10 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
         let files = value.split(' ').filter(|file| !is_none(file));
         files.map(path).collect()
     };
-    let mut settings = Settings {
+    let mut settings = SshSettings {
         port: 22,
         text: text.to_owned(),
-        ..Settings::default()
+        ..SshSettings::default()
     };
     let (mut everybodys, mut keys): (Vec<PathBuf>, Vec<&str>) = Default::default();
     for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
@@ -357,7 +357,7 @@ fn parse(text: &str, home: &Path, given: Option<&Path>) -> Settings {
 
 /// The value of IdentityFile with its tokens and variables, which `ssh -G` leaves as they are
 /// (ssh_config(5), TOKENS and ENVIRONMENT VARIABLES); `None` if one of them is not known here.
-fn expanded(value: &str, settings: &Settings, home: &Path) -> Option<String> {
+fn expanded(value: &str, settings: &SshSettings, home: &Path) -> Option<String> {
     let mut text = String::new();
     let mut rest = value;
     while let Some(position) = rest.find(['%', '$']) {
@@ -379,7 +379,7 @@ fn expanded(value: &str, settings: &Settings, home: &Path) -> Option<String> {
     Some(text + rest)
 }
 
-fn of_token(token: char, settings: &Settings, home: &Path) -> Option<String> {
+fn of_token(token: char, settings: &SshSettings, home: &Path) -> Option<String> {
     match token {
         '%' => Some("%".to_owned()),
         'd' => home.to_str().map(str::to_owned),
@@ -410,7 +410,7 @@ mod tests {
         let settings = parse(text, std::path::Path::new("/home/ann"), None);
         assert_eq!(
             settings,
-            Settings {
+            SshSettings {
                 hostname: "10.0.0.1".into(),
                 port: 2222,
                 user: "ann".into(),
@@ -424,7 +424,7 @@ mod tests {
                 new_keys: Some("/home/ann/.ssh/known_hosts".into()),
                 host_key_alias: Some("node".into()),
                 text: text.into(),
-                ..Settings::default()
+                ..SshSettings::default()
             }
         );
         for line in [
@@ -467,11 +467,11 @@ mod tests {
         let settings = parse(text, Path::new("/home/ann"), None);
         assert_eq!(
             settings,
-            Settings {
+            SshSettings {
                 port: 22,
                 known_hosts: vec!["/etc/known".into()],
                 text: text.into(),
-                ..Settings::default()
+                ..SshSettings::default()
             }
         );
     }

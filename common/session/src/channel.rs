@@ -13,7 +13,7 @@ pub const COPIED: usize = 64 << 10;
 
 /// One of the two output streams of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum ChannelStream {
     Stdout,
     Stderr,
 }
@@ -21,7 +21,7 @@ pub enum Stream {
 /// A connection to a program on a host: three streams that never block. `WouldBlock` means wait, 0
 /// means the end.
 pub trait Channel: Send {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize>;
+    fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize>;
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Writes bytes that others follow at once, for which a channel may wait with them.
     fn write_beginning(&mut self, bytes: &[u8]) -> io::Result<usize> {

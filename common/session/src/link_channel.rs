@@ -1,6 +1,6 @@
 //! A TLS connection to the agent of a host, over which a conversation goes.
 
-use super::channel::{Channel, Stream};
+use super::channel::{Channel, ChannelStream};
 use nix::poll::PollFlags;
 use std::io::{self, ErrorKind::ConnectionReset};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -46,8 +46,8 @@ impl LinkChannel {
 }
 
 impl Channel for LinkChannel {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
-        if stream == Stream::Stderr {
+    fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
+        if stream == ChannelStream::Stderr {
             return Ok(0);
         }
         // also sends queued bytes, because write is only called with new ones

@@ -1,7 +1,7 @@
 //! The bytes to and from a program on a host: those that are queued and received, and why they
 //! ended.
 
-use super::channel::{Channel, Stream, Unsent};
+use super::channel::{Channel, ChannelStream, Unsent};
 use super::reasons;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use std::collections::VecDeque;
@@ -126,7 +126,7 @@ impl Transport {
     /// moved, `None` if there is nothing to read.
     pub fn receive(&mut self) -> io::Result<Option<usize>> {
         let mut progress = None;
-        for stream in [Stream::Stderr, Stream::Stdout] {
+        for stream in [ChannelStream::Stderr, ChannelStream::Stdout] {
             if !self.open[stream as usize] {
                 continue;
             }
@@ -138,12 +138,12 @@ impl Transport {
                 Ok(count) => {
                     progress = Some(0);
                     match stream {
-                        Stream::Stdout => {
+                        ChannelStream::Stdout => {
                             // stderr may be the connector's, and is no evidence about the host
                             self.last_received = Instant::now();
                             return Ok(Some(count));
                         }
-                        Stream::Stderr => self.keep_stderr(count),
+                        ChannelStream::Stderr => self.keep_stderr(count),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

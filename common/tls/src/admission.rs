@@ -61,7 +61,7 @@ pub trait Handshake: AsFd {
 
 /// What has become of a connection.
 #[derive(Debug)]
-pub enum Outcome<H> {
+pub enum AdmissionOutcome<H> {
     /// The handshake is complete.
     Admitted(H, IpAddr),
     /// The peer has no key, took too long, or had to make room.
@@ -69,7 +69,7 @@ pub enum Outcome<H> {
 }
 
 #[derive(Debug)]
-struct Waiting<H> {
+struct WaitingPeer<H> {
     handshake: H,
     from: IpAddr,
     until: Instant,
@@ -83,7 +83,7 @@ pub struct Admission<H> {
     listeners: Vec<TcpListener>,
     limits: Limits,
     /// By number, so the oldest first. The numbers below that of the first belong to listeners.
-    waiting: BTreeMap<u64, Waiting<H>>,
+    waiting: BTreeMap<u64, WaitingPeer<H>>,
     next: u64,
     /// Until when nothing is accepted, because no descriptor is left.
     resting: Option<Instant>,
@@ -115,7 +115,10 @@ impl<H: Handshake> Admission<H> {
     }
 
     /// Serves whatever is ready, without waiting. `begin` makes the handshake of a new connection.
-    pub fn turn(&mut self, mut begin: impl FnMut(TcpStream) -> io::Result<H>) -> Vec<Outcome<H>> {
+    pub fn turn(
+        &mut self,
+        mut begin: impl FnMut(TcpStream) -> io::Result<H>,
+    ) -> Vec<AdmissionOutcome<H>> {
         let mut outcomes = Vec::new();
         let mut events = [EpollEvent::empty(); SERVED_AT_ONCE];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
@@ -156,20 +159,20 @@ impl<H: Handshake> Admission<H> {
         PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 
-    fn advance(&mut self, number: u64) -> Option<Outcome<H>> {
+    fn advance(&mut self, number: u64) -> Option<AdmissionOutcome<H>> {
         let one = self.waiting.get_mut(&number)?;
         let from = one.from;
         match one.handshake.advance() {
             Ok(false) => None,
             Ok(true) => {
                 let admitted = self.remove(number)?;
-                Some(Outcome::Admitted(admitted.handshake, from))
+                Some(AdmissionOutcome::Admitted(admitted.handshake, from))
             }
-            Err(_) => self.remove(number).map(|_| Outcome::Refused(from)),
+            Err(_) => self.remove(number).map(|_| AdmissionOutcome::Refused(from)),
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Waiting<H>> {
+    fn remove(&mut self, number: u64) -> Option<WaitingPeer<H>> {
         let one = self.waiting.remove(&number)?;
         // closing is not enough if others have a copy of the descriptor
         let _ = self.epoll.delete(&one.handshake);
@@ -177,18 +180,19 @@ impl<H: Handshake> Admission<H> {
     }
 
     /// Makes room: refuses the oldest connection, of all or of this source.
-    fn refuse_oldest(&mut self, of: Option<IpAddr>) -> Option<Outcome<H>> {
+    fn refuse_oldest(&mut self, of: Option<IpAddr>) -> Option<AdmissionOutcome<H>> {
         let mut waiting = self.waiting.iter();
         let oldest = waiting.find(|(_, one)| of.is_none_or(|from| from == one.from))?;
         let number = *oldest.0;
-        self.remove(number).map(|one| Outcome::Refused(one.from))
+        self.remove(number)
+            .map(|one| AdmissionOutcome::Refused(one.from))
     }
 
     fn accept(
         &mut self,
         listener: usize,
         begin: &mut impl FnMut(TcpStream) -> io::Result<H>,
-        outcomes: &mut Vec<Outcome<H>>,
+        outcomes: &mut Vec<AdmissionOutcome<H>>,
     ) {
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.listeners[listener].accept() {
@@ -212,10 +216,10 @@ impl<H: Handshake> Admission<H> {
         stream: TcpStream,
         from: IpAddr,
         begin: &mut impl FnMut(TcpStream) -> io::Result<H>,
-        outcomes: &mut Vec<Outcome<H>>,
+        outcomes: &mut Vec<AdmissionOutcome<H>>,
     ) {
         let Ok(handshake) = begin(stream) else {
-            return outcomes.push(Outcome::Refused(from));
+            return outcomes.push(AdmissionOutcome::Refused(from));
         };
         let of_source = self.waiting.values().filter(|one| one.from == from).count();
         if of_source >= self.limits.per_source {
@@ -230,13 +234,13 @@ impl<H: Handshake> Admission<H> {
             .add(&handshake, EpollEvent::new(flags, number))
             .is_err()
         {
-            return outcomes.push(Outcome::Refused(from));
+            return outcomes.push(AdmissionOutcome::Refused(from));
         }
         self.next += 1;
         let until = Instant::now() + self.limits.time;
         self.waiting.insert(
             number,
-            Waiting {
+            WaitingPeer {
                 handshake,
                 from,
                 until,
@@ -267,19 +271,19 @@ impl<H> AsFd for Admission<H> {
 
 /// Listeners that a separate thread serves. Dropping it closes them.
 #[derive(Debug)]
-pub struct Port {
+pub struct ServedPort {
     /// Closing it ends the thread; this needs no descriptor, so it succeeds even if none is left.
     open: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Port {
+impl ServedPort {
     /// Serves an admission until this is dropped.
     pub fn serve<H: Handshake + Send + 'static>(
         mut admission: Admission<H>,
         mut begin: impl FnMut(TcpStream) -> io::Result<H> + Send + 'static,
-        mut take: impl FnMut(Outcome<H>) + Send + 'static,
-    ) -> io::Result<Port> {
+        mut take: impl FnMut(AdmissionOutcome<H>) + Send + 'static,
+    ) -> io::Result<ServedPort> {
         let (open, is_open) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().spawn(move || {
             loop {
@@ -292,14 +296,14 @@ impl Port {
                 admission.turn(&mut begin).into_iter().for_each(&mut take);
             }
         })?;
-        Ok(Port {
+        Ok(ServedPort {
             open: Some(open),
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Port {
+impl Drop for ServedPort {
     fn drop(&mut self) {
         self.open = None;
         if let Some(thread) = self.thread.take() {
@@ -310,7 +314,7 @@ impl Drop for Port {
 
 /// The handshake of a peer with one of the keys, and the line with which it introduces itself.
 #[derive(Debug)]
-pub struct Greeting {
+pub struct PeerGreeting {
     /// The connection.
     pub link: Link,
     /// The bytes received after the proof of the key: the line and more, if a line is requested.
@@ -319,10 +323,10 @@ pub struct Greeting {
     max_line: usize,
 }
 
-impl Greeting {
+impl PeerGreeting {
     /// Admits a peer with one of the keys as soon as it has proved that.
-    pub fn of_key(stream: TcpStream, guests: &Guests) -> io::Result<Greeting> {
-        Greeting::with_line(stream, guests, &[], 0)
+    pub fn of_key(stream: TcpStream, guests: &Guests) -> io::Result<PeerGreeting> {
+        PeerGreeting::with_line(stream, guests, &[], 0)
     }
 
     /// Admits a peer with one of the keys when a line of at most `max_line` bytes has arrived too.
@@ -332,8 +336,8 @@ impl Greeting {
         guests: &Guests,
         welcome: &[u8],
         max_line: usize,
-    ) -> io::Result<Greeting> {
-        Ok(Greeting {
+    ) -> io::Result<PeerGreeting> {
+        Ok(PeerGreeting {
             link: Link::accept(stream, guests)?,
             received: Vec::new(),
             welcome: welcome.to_vec(),
@@ -342,7 +346,7 @@ impl Greeting {
     }
 }
 
-impl Handshake for Greeting {
+impl Handshake for PeerGreeting {
     fn advance(&mut self) -> io::Result<bool> {
         self.link.flush()?;
         let open = self.link.receive(&mut self.received)?;
@@ -366,7 +370,7 @@ impl Handshake for Greeting {
     }
 }
 
-impl AsFd for Greeting {
+impl AsFd for PeerGreeting {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
@@ -386,16 +390,16 @@ mod tests {
     };
 
     /// A port that admits one key with a line, and its address.
-    fn port(identity: &Identity, key: PublicKey) -> (Port, SocketAddr) {
+    fn port(identity: &Identity, key: PublicKey) -> (ServedPort, SocketAddr) {
         let guests = Guests::new(identity, vec![key]).unwrap();
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let admission = Admission::new(vec![listener], LIMITS).unwrap();
-        let served = Port::serve(
+        let served = ServedPort::serve(
             admission,
-            move |stream| Greeting::with_line(stream, &guests, b"welcome\n", 100),
+            move |stream| PeerGreeting::with_line(stream, &guests, b"welcome\n", 100),
             |outcome| {
-                if let Outcome::Admitted(mut greeting, _) = outcome {
+                if let AdmissionOutcome::Admitted(mut greeting, _) = outcome {
                     let answer = greeting.received.clone();
                     greeting.link.send(&answer).unwrap();
                 }

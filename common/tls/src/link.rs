@@ -83,13 +83,13 @@ fn keep_freed_memory() {
 }
 
 /// Gives rustls the bytes at hand, and reads the socket only if there are none.
-struct Source<'a> {
+struct SocketSource<'a> {
     stream: &'a mut TcpStream,
     incoming: &'a mut Incoming,
     received_bytes: &'a mut u64,
 }
 
-impl Read for Source<'_> {
+impl Read for SocketSource<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Incoming {
             bytes,
@@ -296,7 +296,7 @@ impl Link {
         while !self.ended
             && ((count < MAX_READ && self.received_bytes < until) || !self.incoming.is_empty())
         {
-            let mut source = Source {
+            let mut source = SocketSource {
                 stream: &mut self.stream,
                 incoming: &mut self.incoming,
                 received_bytes: &mut self.received_bytes,

@@ -30,7 +30,7 @@ pub struct Lock {
 }
 
 /// What came of an attempt to take a lock.
-pub enum Attempt {
+pub enum LockAttempt {
     /// This owner has the lock.
     Taken(Lock),
     /// Another owner, with this name, has it.
@@ -41,7 +41,7 @@ pub enum Attempt {
 
 impl Lock {
     /// Takes the lock of this name for an owner, if no other owner has it.
-    pub fn take(folder: &Folder, name: &'static str, owner: &str) -> io::Result<Attempt> {
+    pub fn take(folder: &Folder, name: &'static str, owner: &str) -> io::Result<LockAttempt> {
         for _ in 0..ATTEMPTS {
             let file = open(folder, name)?;
             let exclusive = FlockArg::LockExclusiveNonblock;
@@ -55,7 +55,7 @@ impl Lock {
                 Err((_, Errno::EWOULDBLOCK)) => {
                     let holder = read(&file)?;
                     if holder != owner && !holder.is_empty() {
-                        return Ok(Attempt::Busy(holder));
+                        return Ok(LockAttempt::Busy(holder));
                     }
                     let shared = Flock::lock(file, FlockArg::LockSharedNonblock);
                     shared.map_err(|(_, error)| error)
@@ -71,7 +71,7 @@ impl Lock {
                 }
                 Err(error @ (Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP)) => {
                     let _ = folder.remove(name);
-                    return Ok(Attempt::NoLocks(error));
+                    return Ok(LockAttempt::NoLocks(error));
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -81,15 +81,15 @@ impl Lock {
             }
             let holder = read(&file)?;
             return Ok(match holder == owner {
-                true => Attempt::Taken(Lock {
+                true => LockAttempt::Taken(Lock {
                     folder: folder.clone(),
                     name,
                     file,
                 }),
-                false => Attempt::Busy(holder),
+                false => LockAttempt::Busy(holder),
             });
         }
-        Ok(Attempt::Busy(String::new()))
+        Ok(LockAttempt::Busy(String::new()))
     }
 }
 
@@ -166,9 +166,9 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let folder = Folder::open(&path).unwrap();
         let take = |owner: &str| match Lock::take(&folder, "lock", owner).unwrap() {
-            Attempt::Taken(lock) => Ok(lock),
-            Attempt::Busy(holder) => Err(holder),
-            Attempt::NoLocks(error) => panic!("{error}"),
+            LockAttempt::Taken(lock) => Ok(lock),
+            LockAttempt::Busy(holder) => Err(holder),
+            LockAttempt::NoLocks(error) => panic!("{error}"),
         };
         let (first, second) = (take("a").unwrap(), take("a").unwrap());
         assert_eq!(take("b").err(), Some("a".to_owned()));

@@ -9,7 +9,7 @@ use crate::content;
 use crate::folder::Folder;
 use crate::parts::Parts;
 use crate::room::Room;
-use crate::source::{self, Version};
+use crate::source::{self, FileVersion};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, copy_file_range, fallocate};
 use nix::sys::stat::futimens;
@@ -43,18 +43,18 @@ pub struct Finish {
 #[derive(Debug)]
 pub struct Partial {
     file: File,
-    names: Names,
+    names: PartialNames,
     /// The size that it will have.
     bytes: u64,
     /// What it has taken of its file system, unless others have done so.
     room: Option<Room>,
-    state: Mutex<State>,
+    state: Mutex<PartialState>,
     /// Whether nothing more may be written. Writers hold the lock.
     closed: RwLock<bool>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PartialState {
     parts: Parts,
     /// The notes; open while parts come in any order.
     noted: Option<Notes>,
@@ -70,7 +70,7 @@ struct Notes {
 
 /// The names of a partial file and of its notes.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct PartialNames {
     /// The folder of both.
     pub folder: Folder,
     /// The partial file.
@@ -79,13 +79,13 @@ pub struct Names {
     pub notes: OsString,
 }
 
-impl Names {
+impl PartialNames {
     /// A partial file whose notes have the same name and an ending.
-    pub fn new(folder: Folder, file: impl Into<OsString>) -> Names {
+    pub fn new(folder: Folder, file: impl Into<OsString>) -> PartialNames {
         let file = file.into();
         let mut notes = file.clone();
         notes.push(".good");
-        Names {
+        PartialNames {
             folder,
             file,
             notes,
@@ -129,7 +129,7 @@ impl Names {
     }
 
     /// Moves both. The notes come first: without them all bytes of the file would count.
-    pub fn rename(&self, new: &Names) -> io::Result<()> {
+    pub fn rename(&self, new: &PartialNames) -> io::Result<()> {
         new.folder.remove(&new.notes)?;
         let _ = self.folder.rename(&self.notes, &new.folder, &new.notes);
         self.folder.rename(&self.file, &new.folder, &new.file)
@@ -143,36 +143,36 @@ impl Names {
 }
 
 /// The parts of a file that are here and may equal those of the other end.
-pub struct Kept {
+pub struct KeptPartial {
     /// The parts.
     pub parts: Parts,
     /// The file that has them.
     pub file: File,
     /// What the file was like before anything was read of it.
-    pub version: Version,
+    pub version: FileVersion,
     /// Whether it is the file that is to be replaced.
     pub is_earlier: bool,
 }
 
-impl Kept {
+impl KeptPartial {
     /// The parts of a partial file or, if it has none, of the file that is to be replaced.
     pub fn find(
-        partial: Option<&Names>,
+        partial: Option<&PartialNames>,
         bytes: u64,
         earlier: impl FnOnce() -> Option<File>,
-    ) -> Option<Kept> {
+    ) -> Option<KeptPartial> {
         let parts = partial.map(|names| names.kept(bytes)).unwrap_or_default();
         let is_earlier = parts.list().is_empty();
         let file = match partial.filter(|_| !is_earlier) {
             Some(names) => names.folder.file(&names.file).ok()?,
             None => earlier()?,
         };
-        let version = Version::of(&file).ok()?;
+        let version = FileVersion::of(&file).ok()?;
         let parts = match is_earlier {
             true => Parts::beginning(file.metadata().ok()?.len().min(bytes)).whole_grains(bytes),
             false => parts,
         };
-        let kept = Kept {
+        let kept = KeptPartial {
             parts,
             file,
             version,
@@ -188,10 +188,10 @@ impl Partial {
     /// at once, and fails if there is none; not so for a sparse file, which will not need all of
     /// it.
     pub fn begin(
-        names: Names,
+        names: PartialNames,
         bytes: u64,
         keep: Parts,
-        earlier: Option<(&File, Version)>,
+        earlier: Option<(&File, FileVersion)>,
         is_sparse: bool,
     ) -> Result<Partial, FileFault> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT;
@@ -205,7 +205,7 @@ impl Partial {
             let mut parts = keep.list().iter();
             let copied = parts.try_for_each(|(begin, end)| copy(earlier, &file, *begin, *end));
             // asked when all is copied, so that no write before or during that is missed
-            if Version::of(earlier).ok() != Some(version) {
+            if FileVersion::of(earlier).ok() != Some(version) {
                 names.remove()?;
                 return Err(FileFault::EarlierChanged);
             }
@@ -225,14 +225,14 @@ impl Partial {
         Ok(partial)
     }
 
-    fn new(file: File, names: Names, bytes: u64, parts: Parts) -> Partial {
+    fn new(file: File, names: PartialNames, bytes: u64, parts: Parts) -> Partial {
         let noted = None;
         Partial {
             file,
             names,
             bytes,
             room: None,
-            state: Mutex::new(State { parts, noted }),
+            state: Mutex::new(PartialState { parts, noted }),
             closed: RwLock::new(false),
         }
     }
@@ -537,13 +537,13 @@ mod tests {
         folder
     }
 
-    fn names(folder: &Path) -> Names {
-        Names::new(Folder::open(folder).unwrap(), "part")
+    fn names(folder: &Path) -> PartialNames {
+        PartialNames::new(Folder::open(folder).unwrap(), "part")
     }
 
     /// A file that did not change while it was compared.
-    fn as_it_is(file: &File) -> Option<(&File, Version)> {
-        Some((file, Version::of(file).unwrap()))
+    fn as_it_is(file: &File) -> Option<(&File, FileVersion)> {
+        Some((file, FileVersion::of(file).unwrap()))
     }
 
     const FINISH: Finish = Finish {

@@ -34,12 +34,12 @@ pub(crate) struct Room(Option<Arc<Reserving>>);
 #[derive(Debug)]
 struct Reserving {
     file: File,
-    state: Mutex<State>,
+    state: Mutex<RoomState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RoomState {
     /// The parts that are neither reserved nor written.
     left: Parts,
     /// Why they could not be reserved.
@@ -64,7 +64,7 @@ impl Room {
         check(file, &left)?;
         let reserving = Arc::new(Reserving {
             file: file.try_clone()?,
-            state: Mutex::new(State { left, failed: None }),
+            state: Mutex::new(RoomState { left, failed: None }),
             thread: Mutex::default(),
         });
         let one = Arc::clone(&reserving);

@@ -53,18 +53,18 @@ pub fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize>
 /// Which file it is and when it was last written, as fstat(2) tells: whoever finds the same before
 /// and after something else knows that nobody wrote the file meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct FileVersion {
     file_id: (u64, u64),
     bytes: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
 }
 
-impl Version {
+impl FileVersion {
     /// The version of an open file.
-    pub fn of(file: &File) -> io::Result<Version> {
+    pub fn of(file: &File) -> io::Result<FileVersion> {
         let meta = file.metadata()?;
-        Ok(Version {
+        Ok(FileVersion {
             file_id: (meta.dev(), meta.ino()),
             bytes: meta.len(),
             mtime: (meta.mtime(), meta.mtime_nsec()),
@@ -101,7 +101,7 @@ pub struct Pieces<'f> {
 
 /// A piece of a file: its content, of at most a block, or any number of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct SourcePiece {
     /// The offset of the piece in the file, in bytes.
     pub offset: u64,
     /// The length of the piece, in bytes.
@@ -119,7 +119,7 @@ impl Pieces<'_> {
 
     /// Reads the next piece, whose content is in the buffer then unless it is all zeros; `None` at
     /// the end. A file that ends before is an error behind its last piece, see [`why`].
-    pub fn read_next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Piece>> {
+    pub fn read_next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<SourcePiece>> {
         let (offset, left) = (self.offset, self.end - self.offset);
         if left == 0 {
             return Ok(None);
@@ -137,7 +137,7 @@ impl Pieces<'_> {
             }
         };
         self.offset += length;
-        Ok(Some(Piece {
+        Ok(Some(SourcePiece {
             offset,
             length,
             is_zeros,

@@ -1,8 +1,8 @@
 //! What a process wrote about the reason of its end, and whether this reason is only that another
 //! process had ended.
 
-use crate::evidence::{Evidence, Kind, Line, Raiser, Statement};
-use crate::job::{Job, ProcessHistory};
+use crate::evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
+use crate::job::{JobHistory, ProcessHistory};
 use record::stacks;
 
 /// The longest message that is quoted; the rest of it is in the output.
@@ -172,7 +172,11 @@ impl<'a> Account<'a> {
     /// The account of a process that has ended by itself, or by a signal that it caused itself.
     pub fn of_end(process: &'a ProcessHistory, is_signal: bool) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
-        let died = || all.iter().copied().filter(|one| one.kind == Kind::Died);
+        let died = || {
+            all.iter()
+                .copied()
+                .filter(|one| one.kind == StatementKind::Died)
+        };
         let native = died().rfind(|one| !is_fatal(one)).or(died().next_back());
         let raised = last_raised(&process.evidence, &all);
         let raised = raised.map(|raised| Account::new(process, raised).with_first_cause(&all));
@@ -214,7 +218,7 @@ impl<'a> Account<'a> {
         }
         let torchrun = failed_child(self.statement);
         let earlier = all.iter().filter(|one| {
-            let says_more = one.is_raised() || one.kind == Kind::Died;
+            let says_more = one.is_raised() || one.kind == StatementKind::Died;
             says_more && one.first.number < self.statement.first.number
         });
         let mut accounts = earlier.map(|one| Account::new(self.process, one));
@@ -238,8 +242,8 @@ impl<'a> Account<'a> {
     pub fn words(&self) -> String {
         let (cause, result) = (self.statement.cause(), self.statement.result());
         let mut words = match (self.statement.kind, failed_child(self.statement)) {
-            (Kind::Raised(_), Some((_, how))) => how,
-            (Kind::Raised(_), None) => format!("raised {}", quoted(cause)),
+            (StatementKind::Raised(_), Some((_, how))) => how,
+            (StatementKind::Raised(_), None) => format!("raised {}", quoted(cause)),
             _ => format!("wrote: {}", quoted(cause)),
         };
         words += &place(self.statement);
@@ -295,7 +299,10 @@ pub fn names_other_address(process: &ProcessHistory, text: &str) -> bool {
 
 /// The first of these processes that has raised an exception and done nothing more, if possible one
 /// whose message is about itself.
-pub fn first_raised(job: &Job, is_wanted: impl Fn(&ProcessHistory) -> bool) -> Option<Account<'_>> {
+pub fn first_raised(
+    job: &JobHistory,
+    is_wanted: impl Fn(&ProcessHistory) -> bool,
+) -> Option<Account<'_>> {
     let wanted = job.processes.iter().filter(|one| is_wanted(one));
     let raised = wanted.filter_map(Account::of_raised);
     raised.min_by_key(|one| (one.echo, one.statement.named.time_ms))
@@ -304,7 +311,7 @@ pub fn first_raised(job: &Job, is_wanted: impl Fn(&ProcessHistory) -> bool) -> O
 /// The statements before the end of the job, without those of destructors and of DGL's exit.
 fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
     let mut all = evidence.statements();
-    all.retain(|one| !one.first.while_ending && one.kind != Kind::Raised(Raiser::Nobody));
+    all.retain(|one| !one.first.while_ending && one.kind != StatementKind::Raised(Raiser::Nobody));
     all
 }
 
@@ -317,7 +324,8 @@ fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Sta
         .map_or(0, |line| line.number);
     let is_late = |one: &&&Statement| count < one.last.number + GOES_ON_LINES;
     let mut late = all.iter().filter(|one| one.is_raised()).filter(is_late);
-    let is_main = |one: &&&Statement| one.kind == Kind::Raised(Raiser::Main) && !is_feeder(one);
+    let is_main =
+        |one: &&&Statement| one.kind == StatementKind::Raised(Raiser::Main) && !is_feeder(one);
     let main = late.clone().rfind(is_main);
     main.or(late.next_back()).copied()
 }
@@ -386,18 +394,18 @@ fn failed_child(statement: &Statement) -> Option<(String, String)> {
 
 /// The last words of a process that has ended without an exception, such as those of
 /// `sys.exit("text")`: the lines that it wrote last to stderr, or its very last line.
-pub fn last_words(evidence: &Evidence) -> Vec<&Line> {
+pub fn last_words(evidence: &Evidence) -> Vec<&LogLine> {
     /// Lines within this time count as written at once.
     const AT_ONCE_MS: u64 = 100;
     const MAX_LINES: usize = 4;
     let own = || evidence.last_lines().filter(|line| !line.while_ending);
-    let says_something = |line: &&Line| !line.text.trim().is_empty();
+    let says_something = |line: &&LogLine| !line.text.trim().is_empty();
     let mut errors = own().filter(|line| line.is_stderr).filter(says_something);
     let Some(last) = errors.next_back() else {
         return own().rfind(says_something).into_iter().collect();
     };
-    let is_at_once = |line: &&Line| line.time_ms.saturating_add(AT_ONCE_MS) >= last.time_ms;
-    let mut lines: Vec<&Line> = errors
+    let is_at_once = |line: &&LogLine| line.time_ms.saturating_add(AT_ONCE_MS) >= last.time_ms;
+    let mut lines: Vec<&LogLine> = errors
         .rev()
         .take_while(is_at_once)
         .take(MAX_LINES - 1)

@@ -2,8 +2,8 @@
 //! dgl-tools-trouble(7) are made of that file too.
 
 use crate::account;
-use crate::findings::Finding;
-use crate::job::{Job, ProcessHistory};
+use crate::findings::JobFinding;
+use crate::job::{JobHistory, ProcessHistory};
 use record::Host;
 use std::sync::LazyLock;
 
@@ -39,7 +39,7 @@ struct Scene<'a> {
 
 /// Adds to a finding about a failure the first advice that fits its text; otherwise the first that
 /// fits the rest of what its process wrote at its end.
-pub fn give(job: &Job, finding: &mut Finding) {
+pub fn give(job: &JobHistory, finding: &mut JobFinding) {
     if finding.fix.is_some() {
         return;
     }

@@ -3,7 +3,7 @@
 //! errors that loggers mark; and the last lines. It takes one line after the other, and keeps a
 //! bounded amount, because a launcher keeps this for every process of a job.
 
-use crate::syntax::{self, Start};
+use crate::syntax::{self, LineStart};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ const LEAVING: &str = "is exiting...";
 
 /// A line that a process wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// Its number among all lines of the process.
     pub number: u64,
     pub is_stderr: bool,
@@ -42,7 +42,7 @@ pub struct Line {
 
 /// What a statement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StatementKind {
     /// An exception with its traceback.
     Raised(Raiser),
     /// The reason of a death, from native code, the dynamic linker, a shell or the kernel.
@@ -56,14 +56,14 @@ pub enum Kind {
 /// Something that a process says about its end, in one or many lines.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    pub kind: Kind,
+    pub kind: StatementKind,
     /// Its first line.
-    pub first: Line,
+    pub first: LogLine,
     /// The line that names it: for an exception the last one of a chain, for stacks the first
     /// frame.
-    pub named: Line,
+    pub named: LogLine,
     /// Its last line.
-    pub last: Line,
+    pub last: LogLine,
     /// Its messages, each in lines; an exception has its first cause first.
     messages: Vec<Vec<String>>,
     /// The frames of its first traceback or of the main thread's stack, the innermost first.
@@ -75,7 +75,7 @@ pub struct Statement {
 }
 
 impl Statement {
-    fn new(kind: Kind, line: &Line, mark: &str) -> Statement {
+    fn new(kind: StatementKind, line: &LogLine, mark: &str) -> Statement {
         Statement {
             kind,
             first: line.clone(),
@@ -105,7 +105,7 @@ impl Statement {
 
     /// Whether the main thread raised it, or a child or thread that it ended.
     pub fn is_raised(&self) -> bool {
-        matches!(self.kind, Kind::Raised(raiser) if raiser != Raiser::Nobody)
+        matches!(self.kind, StatementKind::Raised(raiser) if raiser != Raiser::Nobody)
     }
 
     fn bytes(&self) -> usize {
@@ -117,13 +117,13 @@ impl Statement {
 
 /// Reads the lines of one stream that have the same mark.
 #[derive(Clone, Debug)]
-struct Reader {
+struct MarkedReader {
     is_stderr: bool,
     mark: String,
     /// The last line that was not empty.
     before: String,
     open: Option<Statement>,
-    state: State,
+    state: NextLines,
     /// The message to which lines are added, or before which a quoted one is put.
     message: usize,
     raiser: Raiser,
@@ -131,7 +131,7 @@ struct Reader {
 
 /// What the next lines may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum NextLines {
     Idle,
     /// Frames of a traceback, up to the line that names the exception.
     Frames,
@@ -150,16 +150,16 @@ pub struct Evidence {
     count: u64,
     /// How many of the last lines are kept, if more than [`LAST_LINES`].
     lines: usize,
-    last_lines: VecDeque<Line>,
+    last_lines: VecDeque<LogLine>,
     /// The last line before the end of the job, once that has begun.
-    last: Option<Line>,
+    last: Option<LogLine>,
     /// The last line that the process has written after its statements.
     continued: Option<(u64, u64)>,
     /// When the first line arrived after the end of the job had begun.
     pub ending_ms: Option<u64>,
     statements: Vec<Statement>,
     bytes: usize,
-    readers: Vec<Reader>,
+    readers: Vec<MarkedReader>,
 }
 
 impl Evidence {
@@ -206,7 +206,7 @@ impl Evidence {
                 let closed = self.readers.remove(0).open;
                 self.keep(closed);
             }
-            self.readers.push(Reader::new(is_stderr, mark));
+            self.readers.push(MarkedReader::new(is_stderr, mark));
             self.readers.len() - 1
         });
         let read = self.readers[index].line(rest.trim_end(), &line);
@@ -234,7 +234,9 @@ impl Evidence {
         self.statements.push(statement);
         while self.bytes > MAX_BYTES && self.statements.len() > 1 {
             let mut all = self.statements.iter().enumerate();
-            let errors = all.by_ref().filter(|(_, one)| one.kind == Kind::Logged);
+            let errors = all
+                .by_ref()
+                .filter(|(_, one)| one.kind == StatementKind::Logged);
             let error = errors.map(|(index, _)| index).nth(FIRST_ERRORS);
             self.bytes -= self.statements.remove(error.unwrap_or(0)).bytes();
         }
@@ -249,12 +251,12 @@ impl Evidence {
     }
 
     /// The last lines, the oldest first.
-    pub fn last_lines(&self) -> impl DoubleEndedIterator<Item = &Line> + ExactSizeIterator {
+    pub fn last_lines(&self) -> impl DoubleEndedIterator<Item = &LogLine> + ExactSizeIterator {
         self.last_lines.iter()
     }
 
     /// The last line before the end of the job.
-    pub fn last(&self) -> Option<&Line> {
+    pub fn last(&self) -> Option<&LogLine> {
         match self.ending_ms {
             Some(_) => self.last.as_ref(),
             None => self.last_lines.back(),
@@ -263,7 +265,7 @@ impl Evidence {
 
     /// The stacks that faulthandler wrote of the process and its children, each with the line of
     /// its innermost frame.
-    pub fn stacks(&self) -> Vec<(&Line, &[String])> {
+    pub fn stacks(&self) -> Vec<(&LogLine, &[String])> {
         let all = self.statements();
         // if the peers of a process were ended first, it raises an exception because of that, and
         // is at another line when it is ended itself
@@ -287,7 +289,7 @@ impl Evidence {
 
 /// The result of reading a line.
 #[derive(Default)]
-struct Read {
+struct LineRead {
     /// Statements that have ended.
     closed: Vec<Option<Statement>>,
     /// The exception that the line names.
@@ -296,22 +298,22 @@ struct Read {
     continues: bool,
 }
 
-impl Reader {
-    fn new(is_stderr: bool, mark: &str) -> Reader {
-        Reader {
+impl MarkedReader {
+    fn new(is_stderr: bool, mark: &str) -> MarkedReader {
+        MarkedReader {
             is_stderr,
             mark: mark.to_owned(),
             before: String::new(),
             open: None,
-            state: State::Idle,
+            state: NextLines::Idle,
             message: 0,
             raiser: Raiser::Main,
         }
     }
 
-    fn line(&mut self, text: &str, line: &Line) -> Read {
-        let mut read = Read::default();
-        let in_group = self.state != State::Idle || text.contains("Exception Group Traceback");
+    fn line(&mut self, text: &str, line: &LogLine) -> LineRead {
+        let mut read = LineRead::default();
+        let in_group = self.state != NextLines::Idle || text.contains("Exception Group Traceback");
         let margin = in_group.then(|| syntax::without_margin(text)).flatten();
         let text = margin.unwrap_or(text);
         self.take(text, margin.is_some(), line, &mut read);
@@ -321,29 +323,34 @@ impl Reader {
         read
     }
 
-    fn take(&mut self, text: &str, has_margin: bool, line: &Line, read: &mut Read) {
-        let start = Start::of(text);
+    fn take(&mut self, text: &str, has_margin: bool, line: &LogLine, read: &mut LineRead) {
+        let start = LineStart::of(text);
         match (self.state, start) {
-            (_, Some(Start::Traceback)) => self.begin_traceback(text, has_margin, line, read),
-            (State::Frames, _) if has_margin && text.starts_with('-') => {}
-            (State::Frames, None | Some(Start::Error | Start::Death)) => {
+            (_, Some(LineStart::Traceback)) => self.begin_traceback(text, has_margin, line, read),
+            (NextLines::Frames, _) if has_margin && text.starts_with('-') => {}
+            (NextLines::Frames, None | Some(LineStart::Error | LineStart::Death)) => {
                 self.traceback_line(text, line, read);
             }
-            (State::Message, _) if has_margin && text.trim_start_matches('+').starts_with('-') => {
+            (NextLines::Message, _)
+                if has_margin && text.trim_start_matches('+').starts_with('-') =>
+            {
                 self.begin_member();
             }
-            (State::Message, None) if self.is_timely(line) && !text.is_empty() => {
+            (NextLines::Message, None) if self.is_timely(line) && !text.is_empty() => {
                 // a link announces the next traceback of the chain
                 if !syntax::is_link(text) && text != "\"\"\"" {
                     self.add(text, line);
                 }
             }
-            (State::Message, None) if text.is_empty() => {}
-            (State::Message, Some(Start::Death)) if self.is_death() => self.add(text, line),
-            (State::Stacks { taken, chosen }, _) if self.stack_line(text, line, taken, chosen) => {}
-            (_, Some(Start::Stacks)) => self.begin_stacks(text, line, read),
-            (_, Some(Start::Death | Start::Error)) => self.begin_single(text, start, line, read),
-            (_, None) if self.state == State::Idle && syntax::is_exception(text) => {
+            (NextLines::Message, None) if text.is_empty() => {}
+            (NextLines::Message, Some(LineStart::Death)) if self.is_death() => self.add(text, line),
+            (NextLines::Stacks { taken, chosen }, _)
+                if self.stack_line(text, line, taken, chosen) => {}
+            (_, Some(LineStart::Stacks)) => self.begin_stacks(text, line, read),
+            (_, Some(LineStart::Death | LineStart::Error)) => {
+                self.begin_single(text, start, line, read);
+            }
+            (_, None) if self.state == NextLines::Idle && syntax::is_exception(text) => {
                 self.begin_single(text, None, line, read);
             }
             (_, other) => {
@@ -353,19 +360,25 @@ impl Reader {
         }
     }
 
-    fn close(&mut self, read: &mut Read) {
-        self.state = State::Idle;
+    fn close(&mut self, read: &mut LineRead) {
+        self.state = NextLines::Idle;
         read.closed.push(self.open.take());
     }
 
-    fn begin(&mut self, kind: Kind, line: &Line, read: &mut Read) {
+    fn begin(&mut self, kind: StatementKind, line: &LogLine, read: &mut LineRead) {
         self.close(read);
         self.open = Some(Statement::new(kind, line, &self.mark));
         self.message = 0;
     }
 
     /// Begins a statement with a traceback, or adds the traceback to the chain of the one before.
-    fn begin_traceback(&mut self, text: &str, has_margin: bool, line: &Line, read: &mut Read) {
+    fn begin_traceback(
+        &mut self,
+        text: &str,
+        has_margin: bool,
+        line: &LogLine,
+        read: &mut LineRead,
+    ) {
         let is_quoted = text.starts_with("Original") || syntax::is_quotation(&self.before);
         let is_linked = syntax::is_link(&self.before);
         let is_member = has_margin && !text.contains("Exception Group");
@@ -382,13 +395,13 @@ impl Reader {
                     .and_then(|name| name.strip_suffix(':'))
                     .map(str::to_owned);
                 self.raiser = syntax::raiser_line(&self.before).unwrap_or_default();
-                self.begin(Kind::Raised(self.raiser), line, read);
+                self.begin(StatementKind::Raised(self.raiser), line, read);
                 if let Some(open) = &mut self.open {
                     open.child = child.filter(|_| self.raiser == Raiser::Child);
                 }
             }
         }
-        self.state = State::Frames;
+        self.state = NextLines::Frames;
     }
 
     /// Begins the next member of an exception group. Earlier members precede it, and the group
@@ -399,10 +412,10 @@ impl Reader {
         let is_group = open.messages.get(self.message).and_then(|one| one.first());
         self.message += usize::from(!is_group.is_some_and(of_group));
         open.messages.insert(self.message, Vec::new());
-        self.state = State::Frames;
+        self.state = NextLines::Frames;
     }
 
-    fn traceback_line(&mut self, text: &str, line: &Line, read: &mut Read) {
+    fn traceback_line(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {
         let Some(open) = &mut self.open else { return };
         open.last = line.clone();
         if text.starts_with([' ', '\t', '│', '╭', '╰', '>', '❱']) || text.is_empty() {
@@ -417,12 +430,12 @@ impl Reader {
         }
         // the position alone identifies an exception class with an unusual name
         open.named = line.clone();
-        self.state = State::Message;
+        self.state = NextLines::Message;
         read.named = Some(text.to_owned());
         self.add(text, line);
     }
 
-    fn add(&mut self, text: &str, line: &Line) {
+    fn add(&mut self, text: &str, line: &LogLine) {
         let Some(open) = &mut self.open else { return };
         open.last = line.clone();
         let lines: usize = open.messages.iter().map(Vec::len).sum();
@@ -432,7 +445,7 @@ impl Reader {
         }
     }
 
-    fn is_timely(&self, line: &Line) -> bool {
+    fn is_timely(&self, line: &LogLine) -> bool {
         let last = self.open.as_ref().map(|open| open.last.time_ms);
         last.is_some_and(|last_ms| line.time_ms <= last_ms.saturating_add(AFTERTHOUGHT_MS))
     }
@@ -440,39 +453,49 @@ impl Reader {
     fn is_death(&self) -> bool {
         self.open
             .as_ref()
-            .is_some_and(|open| open.kind == Kind::Died)
+            .is_some_and(|open| open.kind == StatementKind::Died)
     }
 
     /// Begins a statement of a single line; consecutive deaths are one statement.
-    fn begin_single(&mut self, text: &str, start: Option<Start>, line: &Line, read: &mut Read) {
+    fn begin_single(
+        &mut self,
+        text: &str,
+        start: Option<LineStart>,
+        line: &LogLine,
+        read: &mut LineRead,
+    ) {
         let kind = match start {
-            Some(Start::Death) => Kind::Died,
-            _ => Kind::Logged,
+            Some(LineStart::Death) => StatementKind::Died,
+            _ => StatementKind::Logged,
         };
         self.begin(kind, line, read);
         self.add(text, line);
         // further lines belong to the C++ exception
-        self.state = match kind == Kind::Died {
-            true => State::Message,
-            false => State::Idle,
+        self.state = match kind == StatementKind::Died {
+            true => NextLines::Message,
+            false => NextLines::Idle,
         };
     }
 
-    fn begin_stacks(&mut self, text: &str, line: &Line, read: &mut Read) {
+    fn begin_stacks(&mut self, text: &str, line: &LogLine, read: &mut LineRead) {
         let is_fatal = text.starts_with("Fatal");
-        let kind = if is_fatal { Kind::Died } else { Kind::Stacks };
+        let kind = if is_fatal {
+            StatementKind::Died
+        } else {
+            StatementKind::Stacks
+        };
         self.begin(kind, line, read);
         if is_fatal {
             self.add(text, line);
         }
         let (taken, chosen) = (false, false);
-        self.state = State::Stacks { taken, chosen };
+        self.state = NextLines::Stacks { taken, chosen };
         self.stack_line(text, line, taken, chosen);
     }
 
     /// Takes a line of stacks; returns whether it was one. Keeps the stack of the current thread;
     /// if none is marked as current, the last one, which is the main thread's.
-    fn stack_line(&mut self, text: &str, line: &Line, taken: bool, chosen: bool) -> bool {
+    fn stack_line(&mut self, text: &str, line: &LogLine, taken: bool, chosen: bool) -> bool {
         let Some(open) = &mut self.open else {
             return false;
         };
@@ -485,13 +508,15 @@ impl Reader {
                 open.frames.push(frame);
             }
             Some(_) => {}
-            None if Start::of(text) == Some(Start::Stacks) && !text.starts_with("Fatal") => {
+            None if LineStart::of(text) == Some(LineStart::Stacks)
+                && !text.starts_with("Fatal") =>
+            {
                 let taken = is_current || !chosen;
                 if taken {
                     open.frames.clear();
                 }
                 let chosen = chosen || is_current;
-                self.state = State::Stacks { taken, chosen };
+                self.state = NextLines::Stacks { taken, chosen };
             }
             None => {
                 let words = [
@@ -541,7 +566,7 @@ mod tests {
     }
 
     /// The kind, first cause, result and first frame of each statement.
-    fn stated(text: &str) -> Vec<(Kind, String, String, String)> {
+    fn stated(text: &str) -> Vec<(StatementKind, String, String, String)> {
         let evidence = of(text);
         let told = |one: &&Statement| {
             let frame = one.frames.first().cloned().unwrap_or_default();
@@ -558,11 +583,11 @@ mod tests {
     #[expect(clippy::too_many_lines, reason = "it is a table of cases")]
     #[test]
     fn statements_are_whole() {
-        const MAIN: Kind = Kind::Raised(Raiser::Main);
-        let thread = Kind::Raised(Raiser::Thread);
-        let child = Kind::Raised(Raiser::Child);
+        const MAIN: StatementKind = StatementKind::Raised(Raiser::Main);
+        let thread = StatementKind::Raised(Raiser::Thread);
+        let child = StatementKind::Raised(Raiser::Child);
         let marked = format!("{TRACE}E: 1\nmore").replace('\n', "\n[rank1]: ");
-        let table: Vec<(String, Vec<(Kind, &str, &str, &str)>)> = vec![
+        let table: Vec<(String, Vec<(StatementKind, &str, &str, &str)>)> = vec![
             (
                 format!("epoch 1\n{TRACE}E: 1\n  and more\n\nat last\n"),
                 vec![{
@@ -611,7 +636,12 @@ mod tests {
             ),
             (
                 format!("Exception ignored in: <function A.__del__ at 0x7f>\n{TRACE}E: 1\nbye"),
-                vec![(Kind::Raised(Raiser::Nobody), "E: 1 / bye", "E: 1 / bye", "f (a.py:1)")],
+                vec![(
+                    StatementKind::Raised(Raiser::Nobody),
+                    "E: 1 / bye",
+                    "E: 1 / bye",
+                    "f (a.py:1)",
+                )],
             ),
             (
                 format!("[rank1]: {marked}\n"),
@@ -623,7 +653,12 @@ mod tests {
                 vec![(MAIN, "E: 1", "E: 1", "f (a.py:1)")],
             ),
             ("ValueError: no traceback".to_owned(), {
-                vec![(Kind::Logged, "ValueError: no traceback", "ValueError: no traceback", "")]
+                vec![(
+                    StatementKind::Logged,
+                    "ValueError: no traceback",
+                    "ValueError: no traceback",
+                    "",
+                )]
             }),
             (
                 "terminate called after throwing an instance of 'c10::Error'\n  what():  no\nframe \
@@ -632,7 +667,7 @@ mod tests {
                 vec![{
                     let all = "terminate called after throwing an instance of 'c10::Error' /   \
                                what():  no / frame #0: x";
-                    (Kind::Died, all, all, "")
+                    (StatementKind::Died, all, all, "")
                 }],
             ),
             (
@@ -641,7 +676,7 @@ mod tests {
                  Garbage-collecting\n  File \"/w/b.py\", line 8 in back\n\nExtension modules: a"
                     .to_owned(),
                 vec![(
-                    Kind::Died,
+                    StatementKind::Died,
                     "Fatal Python error: Aborted",
                     "Fatal Python error: Aborted",
                     "back (b.py:8)",
@@ -652,16 +687,16 @@ mod tests {
                  line 5 in other\n\nThread 0x2 (most recent call first):\n  File \"/w/b.py\", line \
                  8 in back\n"
                     .to_owned(),
-                vec![(Kind::Stacks, "", "", "back (b.py:8)")],
+                vec![(StatementKind::Stacks, "", "", "back (b.py:8)")],
             ),
             (
                 "\u{1b}[31mERROR:root:no\u{1b}[0m\nhello".to_owned(),
-                vec![(Kind::Logged, "ERROR:root:no", "ERROR:root:no", "")],
+                vec![(StatementKind::Logged, "ERROR:root:no", "ERROR:root:no", "")],
             ),
         ];
         for (text, expected) in table {
             let found = stated(&text);
-            let found: Vec<(Kind, &str, &str, &str)> = found
+            let found: Vec<(StatementKind, &str, &str, &str)> = found
                 .iter()
                 .map(|(kind, cause, result, frame)| (*kind, &**cause, &**result, &**frame))
                 .collect();

@@ -6,7 +6,7 @@ use record::{Culprit, Record, jsonl};
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// It ended with status 0.
     EndedWell,
     /// It ended with status 0, although a program of it failed.
@@ -23,29 +23,29 @@ pub enum Outcome {
     Runs,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The outcome in words, for the beginning of the sentence with the finding that explains it.
     pub fn words(self) -> &'static str {
         match self {
-            Outcome::EndedWell => "ended well",
-            Outcome::Hidden => "ended with status 0, which hides a failure",
-            Outcome::Failed => "failed",
-            Outcome::Interrupted => "was ended",
-            Outcome::NotStarted => "was not started",
-            Outcome::Waits => "waits",
-            Outcome::Runs => "runs",
+            RunOutcome::EndedWell => "ended well",
+            RunOutcome::Hidden => "ended with status 0, which hides a failure",
+            RunOutcome::Failed => "failed",
+            RunOutcome::Interrupted => "was ended",
+            RunOutcome::NotStarted => "was not started",
+            RunOutcome::Waits => "waits",
+            RunOutcome::Runs => "runs",
         }
     }
 
     /// Whether the run is not known to have failed.
     pub fn is_fine(self) -> bool {
-        matches!(self, Outcome::EndedWell | Outcome::Runs)
+        matches!(self, RunOutcome::EndedWell | RunOutcome::Runs)
     }
 }
 
 /// A fact that the records show.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Finding {
+pub struct JobFinding {
     /// The finding as a sentence without its full stop.
     pub text: String,
     /// When it began, in milliseconds since 1970.
@@ -59,7 +59,7 @@ pub struct Finding {
     pub advice: Option<&'static str>,
 }
 
-impl Verdict {
+impl Conclusion {
     /// The verdict as a record.
     pub fn record(&self) -> record::Verdict {
         let cause = self.cause.clone();
@@ -75,23 +75,26 @@ impl Verdict {
     }
 }
 
-impl Finding {
+impl JobFinding {
     /// Creates a finding without evidence.
-    pub fn new(text: impl Into<String>) -> Finding {
-        Finding {
+    pub fn new(text: impl Into<String>) -> JobFinding {
+        JobFinding {
             text: text.into(),
-            ..Finding::default()
+            ..JobFinding::default()
         }
     }
 
     /// Adds records that show it.
-    pub fn shown_by<'a, T: Record + 'a>(self, records: impl IntoIterator<Item = &'a T>) -> Finding {
+    pub fn shown_by<'a, T: Record + 'a>(
+        self,
+        records: impl IntoIterator<Item = &'a T>,
+    ) -> JobFinding {
         let lines = records.into_iter().map(evidence);
-        lines.fold(self, Finding::with_evidence)
+        lines.fold(self, JobFinding::with_evidence)
     }
 
     /// Adds a record that shows it, in the form of [`evidence`].
-    pub fn with_evidence(mut self, line: String) -> Finding {
+    pub fn with_evidence(mut self, line: String) -> JobFinding {
         if !self.evidence.contains(&line) {
             self.evidence.push(line);
         }
@@ -99,18 +102,18 @@ impl Finding {
     }
 
     /// Names the process or host that causes it.
-    pub fn caused_by(mut self, culprit: Culprit) -> Finding {
+    pub fn caused_by(mut self, culprit: Culprit) -> JobFinding {
         self.culprit = Some(culprit);
         self
     }
 
     /// Adds when it began, in milliseconds since 1970.
-    pub fn since(mut self, time_ms: impl Into<Option<u64>>) -> Finding {
+    pub fn since(mut self, time_ms: impl Into<Option<u64>>) -> JobFinding {
         self.since_ms = time_ms.into();
         self
     }
 
-    pub fn fix(mut self, fix: impl Into<String>) -> Finding {
+    pub fn fix(mut self, fix: impl Into<String>) -> JobFinding {
         self.fix = Some(fix.into());
         self
     }
@@ -129,12 +132,12 @@ pub fn evidence<T: Record>(record: &T) -> String {
 
 /// What ended a job, or what it waits for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    pub outcome: Outcome,
+pub struct Conclusion {
+    pub outcome: RunOutcome,
     /// Why the run is in this state.
-    pub cause: Finding,
+    pub cause: JobFinding,
     /// What else is unusual.
-    pub others: Vec<Finding>,
+    pub others: Vec<JobFinding>,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
     /// Where the trainers and workers were during the stall or hang, as far as is known.

@@ -1,6 +1,6 @@
 //! A run according to its records: the last try of each process, and what happened to the job.
 
-use crate::evidence::{Evidence, Line, Statement};
+use crate::evidence::{Evidence, LogLine, Statement};
 use crate::run::{Pauses, Run};
 use record::error::Report;
 use record::{
@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 
 /// A run. The records of a set are in the order of their ids.
 #[derive(Default)]
-pub struct Job {
+pub struct JobHistory {
     pub hosts: Vec<Host>,
     pub files: Vec<FileCopy>,
     pub pushed: Vec<Pushed>,
@@ -89,7 +89,7 @@ impl ProcessHistory {
     }
 
     /// A line that it wrote, as a record.
-    pub fn output(&self, line: &Line) -> Output {
+    pub fn output(&self, line: &LogLine) -> Output {
         Output {
             id: self.process.id,
             stream: if line.is_stderr { "stderr" } else { "stdout" }.to_owned(),
@@ -114,10 +114,10 @@ impl ProcessHistory {
     }
 }
 
-impl Job {
-    pub fn of(run: &Run) -> Result<Job, Report> {
+impl JobHistory {
+    pub fn of(run: &Run) -> Result<JobHistory, Report> {
         let stream = &run.stream;
-        let mut job = Job {
+        let mut job = JobHistory {
             hosts: stream.all_including_failed()?,
             files: stream.all_including_failed()?,
             pushed: stream.all_including_failed()?,
@@ -128,7 +128,7 @@ impl Job {
             resumed: stream.all_including_failed()?,
             pauses: run.pauses.clone(),
             summary: stream.end()?,
-            ..Job::default()
+            ..JobHistory::default()
         };
         let samples = job.samples.iter().map(|one| one.time_ms);
         let latest = samples
@@ -149,7 +149,7 @@ impl Job {
             .as_ref()
             .and_then(|one| Some((one.id?, one.host, one.role?, one.rank?)));
         let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
-        for (id, host, role, rank) in events.iter().map(Event::process).chain(failed) {
+        for (id, host, role, rank) in events.iter().map(ProcessEvent::process).chain(failed) {
             let unrecorded = || Process::new(id, host, nowhere, role, rank);
             let history = || ProcessHistory::of(unrecorded());
             histories.entry(id).or_insert_with(history);
@@ -281,19 +281,19 @@ impl Job {
 /// What happens to a process.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Event {
+enum ProcessEvent {
     Started(Started),
     Listening(Listening),
     Exited(Exited),
 }
 
-impl Event {
+impl ProcessEvent {
     /// The id, host, role and rank of the process.
     fn process(&self) -> (u32, u32, Role, u32) {
         match self {
-            Event::Started(one) => (one.id, one.host, one.role, one.rank),
-            Event::Listening(one) => (one.id, one.host, one.role, one.rank),
-            Event::Exited(one) => (one.id, one.host, one.role, one.rank),
+            ProcessEvent::Started(one) => (one.id, one.host, one.role, one.rank),
+            ProcessEvent::Listening(one) => (one.id, one.host, one.role, one.rank),
+            ProcessEvent::Exited(one) => (one.id, one.host, one.role, one.rank),
         }
     }
 }
@@ -302,14 +302,14 @@ impl Event {
 /// the latest start of its process before it. A new try begins when a process starts that has
 /// started in the try before; processes that started between the end of that try and this start
 /// belong to the new one too.
-fn lives(events: Vec<Event>) -> Vec<(u32, Life)> {
+fn lives(events: Vec<ProcessEvent>) -> Vec<(u32, Life)> {
     let mut lives: Vec<(u32, Life)> = Vec::new();
     let mut latest: HashMap<u32, usize> = HashMap::new();
     let (mut attempt, mut after_last_end) = (0, 0);
     for event in events {
         let (id, ..) = event.process();
         let mut position = latest.get(&id).copied();
-        if let Event::Started(_) = event {
+        if let ProcessEvent::Started(_) = event {
             if let Some(before) = position.filter(|before| lives[*before].1.attempt == attempt) {
                 attempt += 1;
                 if before < after_last_end {
@@ -330,9 +330,9 @@ fn lives(events: Vec<Event>) -> Vec<(u32, Life)> {
         }
         let life = &mut lives[position].1;
         match event {
-            Event::Started(one) => life.started = Some(one),
-            Event::Listening(one) => life.listening = Some(one),
-            Event::Exited(one) => {
+            ProcessEvent::Started(one) => life.started = Some(one),
+            ProcessEvent::Listening(one) => life.listening = Some(one),
+            ProcessEvent::Exited(one) => {
                 life.exited = Some(one);
                 after_last_end = lives.len();
             }

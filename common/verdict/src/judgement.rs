@@ -2,9 +2,9 @@
 
 use crate::account::{self, Account, Echo};
 use crate::advice;
-use crate::evidence::Kind;
-use crate::findings::{Finding, Outcome, Verdict};
-use crate::job::{Job, ProcessHistory};
+use crate::evidence::StatementKind;
+use crate::findings::{Conclusion, JobFinding, RunOutcome};
+use crate::job::{JobHistory, ProcessHistory};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Why a run ended, or what it waits for.
-pub fn verdict(job: &Job) -> Verdict {
+pub fn verdict(job: &JobHistory) -> Conclusion {
     let (outcome, mut cause) = match &job.summary {
         Some(summary) => ended(job, summary),
         None => unfinished(job),
@@ -26,7 +26,7 @@ pub fn verdict(job: &Job) -> Verdict {
     others.extend(skew::slow(job));
     others.extend(skew::findings(job));
     others.retain(|other| other.text != cause.text);
-    Verdict {
+    Conclusion {
         outcome,
         cause,
         others,
@@ -37,12 +37,12 @@ pub fn verdict(job: &Job) -> Verdict {
     }
 }
 
-fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
+fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
     let failure = summary.first_failure.as_ref();
     let (outcome, finding) = match (summary.cause.as_deref().unwrap_or_default(), failure) {
         ("", _) if summary.ok => match hidden_failure(job) {
-            Some(finding) => (Outcome::Hidden, finding),
-            None => (Outcome::EndedWell, all_ended(job, summary)),
+            Some(finding) => (RunOutcome::Hidden, finding),
+            None => (RunOutcome::EndedWell, all_ended(job, summary)),
         },
         // the last try could not start; the failure of the one before is the cause
         ("preflight" | "host", _) if failed_process(job).is_some() => {
@@ -51,33 +51,33 @@ fn ended(job: &Job, summary: &Summary) -> (Outcome, Finding) {
             let why = failure.and_then(|failure| failure.error.as_deref());
             let why = why.unwrap_or("the checks before the start found faults");
             finding.text += &format!("; the job could not start again: {why}");
-            (Outcome::Failed, finding)
+            (RunOutcome::Failed, finding)
         }
-        ("timeout", Some(failure)) => (Outcome::Failed, of_failure(job, failure)),
+        ("timeout", Some(failure)) => (RunOutcome::Failed, of_failure(job, failure)),
         ("timeout", None) => {
             let otherwise = "; the records do not show that it waited for anything";
             let finding = until_then(job, "its time limit was over", ": ", otherwise);
-            (Outcome::Failed, finding)
+            (RunOutcome::Failed, finding)
         }
-        ("stalled", _) => (Outcome::Failed, until_then(job, "it stalled", ": ", "")),
-        ("signal", _) => (Outcome::Interrupted, interrupted(job, summary)),
+        ("stalled", _) => (RunOutcome::Failed, until_then(job, "it stalled", ": ", "")),
+        ("signal", _) => (RunOutcome::Interrupted, interrupted(job, summary)),
         ("paused", _) => {
             let reason = summary.reason.as_deref();
             let finding =
-                Finding::new(reason.unwrap_or("the launcher was stopped; no host was lost"))
+                JobFinding::new(reason.unwrap_or("the launcher was stopped; no host was lost"))
                     .fix("bridge such a pause with a longer --host-timeout");
-            (Outcome::Failed, finding)
+            (RunOutcome::Failed, finding)
         }
-        ("servers", _) => (Outcome::Failed, servers(job, failure)),
-        ("preflight", _) => (Outcome::NotStarted, Finding::new(PREFLIGHT)),
+        ("servers", _) => (RunOutcome::Failed, servers(job, failure)),
+        ("preflight", _) => (RunOutcome::NotStarted, JobFinding::new(PREFLIGHT)),
         ("input", _) => {
             let reason = summary.reason.as_deref().unwrap_or(NO_INPUT);
-            (Outcome::NotStarted, Finding::new(reason))
+            (RunOutcome::NotStarted, JobFinding::new(reason))
         }
-        (_, Some(failure)) if failure.reaped => (Outcome::Interrupted, failed(job, failure)),
-        (_, Some(failure)) => (Outcome::Failed, failed(job, failure)),
-        _ if job.tries.is_empty() => (Outcome::NotStarted, Finding::new(NO_FAILURE)),
-        _ => (Outcome::Failed, Finding::new(NO_FAILURE)),
+        (_, Some(failure)) if failure.reaped => (RunOutcome::Interrupted, failed(job, failure)),
+        (_, Some(failure)) => (RunOutcome::Failed, failed(job, failure)),
+        _ if job.tries.is_empty() => (RunOutcome::NotStarted, JobFinding::new(NO_FAILURE)),
+        _ => (RunOutcome::Failed, JobFinding::new(NO_FAILURE)),
     };
     (outcome, finding.shown_by([summary]))
 }
@@ -89,7 +89,7 @@ const NO_FAILURE: &str =
     "the records do not say which process or host failed; dgl-spawn's stderr does";
 
 /// A program that failed in shell text that ends with the status of another command.
-fn hidden_failure(job: &Job) -> Option<Finding> {
+fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
     let hidden = |one: &ProcessHistory| {
         let text = shell_text(&one.process)?;
         let is_left = text.ends_with('&') && !text.ends_with("&&");
@@ -108,7 +108,7 @@ fn hidden_failure(job: &Job) -> Option<Finding> {
             _ => return None,
         };
         Some(
-            Finding::new(text)
+            JobFinding::new(text)
                 .caused_by(one.culprit())
                 .shown_by(&one.last_line()),
         )
@@ -130,7 +130,7 @@ fn shell_text(process: &Process) -> Option<&str> {
 }
 
 /// The cause of a job whose graph servers have ended.
-fn servers(job: &Job, failure: Option<&FirstFailure>) -> Finding {
+fn servers(job: &JobHistory, failure: Option<&FirstFailure>) -> JobFinding {
     let mut text = "the graph servers that it used have ended".to_owned();
     if let Some(failure) = failure {
         let lost = if failure.error.is_some() {
@@ -141,33 +141,34 @@ fn servers(job: &Job, failure: Option<&FirstFailure>) -> Finding {
         let (host, how) = (job.host_name(failure.host), failure.words());
         text += &format!(", first on {host}: {lost}{how}");
     }
-    Finding::new(text).fix("… | dgl-spawn --attach NAME of the servers tells more; start them anew")
+    JobFinding::new(text)
+        .fix("… | dgl-spawn --attach NAME of the servers tells more; start them anew")
 }
 
-fn all_ended(job: &Job, summary: &Summary) -> Finding {
+fn all_ended(job: &JobHistory, summary: &Summary) -> JobFinding {
     let count = term::count(job.processes.len() as u64, "process");
     let time = term::seconds(Duration::from_millis(summary.elapsed_ms));
-    Finding::new(format!("{count}, {time}"))
+    JobFinding::new(format!("{count}, {time}"))
 }
 
 /// The finding `text` about an end from outside, followed by `joint` and what the job waited for
 /// until then; if that is unknown, by `otherwise` and its last line.
-fn until_then(job: &Job, text: &str, joint: &str, otherwise: &str) -> Finding {
+fn until_then(job: &JobHistory, text: &str, joint: &str, otherwise: &str) -> JobFinding {
     match wait::on(job).or_else(|| wait::silence(job)) {
         Some(mut waited) => {
             waited.text = format!("{text}{joint}{}", waited.text);
             waited
         }
-        None => Finding::new(format!("{text}{otherwise}")).shown_by(&last_line(job)),
+        None => JobFinding::new(format!("{text}{otherwise}")).shown_by(&last_line(job)),
     }
 }
 
 /// The last line of all clients together.
-fn last_line(job: &Job) -> Option<Output> {
+fn last_line(job: &JobHistory) -> Option<Output> {
     job.last_client_line().map(|(_, line)| line)
 }
 
-fn interrupted(job: &Job, summary: &Summary) -> Finding {
+fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
     let number = i32::from(summary.code) - 128;
     let text = format!("dgl-spawn got SIG{}", record::exit::signal_name(number));
     let mut finding = until_then(job, &text, "; until then ", "");
@@ -181,7 +182,7 @@ fn interrupted(job: &Job, summary: &Summary) -> Finding {
 
 /// The cause of a job in which a process or a host failed: the process that failed first, even if
 /// another one ended before it as a consequence.
-fn failed(job: &Job, failure: &FirstFailure) -> Finding {
+fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let finding = of_failure(job, failure);
     let Some(first) = failure.id.and_then(|id| job.history(id)) else {
         return finding;
@@ -229,7 +230,7 @@ fn failed(job: &Job, failure: &FirstFailure) -> Finding {
         )),
         (Echo::Peer, None) if job.clients().count() > 1 => named_peer(job, &finding)
             .or_else(|| missing_peer(job, first, &finding))
-            .unwrap_or_else(|| Finding {
+            .unwrap_or_else(|| JobFinding {
                 text: format!(
                     "{}, which only says that another process did not answer; the records do not \
                      show which",
@@ -260,7 +261,11 @@ struct Suspect<'a> {
 
 impl<'a> Suspect<'a> {
     /// A process that wrote about its own failure, or died of a signal that the tools did not send.
-    fn of(job: &Job, one: &'a ProcessHistory, first: &ProcessHistory) -> Option<Suspect<'a>> {
+    fn of(
+        job: &JobHistory,
+        one: &'a ProcessHistory,
+        first: &ProcessHistory,
+    ) -> Option<Suspect<'a>> {
         let exited = one.life.exited.as_ref();
         let end_ms = one.life.end_ms();
         let is_soon = end_ms
@@ -306,8 +311,8 @@ impl<'a> Suspect<'a> {
     }
 
     /// The finding that it is the cause, with the consequences.
-    fn finding(self, what_followed: &str) -> Finding {
-        Finding::new(self.text + what_followed)
+    fn finding(self, what_followed: &str) -> JobFinding {
+        JobFinding::new(self.text + what_followed)
             .since(self.since_ms)
             .caused_by(self.process.culprit())
             .shown_by(&self.shown)
@@ -316,7 +321,7 @@ impl<'a> Suspect<'a> {
 }
 
 /// The process that the messages name as the one that deviates from the others.
-fn named_peer(job: &Job, finding: &Finding) -> Option<Finding> {
+fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     let statements = job.clients().flat_map(|one| one.evidence.statements());
     let lines: Vec<String> = statements
         .flat_map(|one| one.lines().map(str::to_owned))
@@ -347,7 +352,7 @@ fn named_peer(job: &Job, finding: &Finding) -> Option<Finding> {
     let rank = late.or(odd.map(|(rank, _)| *rank))?;
     let named = job.clients().find(|one| one.process.rank == rank)?;
     let name = job.name(&named.culprit());
-    Some(Finding {
+    Some(JobFinding {
         text: format!(
             "{name} does something else than the others: {}",
             finding.text
@@ -358,7 +363,11 @@ fn named_peer(job: &Job, finding: &Finding) -> Option<Finding> {
 }
 
 /// The process that another one misses, if the records show which one it is.
-fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<Finding> {
+fn missing_peer(
+    job: &JobHistory,
+    first: &ProcessHistory,
+    finding: &JobFinding,
+) -> Option<JobFinding> {
     let is_other = |one: &&ProcessHistory| one.process.id != first.process.id;
     let others = || job.clients().filter(is_other);
     let has_left = |one: &&ProcessHistory| {
@@ -389,7 +398,7 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
         && job.clients().count() == 2
     {
         let name = job.name(&one.culprit());
-        return Some(Finding {
+        return Some(JobFinding {
             text: format!("{}; {name} had ended with status 0 before", finding.text),
             ..finding.clone()
         });
@@ -407,7 +416,7 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
         .map(|line| format!(" (its last line: {})", line.line.trim()));
     let wrote = wrote.unwrap_or_default();
     Some(
-        Finding::new(format!("{name} {how}{wrote}: {}", finding.text))
+        JobFinding::new(format!("{name} {how}{wrote}: {}", finding.text))
             .since(
                 missed
                     .life
@@ -421,14 +430,14 @@ fn missing_peer(job: &Job, first: &ProcessHistory, finding: &Finding) -> Option<
 }
 
 /// The first failure, as dgl-spawn recorded it.
-fn of_failure(job: &Job, failure: &FirstFailure) -> Finding {
+fn of_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     match failure.id.and_then(|id| job.history(id)) {
         Some(one) => process(job, one, failure),
         None => host(job, failure),
     }
 }
 
-fn host(job: &Job, failure: &FirstFailure) -> Finding {
+fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let host = job.host_name(failure.host);
     let summary = job.summary.as_ref();
     let is_lost = summary.is_some_and(|summary| summary.cause.as_deref() == Some("host"));
@@ -444,14 +453,14 @@ fn host(job: &Job, failure: &FirstFailure) -> Finding {
     let last = of_host
         .filter_map(|one| one.last_line())
         .max_by_key(|line| line.time_ms);
-    Finding::new(text)
+    JobFinding::new(text)
         .caused_by(Culprit::of_host(failure.host))
         .since(last.as_ref().map(|line| line.time_ms))
         .shown_by(&last)
 }
 
 /// How a process failed.
-fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
+fn process(job: &JobHistory, one: &ProcessHistory, failure: &FirstFailure) -> JobFinding {
     let name = job.name(&one.culprit());
     let mut finding = match (&failure.error, failure.signal.as_deref()) {
         (Some(error), _) => {
@@ -460,11 +469,11 @@ fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
                 Some(raised) => format!("{name}{} and did not end", raised.words()),
                 None => format!("{name} {error}"),
             };
-            Finding::new(text).shown_by(&one.last_line())
+            JobFinding::new(text).shown_by(&one.last_line())
         }
-        (None, _) if failure.reaped => Finding::new(format!("{name} was ended by dgl-reap")),
+        (None, _) if failure.reaped => JobFinding::new(format!("{name} was ended by dgl-reap")),
         (None, _) if failure.oom => out_of_memory(job, one, failure.signal.is_none()),
-        (None, Some("KILL")) => Finding::new(format!(
+        (None, Some("KILL")) => JobFinding::new(format!(
             "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
              for want of memory has sent"
         )),
@@ -480,7 +489,7 @@ fn process(job: &Job, one: &ProcessHistory, failure: &FirstFailure) -> Finding {
 }
 
 /// The finding about a process that a signal ended which it caused itself.
-fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> Finding {
+fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> JobFinding {
     let (line, frames) = one.evidence.stacks().into_iter().next().unzip();
     let mut text = format!("{name} was ended by SIG{signal}");
     if let Some(frame) = frames.and_then(|frames| frames.first()) {
@@ -497,11 +506,11 @@ fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> Finding {
     }
     let named = account.map(|account| one.output(&account.statement.named));
     let line = line.map(|line| one.output(line));
-    Finding::new(text).shown_by(&named).shown_by(&line)
+    JobFinding::new(text).shown_by(&named).shown_by(&line)
 }
 
 /// The finding about a process that exited by itself.
-fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> Finding {
+fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
     let code = failure.code.unwrap_or(1);
     let account = Account::of_end(one, false);
     if let Some(account) = account.as_ref() {
@@ -511,7 +520,7 @@ fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> Finding {
             true => format!("{name}{}", account.words()),
             false => format!("{name} exited with status {code}; it{}", account.words()),
         };
-        return Finding::new(text)
+        return JobFinding::new(text)
             .since(account.statement.named.time_ms.min(end_ms))
             .shown_by([&one.output(&account.statement.named)]);
     }
@@ -529,18 +538,20 @@ fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> Finding {
         lines => format!("its last lines: {}", account::quoted(lines)),
     };
     let statements = one.evidence.statements();
-    let logged = statements.iter().rfind(|one| one.kind == Kind::Logged);
+    let logged = statements
+        .iter()
+        .rfind(|one| one.kind == StatementKind::Logged);
     if let Some(logged) = logged.map(|one| account::quoted(one.cause()))
         && !wrote.contains(&logged)
     {
         wrote += &format!("; before that: {logged}");
     }
     let shown: Vec<Output> = lines.into_iter().map(|line| one.output(line)).collect();
-    Finding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
+    JobFinding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
 }
 
 /// The finding about a process, or a program that it ran (`is_child`), that the kernel killed.
-fn out_of_memory(job: &Job, one: &ProcessHistory, is_child: bool) -> Finding {
+fn out_of_memory(job: &JobHistory, one: &ProcessHistory, is_child: bool) -> JobFinding {
     let host = job.host(one.process.host);
     let used = |one: &ProcessHistory| one.life.exited.as_ref()?.max_rss_bytes;
     let of_host = (job.processes.iter()).filter(|other| other.process.host == one.process.host);
@@ -561,12 +572,12 @@ fn out_of_memory(job: &Job, one: &ProcessHistory, is_child: bool) -> Finding {
             text += ": so it was the limit of a container or of a batch job, not of the host";
         }
     }
-    Finding::new(text).shown_by(host)
+    JobFinding::new(text).shown_by(host)
 }
 
 /// The finding about SIGBUS, which a process receives when it writes to a page of /dev/shm for
 /// which there is no space.
-fn bus(job: &Job, one: &ProcessHistory) -> Finding {
+fn bus(job: &JobHistory, one: &ProcessHistory) -> JobFinding {
     let host = job.host(one.process.host);
     let name = job.name(&one.culprit());
     let mut text = format!("{name} was ended by SIGBUS, as by a /dev/shm that is full");
@@ -577,11 +588,13 @@ fn bus(job: &Job, one: &ProcessHistory) -> Finding {
         let size = bytes(*partition as u64);
         text += &format!(", and the files of its partition have {size}");
     }
-    Finding::new(text).shown_by(host).shown_by(&one.last_line())
+    JobFinding::new(text)
+        .shown_by(host)
+        .shown_by(&one.last_line())
 }
 
 /// The process that failed first, by itself, before the end of the job.
-fn failed_process(job: &Job) -> Option<FirstFailure> {
+fn failed_process(job: &JobHistory) -> Option<FirstFailure> {
     let failures = job.processes.iter().filter_map(|one| {
         let exited = one.life.exited.as_ref()?;
         let has_failed = !exited.while_ending && (exited.code != Some(0) || exited.reaped);
@@ -600,41 +613,41 @@ fn failed_process(job: &Job) -> Option<FirstFailure> {
 }
 
 /// The finding about records that end before the job's end.
-fn unfinished(job: &Job) -> (Outcome, Finding) {
+fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     if let Some(failure) = failed_process(job) {
         let outcome = match failure.reaped {
-            true => Outcome::Interrupted,
-            false => Outcome::Failed,
+            true => RunOutcome::Interrupted,
+            false => RunOutcome::Failed,
         };
         return (outcome, failed(job, &failure));
     }
     if job.tries.is_empty() && !job.profiles.is_empty() {
-        return (Outcome::Runs, profiled(job));
+        return (RunOutcome::Runs, profiled(job));
     }
     if job.tries.is_empty() {
         let text = "the records have no process that was started";
-        return (Outcome::NotStarted, Finding::new(text));
+        return (RunOutcome::NotStarted, JobFinding::new(text));
     }
     let waits = wait::on(job)
         .or_else(|| wait::start(job))
         .or_else(|| wait::silence(job));
     match waits {
-        Some(finding) => (Outcome::Waits, finding),
-        None => (Outcome::Runs, running(job)),
+        Some(finding) => (RunOutcome::Waits, finding),
+        None => (RunOutcome::Runs, running(job)),
     }
 }
 
 /// The finding about the records of `dgl-stacks --record`.
-fn profiled(job: &Job) -> Finding {
+fn profiled(job: &JobHistory) -> JobFinding {
     let longest = job.profiles.iter().map(|one| one.elapsed_ms).max();
-    Finding::new(format!(
+    JobFinding::new(format!(
         "{} were recorded for {}",
         term::count(job.profiles.len() as u64, "Python"),
         term::seconds(Duration::from_millis(longest.unwrap_or(0)))
     ))
 }
 
-fn running(job: &Job) -> Finding {
+fn running(job: &JobHistory) -> JobFinding {
     let alive = job.processes.iter().filter(|one| one.has_stayed()).count();
     let began = job.began_ms().unwrap_or(job.latest_ms);
     let age = term::seconds(Duration::from_millis(job.latest_ms.saturating_sub(began)));
@@ -645,17 +658,17 @@ fn running(job: &Job) -> Finding {
             term::count(alive as u64, "process")
         ),
     };
-    Finding::new(text).shown_by(&last_line(job))
+    JobFinding::new(text).shown_by(&last_line(job))
 }
 
 /// Further findings about the last try.
-fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
+fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     let mut findings = Vec::from_iter(nccl::gave_up(job));
     if job.tries.len() > 1 {
         let exits = job.earlier.iter().filter_map(|life| life.exited.as_ref());
         let failed = exits.filter(|exited| !exited.while_ending && exited.code != Some(0));
         let text = format!("this was try {} of the job", job.tries.len());
-        findings.push(Finding::new(text).shown_by(failed.take(3)));
+        findings.push(JobFinding::new(text).shown_by(failed.take(3)));
     }
     let culprit = cause.culprit.as_ref().and_then(|one| one.id);
     let is_other = |one: &ProcessHistory| {
@@ -667,7 +680,7 @@ fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
         let one = raised.process;
         let text = format!("{}{}", job.name(&one.culprit()), raised.words());
         findings.push(
-            Finding::new(text)
+            JobFinding::new(text)
                 .since(raised.statement.named.time_ms)
                 .caused_by(one.culprit())
                 .shown_by([&one.output(&raised.statement.named)]),
@@ -677,14 +690,14 @@ fn beside(job: &Job, cause: &Finding) -> Vec<Finding> {
         let count = term::count(job.unrecorded as u64, "process record");
         let verb = if job.unrecorded == 1 { "is" } else { "are" };
         let text = format!("{count} {verb} missing in the records");
-        findings.push(Finding::new(text));
+        findings.push(JobFinding::new(text));
     }
     let dropped = job.dropped.iter().map(|one| one.lines);
     let lines = dropped.fold(0, u64::saturating_add);
     if lines > 0 {
         let count = term::count(lines, "line");
         let text = format!("{count} of output are missing in the records");
-        findings.push(Finding::new(text).shown_by(&job.dropped));
+        findings.push(JobFinding::new(text).shown_by(&job.dropped));
     }
     findings
 }

@@ -16,8 +16,8 @@ mod skew;
 pub mod syntax;
 mod wait;
 
-pub use findings::{Finding, Outcome, Verdict};
-pub use job::{Job, Life, ProcessHistory};
+pub use findings::{Conclusion, JobFinding, RunOutcome};
+pub use job::{JobHistory, Life, ProcessHistory};
 pub use judgement::verdict;
 pub use run::Run;
 pub use show::{since, text};

@@ -1,7 +1,7 @@
 //! What torch leaves when NCCL gives up an operation, usually because not all ranks have begun it.
 
-use crate::findings::Finding;
-use crate::job::{Job, ProcessHistory};
+use crate::findings::JobFinding;
+use crate::job::{JobHistory, ProcessHistory};
 use record::quote::shown;
 use record::{Output, Process};
 
@@ -17,7 +17,7 @@ const GAVE_UP: [&str; 4] = [
 const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"];
 
 /// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
-pub fn gave_up(job: &Job) -> Option<Finding> {
+pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
     let gave_up = job.clients().filter_map(|one| Some((one, sign(one)?)));
     let gave_up: Vec<(&ProcessHistory, Output)> = gave_up.collect();
     let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.time_ms)?;
@@ -26,7 +26,7 @@ pub fn gave_up(job: &Job) -> Option<Finding> {
         count => format!(" and in {} more", count - 1),
     };
     let name = job.name(&first.culprit());
-    let finding = Finding::new(format!(
+    let finding = JobFinding::new(format!(
         "NCCL gave up an operation in {name}{others}, which need not be to blame"
     ));
     Some(

@@ -1,11 +1,11 @@
 //! Formats a verdict for people.
 
-use crate::findings::{Finding, Verdict};
+use crate::findings::{Conclusion, JobFinding};
 use record::term;
 use std::time::Duration;
 
 /// The verdict, the records that show it if `has_records`, and then other unusual facts.
-pub fn text(verdict: &Verdict, has_records: bool) -> String {
+pub fn text(verdict: &Conclusion, has_records: bool) -> String {
     let mut text = format!("The job {}: ", verdict.outcome.words());
     show(&mut text, &verdict.cause, verdict.began_ms, has_records);
     for other in &verdict.others {
@@ -18,7 +18,7 @@ pub fn text(verdict: &Verdict, has_records: bool) -> String {
     text
 }
 
-fn show(text: &mut String, finding: &Finding, began_ms: Option<u64>, has_records: bool) {
+fn show(text: &mut String, finding: &JobFinding, began_ms: Option<u64>, has_records: bool) {
     *text += &format!("{}.\n", term::plain(&finding.text));
     if let Some(since) = since(finding, began_ms) {
         *text += &format!("  since: {since}\n");
@@ -38,7 +38,7 @@ fn show(text: &mut String, finding: &Finding, began_ms: Option<u64>, has_records
 }
 
 /// The beginning of a finding in words: `12.3 s after the start`.
-pub fn since(finding: &Finding, began_ms: Option<u64>) -> Option<String> {
+pub fn since(finding: &JobFinding, began_ms: Option<u64>) -> Option<String> {
     let after = finding.since_ms?.checked_sub(began_ms?)?;
     let after = term::seconds(Duration::from_millis(after));
     Some(format!("{after} after the start"))

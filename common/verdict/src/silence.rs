@@ -47,13 +47,13 @@ pub struct Silence {
 }
 
 /// A connection of a process to another one of its job, as both see it.
-struct Link<'a> {
+struct PeerLink<'a> {
     own: &'a Connection,
     peer: Member,
     peers: &'a Connection,
 }
 
-impl Link<'_> {
+impl PeerLink<'_> {
     /// How long ago the last data arrived at the peer, if it has not answered. A peer that never
     /// sends anything over this connection does not answer by it.
     fn awaited_ms(&self) -> Option<u32> {
@@ -64,13 +64,13 @@ impl Link<'_> {
 
 /// The connections of a process to others of its job.
 #[derive(Default)]
-struct Node<'a> {
-    links: Vec<Link<'a>>,
+struct ProcessLinks<'a> {
+    links: Vec<PeerLink<'a>>,
     /// Whether it waits for its own answer, as rank 0 does, which has torch's store.
     waits_for_itself: bool,
 }
 
-impl Node<'_> {
+impl ProcessLinks<'_> {
     /// How long ago data arrived after the process last sent any, if it cannot be the answer to
     /// that. `None` if this is unknown.
     fn unanswered_ms(&self) -> Option<Option<u32>> {
@@ -85,7 +85,7 @@ impl Node<'_> {
     fn waits(&self) -> bool {
         let sent = self.links.iter().filter_map(|link| link.own.since_sent_ms);
         let Some(last) = sent.min() else { return false };
-        let is_last = |link: &&Link<'_>| {
+        let is_last = |link: &&PeerLink<'_>| {
             let sent = link.own.since_sent_ms;
             sent.is_some_and(|sent| sent.saturating_sub(last) <= TICK_MS)
         };
@@ -180,14 +180,14 @@ impl Awaited {
 }
 
 /// Data that a host does not acknowledge.
-struct Lost {
+struct UnacknowledgedData {
     from: Vec<Member>,
     to: IpAddr,
     bytes: u64,
     since_ms: u32,
 }
 
-impl Lost {
+impl UnacknowledgedData {
     fn sentence(&self) -> String {
         format!(
             "{} has not acknowledged {} of {} for {}: it stands still, or the network loses them",
@@ -200,11 +200,14 @@ impl Lost {
 }
 
 /// The processes of the job with their connections to each other, and what was lost between them.
-fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Lost>) {
+fn nodes(
+    stacks: &[Stack],
+    idle_ms: u32,
+) -> (BTreeMap<Member, ProcessLinks<'_>>, Vec<UnacknowledgedData>) {
     /// The host, for addresses that every host has, such as 127.0.0.1; and both addresses.
-    type Key = (Option<u32>, SocketAddr, SocketAddr);
-    let mut nodes: BTreeMap<Member, Node<'_>> = BTreeMap::new();
-    let mut ends: HashMap<Key, Option<(Member, &Connection)>> = HashMap::new();
+    type ConnectionKey = (Option<u32>, SocketAddr, SocketAddr);
+    let mut nodes: BTreeMap<Member, ProcessLinks<'_>> = BTreeMap::new();
+    let mut ends: HashMap<ConnectionKey, Option<(Member, &Connection)>> = HashMap::new();
     for stack in stacks {
         let Some(member) = stack.role.zip(stack.rank) else {
             continue;
@@ -220,7 +223,7 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Los
             }
         }
     }
-    let mut lost: BTreeMap<IpAddr, Lost> = BTreeMap::new();
+    let mut lost: BTreeMap<IpAddr, UnacknowledgedData> = BTreeMap::new();
     for ((host, local, peer), end) in &ends {
         let Some((member, connection)) = *end else {
             continue;
@@ -228,7 +231,7 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Los
         let is_lost = connection.unacknowledged_bytes > 0
             && connection.since_acknowledged_ms >= UNACKNOWLEDGED_MS;
         if is_lost {
-            let lost = lost.entry(peer.ip()).or_insert_with(|| Lost {
+            let lost = lost.entry(peer.ip()).or_insert_with(|| UnacknowledgedData {
                 from: Vec::new(),
                 to: peer.ip(),
                 bytes: 0,
@@ -249,7 +252,7 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Los
             node.waits_for_itself |= unanswered(connection.since_sent_ms, connection).is_some();
         } else {
             let own = connection;
-            node.links.push(Link { own, peer, peers });
+            node.links.push(PeerLink { own, peer, peers });
         }
     }
     for one in lost.values_mut() {
@@ -260,7 +263,7 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (BTreeMap<Member, Node<'_>>, Vec<Los
 }
 
 /// The process for which all others wait.
-fn culprit(nodes: &BTreeMap<Member, Node<'_>>) -> Option<Member> {
+fn culprit(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Option<Member> {
     let unread = nodes.iter().filter(|(_, node)| node.unread_bytes() > 0);
     if let [member] = unread.map(|(member, _)| *member).collect::<Vec<_>>()[..] {
         return Some(member);
@@ -281,7 +284,7 @@ fn culprit(nodes: &BTreeMap<Member, Node<'_>>) -> Option<Member> {
 }
 
 /// Which processes wait for which, the longest wait first.
-fn waits(nodes: &BTreeMap<Member, Node<'_>>) -> Vec<Awaited> {
+fn waits(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Vec<Awaited> {
     let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
     for (member, node) in nodes {
         for link in &node.links {
@@ -305,7 +308,7 @@ fn waits(nodes: &BTreeMap<Member, Node<'_>>) -> Vec<Awaited> {
 }
 
 /// Describes the process for which the others wait.
-fn sentence(culprit: Member, nodes: &BTreeMap<Member, Node<'_>>) -> String {
+fn sentence(culprit: Member, nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> String {
     let (name, node) = (stacks::names(&[culprit]), &nodes[&culprit]);
     let unread = node.unread_bytes();
     if unread > 0 {
@@ -329,16 +332,16 @@ mod tests {
 
     /// Since when a process has sent nothing over a connection, and since when it has received
     /// nothing, in milliseconds beyond 2 seconds.
-    type Times = (Option<u32>, Option<u32>);
+    type SilenceTimes = (Option<u32>, Option<u32>);
 
     fn address(of: u32, to: u32) -> SocketAddr {
         format!("10.77.0.{}:{}", of + 1, 5000 + to).parse().unwrap()
     }
 
     /// A process and its connections, each to the process of that number.
-    fn process(role: Role, number: u32, connections: &[(u32, Times)]) -> Stack {
+    fn process(role: Role, number: u32, connections: &[(u32, SilenceTimes)]) -> Stack {
         let ago = |ms: u32| 2000 + ms;
-        let connection = |(peer, (sent, received)): &(u32, Times)| Connection {
+        let connection = |(peer, (sent, received)): &(u32, SilenceTimes)| Connection {
             local: address(number, *peer),
             peer: address(*peer, number),
             since_sent_ms: sent.map(ago),
@@ -360,11 +363,11 @@ mod tests {
         }
     }
 
-    fn both(sent: u32, received: u32) -> Times {
+    fn both(sent: u32, received: u32) -> SilenceTimes {
         (Some(sent), Some(received))
     }
 
-    fn workers(all: &[&[(u32, Times)]]) -> Vec<Stack> {
+    fn workers(all: &[&[(u32, SilenceTimes)]]) -> Vec<Stack> {
         let workers = all.iter().zip(0..);
         workers
             .map(|(connections, number)| process(Role::Worker, number, connections))

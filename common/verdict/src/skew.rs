@@ -1,7 +1,7 @@
 //! Finds hosts that differ from the others: one slow or full host makes all others wait.
 
-use crate::findings::Finding;
-use crate::job::Job;
+use crate::findings::JobFinding;
+use crate::job::JobHistory;
 use record::profile;
 use record::stacks::{self, Member};
 use record::term::{self, bytes};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The processes for which the others of their role waited during the recording.
-pub fn slow(job: &Job) -> Option<Finding> {
+pub fn slow(job: &JobHistory) -> Option<JobFinding> {
     let slow = profile::slow(&job.profiles)?;
     let of_member = |member: &Member| {
         let mut profiles = job.profiles.iter().rev();
@@ -34,7 +34,7 @@ pub fn slow(job: &Job) -> Option<Finding> {
         (_, None) => stacks::names(members),
     };
     let finding =
-        Finding::new(slow.sentence(name)).shown_by(slow.members.iter().filter_map(of_member));
+        JobFinding::new(slow.sentence(name)).shown_by(slow.members.iter().filter_map(of_member));
     Some(match &culprits[..] {
         [one] => finding.caused_by(one.clone()),
         _ => finding,
@@ -45,7 +45,7 @@ pub fn slow(job: &Job) -> Option<Finding> {
 type Values = BTreeMap<u32, f64>;
 
 /// A quantity that is compared between hosts.
-struct Quantity {
+struct ComparedQuantity {
     /// The sentence that reports a difference, with HOST, its value (OWN) and that of the OTHERS.
     text: &'static str,
     /// A value in words.
@@ -55,13 +55,13 @@ struct Quantity {
     /// The difference by which it must also exceed that median.
     least: f64,
     fix: Option<&'static str>,
-    values: fn(&Job) -> Values,
+    values: fn(&JobHistory) -> Values,
     /// Adds records that show the value of a host.
-    show: fn(Finding, &Job, u32) -> Finding,
+    show: fn(JobFinding, &JobHistory, u32) -> JobFinding,
 }
 
-const QUANTITIES: [Quantity; 7] = [
-    Quantity {
+const QUANTITIES: [ComparedQuantity; 7] = [
+    ComparedQuantity {
         text: "the partition of HOST has OWN, those of the others OTHERS",
         words: |value| bytes(value as u64),
         factor: 1.5,
@@ -77,7 +77,7 @@ const QUANTITIES: [Quantity; 7] = [
             finding.shown_by(of_partition.max_by_key(|file| file.bytes))
         },
     },
-    Quantity {
+    ComparedQuantity {
         text: "HOST is slow: its servers listened OWN after their start, those of the others after \
                OTHERS",
         words: seconds,
@@ -95,7 +95,7 @@ const QUANTITIES: [Quantity; 7] = [
                 .shown_by(listening.max_by_key(|one| one.time_ms))
         },
     },
-    Quantity {
+    ComparedQuantity {
         text: "a gigabyte takes OWN to HOST, OTHERS to the others",
         words: seconds,
         factor: 3.0,
@@ -107,7 +107,7 @@ const QUANTITIES: [Quantity; 7] = [
             finding.shown_by(of_host.max_by_key(|one| one.sent_bytes))
         },
     },
-    Quantity {
+    ComparedQuantity {
         text: "the trainers of HOST took OWN of CPU time, those of the others OTHERS",
         words: seconds,
         factor: 2.0,
@@ -122,7 +122,7 @@ const QUANTITIES: [Quantity; 7] = [
             finding.shown_by(exits.take(2))
         },
     },
-    Quantity {
+    ComparedQuantity {
         text: "the servers of HOST took OWN of memory, those of the others OTHERS",
         words: |value| bytes(value as u64),
         factor: 1.5,
@@ -137,7 +137,7 @@ const QUANTITIES: [Quantity; 7] = [
             finding.shown_by(exits.take(2))
         },
     },
-    Quantity {
+    ComparedQuantity {
         text: "HOST used OWN processors on average, the others OTHERS",
         words: |value| format!("{value:.1}"),
         factor: 2.0,
@@ -146,7 +146,7 @@ const QUANTITIES: [Quantity; 7] = [
         values: |job| means(job, |sample| sample.cpu_s),
         show: show_sample,
     },
-    Quantity {
+    ComparedQuantity {
         text: "HOST moved OWN over the network on average, the others OTHERS",
         words: |value| format!("{}/s", bytes(value as u64)),
         factor: 2.0,
@@ -165,7 +165,7 @@ fn seconds(value: f64) -> String {
 }
 
 /// The differences between hosts.
-pub fn findings(job: &Job) -> Vec<Finding> {
+pub fn findings(job: &JobHistory) -> Vec<JobFinding> {
     let outliers = QUANTITIES
         .iter()
         .filter_map(|quantity| outlier(job, quantity));
@@ -174,7 +174,7 @@ pub fn findings(job: &Job) -> Vec<Finding> {
 
 /// The finding about the host that is furthest above the median of the others, if that is far
 /// enough.
-fn outlier(job: &Job, quantity: &Quantity) -> Option<Finding> {
+fn outlier(job: &JobHistory, quantity: &ComparedQuantity) -> Option<JobFinding> {
     let mut values = (quantity.values)(job);
     let largest = values.iter().max_by(|one, other| one.1.total_cmp(other.1));
     let (host, own) = largest.map(|(host, own)| (*host, *own))?;
@@ -188,7 +188,7 @@ fn outlier(job: &Job, quantity: &Quantity) -> Option<Finding> {
         .replace("OWN", &(quantity.words)(own))
         .replace("OTHERS", &(quantity.words)(others))
         .replace("HOST", &job.host_name(host));
-    let mut finding = Finding::new(text).caused_by(Culprit::of_host(host));
+    let mut finding = JobFinding::new(text).caused_by(Culprit::of_host(host));
     finding.fix = quantity.fix.map(str::to_owned);
     Some((quantity.show)(finding, job, host))
 }
@@ -209,14 +209,14 @@ fn sums(values: impl Iterator<Item = (u32, f64)>) -> Values {
 }
 
 /// The bytes of the files in each host's partition.
-pub fn partitions(job: &Job) -> Values {
+pub fn partitions(job: &JobHistory) -> Values {
     let files = job.files.iter();
     let files = files.filter(|file| file.kind == "partition" && file.bytes > 0);
     sums(files.filter_map(|file| Some((file.host?, file.bytes as f64))))
 }
 
 /// How many seconds the servers took until they listened, the slowest of each host.
-fn starts(job: &Job) -> Values {
+fn starts(job: &JobHistory) -> Values {
     let mut values = Values::new();
     for life in job.lives() {
         if let (Some(started), Some(listening)) = (&life.started, &life.listening) {
@@ -229,7 +229,7 @@ fn starts(job: &Job) -> Values {
 }
 
 /// Seconds for a gigabyte, for hosts that received enough to measure it.
-fn copies(job: &Job) -> Values {
+fn copies(job: &JobHistory) -> Values {
     const ENOUGH_BYTES: f64 = 50e6;
     let sent = sums((job.pushed.iter()).map(|one| (one.host, one.sent_bytes as f64)));
     let mut elapsed_ms = BTreeMap::<u32, u64>::new();
@@ -244,17 +244,17 @@ fn copies(job: &Job) -> Values {
 }
 
 /// The ends of processes of a role.
-fn exits(job: &Job, role: Role) -> impl Iterator<Item = &Exited> {
+fn exits(job: &JobHistory, role: Role) -> impl Iterator<Item = &Exited> {
     let exits = job.lives().filter_map(|life| life.exited.as_ref());
     exits.filter(move |exited| exited.role == role)
 }
 
-fn host_samples(job: &Job) -> impl DoubleEndedIterator<Item = &Sample> {
+fn host_samples(job: &JobHistory) -> impl DoubleEndedIterator<Item = &Sample> {
     job.samples.iter().filter(|sample| sample.is_of_host())
 }
 
 /// What hosts used in a second, on average.
-fn means(job: &Job, value: fn(&Sample) -> Option<f64>) -> Values {
+fn means(job: &JobHistory, value: fn(&Sample) -> Option<f64>) -> Values {
     let samples = || {
         host_samples(job).filter_map(|sample| {
             let seconds = sample.interval_ms.filter(|interval| *interval > 0)? as f64 / 1e3;
@@ -269,12 +269,12 @@ fn means(job: &Job, value: fn(&Sample) -> Option<f64>) -> Values {
         .collect()
 }
 
-fn show_sample(finding: Finding, job: &Job, host: u32) -> Finding {
+fn show_sample(finding: JobFinding, job: &JobHistory, host: u32) -> JobFinding {
     finding.shown_by(host_samples(job).rfind(|sample| sample.host == host))
 }
 
 /// The finding about the host with the fullest memory.
-fn full_memory(job: &Job) -> Option<Finding> {
+fn full_memory(job: &JobHistory) -> Option<JobFinding> {
     /// The share from which memory counts as full.
     const FULL: f64 = 0.95;
     let shares = host_samples(job).filter_map(|sample| {
@@ -284,7 +284,7 @@ fn full_memory(job: &Job) -> Option<Finding> {
     let (share, used, all, sample) = shares.max_by(|one, other| one.0.total_cmp(&other.0))?;
     let (host, used, all) = (job.host_name(sample.host), bytes(used), bytes(all));
     (share >= FULL).then(|| {
-        Finding::new(format!("the memory of {host} was full: {used} of {all}"))
+        JobFinding::new(format!("the memory of {host} was full: {used} of {all}"))
             .since(sample.time_ms)
             .caused_by(Culprit::of_host(sample.host))
             .shown_by([sample])

@@ -18,7 +18,7 @@ const LINKS: [&str; 2] = [
 
 /// What a line begins, independent of the lines before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum LineStart {
     /// A traceback.
     Traceback,
     /// The stacks that faulthandler writes.
@@ -96,19 +96,21 @@ const WARNING: &str = "Warning: ";
 static WORDS: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::new(DEATHS.iter().chain(&LEVELS).chain([&WARNING])).ok());
 
-impl Start {
+impl LineStart {
     /// Classifies a line without its marks.
-    pub fn of(line: &str) -> Option<Start> {
+    pub fn of(line: &str) -> Option<LineStart> {
         let begins = |words: &str| line.starts_with(words);
         match () {
-            () if line.ends_with(TRACEBACK) => return Some(Start::Traceback),
-            () if begins("Fatal Python error: ") || is_thread(line) => return Some(Start::Stacks),
-            () if raiser_line(line).is_some() => return Some(Start::Other),
+            () if line.ends_with(TRACEBACK) => return Some(LineStart::Traceback),
+            () if begins("Fatal Python error: ") || is_thread(line) => {
+                return Some(LineStart::Stacks);
+            }
+            () if raiser_line(line).is_some() => return Some(LineStart::Other),
             () => {}
         }
         match glog_level(line) {
-            Some('E' | 'F' | 'C') => return Some(Start::Error),
-            Some(_) => return Some(Start::Other),
+            Some('E' | 'F' | 'C') => return Some(LineStart::Error),
+            Some(_) => return Some(LineStart::Other),
             None => {}
         }
         let found = WORDS.as_ref()?.find_iter(line);
@@ -116,10 +118,10 @@ impl Start {
         let mut is_error = false;
         for word in found {
             if is_death(word) {
-                return Some(Start::Death);
+                return Some(LineStart::Death);
             }
             if line[word.range()] == *WARNING {
-                return Some(Start::Other);
+                return Some(LineStart::Other);
             }
             let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             let (before, after) = (&line[..word.start()], &line[word.end()..]);
@@ -128,8 +130,8 @@ impl Start {
         // a shell that reports the end of its child writes only this word
         let is_killed = matches!(line.trim_end(), "Killed" | "Aborted" | "Terminated");
         match (is_killed, is_error) {
-            (true, _) => Some(Start::Death),
-            (false, true) => Some(Start::Error),
+            (true, _) => Some(LineStart::Death),
+            (false, true) => Some(LineStart::Error),
             (false, false) => None,
         }
     }
@@ -295,49 +297,52 @@ mod tests {
         let table = [
             (
                 "Original Traceback (most recent call last):",
-                Some(Start::Traceback),
+                Some(LineStart::Traceback),
             ),
-            ("Fatal Python error: Aborted", Some(Start::Stacks)),
+            ("Fatal Python error: Aborted", Some(LineStart::Stacks)),
             (
                 "Thread 0x00007f (most recent call first):",
-                Some(Start::Stacks),
+                Some(LineStart::Stacks),
             ),
             ("Thread-3 has ended", None),
             (
                 "terminate called after throwing an instance of 'x'",
-                Some(Start::Death),
+                Some(LineStart::Death),
             ),
             (
                 "  what():  [enforce fail at pair.cc:446]",
-                Some(Start::Death),
+                Some(LineStart::Death),
             ),
             (
                 "bash: line 1: 5123 Killed   python3 x.py",
-                Some(Start::Death),
+                Some(LineStart::Death),
             ),
-            ("Killed", Some(Start::Death)),
-            ("Killed all 5 monsters", Some(Start::Death)),
-            ("ERROR:root:no", Some(Start::Error)),
-            ("2026-01-01 00:00:00,1 - x - ERROR - no", Some(Start::Error)),
+            ("Killed", Some(LineStart::Death)),
+            ("Killed all 5 monsters", Some(LineStart::Death)),
+            ("ERROR:root:no", Some(LineStart::Error)),
+            (
+                "2026-01-01 00:00:00,1 - x - ERROR - no",
+                Some(LineStart::Error),
+            ),
             ("MY_ERROR=1", None),
             ("no ERRORS", None),
-            ("[E socket.cpp:435] [c10d] no", Some(Start::Error)),
+            ("[E socket.cpp:435] [c10d] no", Some(LineStart::Error)),
             (
                 "[E1126 07:00:00.1 ProcessGroupNCCL.cpp:616] [Rank 0] no",
-                Some(Start::Error),
+                Some(LineStart::Error),
             ),
             (
                 "E1126 07:00:00.1 140 torch/x/api.py:833] failed",
-                Some(Start::Error),
+                Some(LineStart::Error),
             ),
-            ("[W socket.cpp:601] [c10d] no", Some(Start::Other)),
-            ("/x/y.py:3: UserWarning: no", Some(Start::Other)),
+            ("[W socket.cpp:601] [c10d] no", Some(LineStart::Other)),
+            ("/x/y.py:3: UserWarning: no", Some(LineStart::Other)),
             ("Every epoch is well", None),
             ("epoch 3 loss 0.5", None),
             ("", None),
         ];
         for (line, start) in table {
-            assert_eq!(Start::of(line), start, "{line}");
+            assert_eq!(LineStart::of(line), start, "{line}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! Finds out what a job waits for.
 
 use crate::account;
-use crate::evidence::{Kind, Statement};
-use crate::findings::{Finding, evidence};
-use crate::job::{Job, ProcessHistory};
+use crate::evidence::{Statement, StatementKind};
+use crate::findings::{JobFinding, evidence};
+use crate::job::{JobHistory, ProcessHistory};
 use crate::silence::{Awaited, Silence};
 use record::stacks::{self, Child, Comparison, LONG_CALL, Member, Wait};
 use record::term;
@@ -14,7 +14,7 @@ use std::time::Duration;
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// What the last try waits for, or waited for until it was ended, as far as the records show.
-pub fn on(job: &Job) -> Option<Finding> {
+pub fn on(job: &JobHistory) -> Option<JobFinding> {
     exception(job)
         .or_else(|| servers(job))
         .or_else(|| stalled(job))
@@ -23,7 +23,7 @@ pub fn on(job: &Job) -> Option<Finding> {
 
 /// The finding that a process has raised an exception and does not end, so that the others wait for
 /// it.
-fn exception(job: &Job) -> Option<Finding> {
+fn exception(job: &JobHistory) -> Option<JobFinding> {
     let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
     let (one, words) = (raised.process, raised.words());
     let others = others(job, one);
@@ -44,7 +44,7 @@ fn exception(job: &Job) -> Option<Finding> {
             text += &format!(" in {frame}");
         }
     }
-    let finding = Finding::new(text)
+    let finding = JobFinding::new(text)
         .since(raised.statement.named.time_ms)
         .caused_by(one.culprit())
         .shown_by(&[
@@ -52,7 +52,7 @@ fn exception(job: &Job) -> Option<Finding> {
             one.output(&raised.statement.named),
         ]);
     let stack = stack.into_iter().map(|stack| stack.evidence);
-    let finding = stack.fold(finding, Finding::with_evidence);
+    let finding = stack.fold(finding, JobFinding::with_evidence);
     Some(finding.shown_by(last_stall(job)))
 }
 
@@ -62,14 +62,14 @@ fn names(processes: &[&ProcessHistory]) -> String {
 }
 
 /// The other clients that were alive until the end.
-fn others<'a>(job: &'a Job, one: &ProcessHistory) -> Vec<&'a ProcessHistory> {
+fn others<'a>(job: &'a JobHistory, one: &ProcessHistory) -> Vec<&'a ProcessHistory> {
     job.clients()
         .filter(|other| other.has_stayed() && other.process.id != one.process.id)
         .collect()
 }
 
 /// The finding that servers do not listen while others do.
-fn servers(job: &Job) -> Option<Finding> {
+fn servers(job: &JobHistory) -> Option<JobFinding> {
     let is_server =
         |one: &&ProcessHistory| one.process.port.is_some() && one.process.role == Role::Server;
     let servers = || job.processes.iter().filter(is_server);
@@ -84,7 +84,7 @@ fn servers(job: &Job) -> Option<Finding> {
     if missing.len() < servers().count() {
         text += ", all other servers do";
     }
-    let mut finding = Finding::new(text)
+    let mut finding = JobFinding::new(text)
         .since(first.life.started.as_ref().map(|started| started.time_ms))
         .shown_by(missing.iter().filter_map(|one| one.life.started.as_ref()))
         .shown_by(
@@ -98,7 +98,7 @@ fn servers(job: &Job) -> Option<Finding> {
 }
 
 /// The last stall of the last try, if the job has shown no activity since.
-fn last_stall(job: &Job) -> Option<&Stalled> {
+fn last_stall(job: &JobHistory) -> Option<&Stalled> {
     let stalled = job.stalled.last()?;
     let is_of_try = job.began_ms().is_none_or(|began| stalled.time_ms >= began);
     let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
@@ -108,7 +108,7 @@ fn last_stall(job: &Job) -> Option<&Stalled> {
 
 /// The finding about a stall that was noticed while the job ran. Other facts that dgl-spawn noted,
 /// such as a signal that has stopped a process, count more than the stacks.
-fn stalled(job: &Job) -> Option<Finding> {
+fn stalled(job: &JobHistory) -> Option<JobFinding> {
     let stalled = last_stall(job)?;
     let reason = stalled.reason.trim_end_matches('.');
     let elsewhere = comparison(job).describe_outliers(stacks::names);
@@ -116,7 +116,7 @@ fn stalled(job: &Job) -> Option<Finding> {
     let says_less = stalled.culprit.is_none() && !stalled.computing;
     let by_stacks = by_stacks(job).filter(|_| says_less || is_of_stacks);
     let finding = by_stacks.unwrap_or_else(|| match &stalled.culprit {
-        None => Finding::new(reason),
+        None => JobFinding::new(reason),
         Some(culprit) => {
             let member = culprit.role.zip(culprit.rank);
             let short = member.map(|member| stacks::names(&[member]));
@@ -126,7 +126,7 @@ fn stalled(job: &Job) -> Option<Finding> {
                 Some(rest) => format!("{name}{rest}"),
                 None => format!("{name}: {reason}"),
             };
-            Finding::new(text).caused_by(culprit.clone())
+            JobFinding::new(text).caused_by(culprit.clone())
         }
     });
     Some(with_error(
@@ -136,11 +136,11 @@ fn stalled(job: &Job) -> Option<Finding> {
 }
 
 /// Adds the last error that a logger has marked, if the processes have written little since.
-fn with_error(job: &Job, mut finding: Finding) -> Finding {
+fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
     let errors = job.clients().filter_map(|one| {
         let mut all = one.evidence.statements().into_iter();
         let is_error = |statement: &&Statement| {
-            statement.kind == Kind::Logged && !statement.first.while_ending
+            statement.kind == StatementKind::Logged && !statement.first.while_ending
         };
         let last = all.rfind(is_error)?;
         let mut kept = one.evidence.last_lines();
@@ -194,7 +194,7 @@ fn has_sampler(one: &ProcessHistory) -> bool {
 }
 
 /// Where the trainers and workers were during the stall or hang, as far as is known.
-fn comparison(job: &Job) -> Comparison {
+fn comparison(job: &JobHistory) -> Comparison {
     match silent(job).is_none() && last_stall(job).is_none() {
         true => Comparison::default(),
         false => last_stacks(job),
@@ -202,7 +202,7 @@ fn comparison(job: &Job) -> Comparison {
 }
 
 /// Where the trainers and workers were at the end, if they waited or a time limit ended the job.
-pub fn places(job: &Job) -> Comparison {
+pub fn places(job: &JobHistory) -> Comparison {
     let summary = job.summary.as_ref();
     match summary.is_some_and(|summary| summary.cause.as_deref() == Some("timeout")) {
         true => last_stacks(job),
@@ -211,20 +211,20 @@ pub fn places(job: &Job) -> Comparison {
 }
 
 /// Which processes waited for which during the stall, by their connections.
-pub fn by_connections(job: &Job) -> Vec<Awaited> {
+pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
     let stacks: Vec<Stack> = job.connected.values().cloned().collect();
     let silent_s = last_stall(job).map_or(0.0, |stalled| stalled.silent_s);
     let idle = Duration::try_from_secs_f64(silent_s / 2.0);
     Silence::of(&stacks, idle.ok()).waits
 }
 
-fn last_stacks(job: &Job) -> Comparison {
+fn last_stacks(job: &JobHistory) -> Comparison {
     let alive = job.clients().filter(|one| one.has_stayed());
     Comparison::of(alive.filter_map(|one| Some((one.process.member(), stack_of(one)?.frames))))
 }
 
 /// Where the trainers and workers were that were still running when the job failed.
-pub fn at_failure(job: &Job) -> Comparison {
+pub fn at_failure(job: &JobHistory) -> Comparison {
     let read_then = |history: &ProcessHistory| {
         let mut stacks = history.stacks.values().filter(|stack| stack.while_ending);
         let own = stacks.find(|stack| stack.member() == Some(history.process.member()))?;
@@ -234,7 +234,7 @@ pub fn at_failure(job: &Job) -> Comparison {
 }
 
 /// The remark about processes that compute, if the record of the stall mentions them.
-fn call_note(job: &Job, comparison: &Comparison) -> &'static str {
+fn call_note(job: &JobHistory, comparison: &Comparison) -> &'static str {
     let elsewhere = comparison.describe_outliers(stacks::names);
     let rest = last_stall(job).and_then(|stalled| stalled.reason.strip_prefix(&elsewhere));
     let is_told = !elsewhere.is_empty() && rest.is_some_and(|rest| rest.starts_with(LONG_CALL));
@@ -242,7 +242,7 @@ fn call_note(job: &Job, comparison: &Comparison) -> &'static str {
 }
 
 /// The finding by the stacks: which processes are elsewhere than the others, or where all are.
-fn by_stacks(job: &Job) -> Option<Finding> {
+fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     let comparison = comparison(job);
     let history = |member: &Member| job.clients().find(|one| one.process.member() == *member);
     let culprit = comparison.culprit().as_ref().and_then(history);
@@ -260,7 +260,7 @@ fn by_stacks(job: &Job) -> Option<Finding> {
         None => call_note(job, &comparison),
     };
     comparison.groups().first()?;
-    let mut finding = Finding::new(comparison.sentence(name, note))
+    let mut finding = JobFinding::new(comparison.sentence(name, note))
         .since(job.last_client_line().map(|(_, line)| line.time_ms));
     finding.culprit = culprit.map(ProcessHistory::culprit);
     let of_groups = comparison.groups().iter();
@@ -268,13 +268,13 @@ fn by_stacks(job: &Job) -> Option<Finding> {
     Some(
         firsts
             .map(|stack| stack.evidence)
-            .fold(finding, Finding::with_evidence),
+            .fold(finding, JobFinding::with_evidence),
     )
 }
 
 /// How long clients have been silent, and their longest pause before, if this silence is longer
 /// than any before. Otherwise stacks only show where a healthy job happens to be.
-fn silent(job: &Job) -> Option<(Duration, Duration)> {
+fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
     let started = job.clients().filter_map(|one| one.life.started.as_ref());
     let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
     let since_ms = started
@@ -295,7 +295,7 @@ fn silent(job: &Job) -> Option<(Duration, Duration)> {
 }
 
 /// The finding that the clients have written nothing for a long time.
-pub fn silence(job: &Job) -> Option<Finding> {
+pub fn silence(job: &JobHistory) -> Option<JobFinding> {
     let (last, longest) = silent(job)?;
     let (one, line) = job.last_client_line()?;
     let text = format!(
@@ -305,15 +305,15 @@ pub fn silence(job: &Job) -> Option<Finding> {
         term::seconds(longest),
         job.name(&one.culprit())
     );
-    Some(Finding::new(text).since(line.time_ms).shown_by([&line]))
+    Some(JobFinding::new(text).since(line.time_ms).shown_by([&line]))
 }
 
 /// The finding that processes of a job were not started.
-pub fn start(job: &Job) -> Option<Finding> {
+pub fn start(job: &JobHistory) -> Option<JobFinding> {
     let is_missing = |one: &&ProcessHistory| one.life.started.is_none();
     let missing: Vec<&ProcessHistory> = job.processes.iter().filter(is_missing).collect();
     let name = job.name(&missing.first()?.culprit());
-    Some(Finding::new(match missing.len() {
+    Some(JobFinding::new(match missing.len() {
         1 => format!("{name} was not started yet"),
         many => format!("{many} processes were not started yet, the first of them is {name}"),
     }))

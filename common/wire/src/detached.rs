@@ -58,7 +58,7 @@ pub struct HostTicket {
 
 /// The record of a process of a detached job, without its environment and command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct DetachedProcess {
     /// The record, as a line of JSON.
     pub record: String,
 }

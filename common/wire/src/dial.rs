@@ -73,7 +73,7 @@ impl fmt::Display for Ender {
 /// A message to an agent that has dialed in and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum Word {
+pub enum DialMessage {
     /// From here on the connection is stdin and stdout of `host-agent serve TOKEN`. Meanwhile the
     /// agent dials again, to wait for the next message.
     Serve {

@@ -123,13 +123,13 @@ pub enum FileRequest {
     /// file in one of them, in their order.
     ReadSmall {
         /// The files, at most [`FILES_AT_ONCE`].
-        files: Vec<Named>,
+        files: Vec<NumberedFile>,
     },
     /// Reads a part of a file; answered by [`FileEvent::Block`] in order, and
     /// [`FileEvent::Read`].
     Read {
         /// The file.
-        file: Named,
+        file: NumberedFile,
         /// The offset of the part in the file, in bytes.
         at: u64,
         /// The length of the part, in bytes.
@@ -138,7 +138,7 @@ pub enum FileRequest {
     /// Asks for the checksums of parts of a file; answered by [`FileEvent::Sums`].
     Sum {
         /// The file.
-        file: Named,
+        file: NumberedFile,
         /// The size of the whole file.
         #[serde(rename = "size")]
         bytes: u64,
@@ -304,7 +304,7 @@ pub struct SignedPiece {
 
 /// A file with a number for the answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct NumberedFile {
     /// A number that the caller chooses and the answer repeats.
     pub id: u32,
     /// The path of the file, relative to the folder of [`Give`].
@@ -317,7 +317,7 @@ pub struct Named {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FileEvent {
     /// The folder is open, for this push alone unless another one is at work there.
-    Ready(Ready),
+    Ready(FolderReport),
     /// What exists under the names of the request.
     There {
         /// The next entries, in the order of the request, after those of the previous answer;
@@ -396,7 +396,7 @@ pub enum FileEvent {
     /// Files and empty folders that exist.
     Found {
         /// The files and empty folders.
-        entries: Vec<Found>,
+        entries: Vec<FoundFile>,
         /// The files and directories that cannot be read.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unreadable: Vec<Unreadable>,
@@ -444,7 +444,7 @@ impl FileEvent {
 /// What a host reports about a folder.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct FolderReport {
     /// The name of another push that is at work there. Nothing may be sent before
     /// [`FileRequest::Enter`].
     pub busy: Option<String>,
@@ -510,7 +510,7 @@ fn is_folder(mode: u32) -> bool {
 
 /// A file or an empty folder on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundFile {
     /// The path, relative to the folder of [`Give`].
     pub path: Text,
     /// The attributes of the file or folder.
@@ -746,7 +746,7 @@ mod tests {
             chained: None,
             sparse: false,
         };
-        let named = Named {
+        let named = NumberedFile {
             id: 1,
             path: "a".into(),
         };

@@ -74,13 +74,13 @@ pub enum Request {
     /// Asks for the stacks of the Python processes of a job: one [`Event::Stack`] each.
     TakeStacks(stacks::TakeStacks),
     /// Samples the stacks of the Python processes of a job: one [`Event::Profile`] each at the end.
-    RecordStacks(stacks::Record),
+    RecordStacks(stacks::RecordStacks),
     /// Picks and holds the processes that will get a signal.
     PickProcesses(reap::Pick),
     /// Sends the signal to the processes that were picked: [`Event::Reaped`] if there are any.
     SignalPicked(reap::Signal),
     /// Ends jobs: one [`Event::Reaped`] each.
-    EndJobs(reap::End),
+    EndJobs(reap::EndJobs),
     /// Removes DGL's unused files in /dev/shm: [`Event::Reaped`].
     RemoveStaleShm,
     /// Removes directories of ended detached jobs: one [`Event::Reaped`] each.
@@ -136,23 +136,23 @@ pub enum Event {
     /// The launcher of a detached job no longer needs this connection.
     Detached(detached::Detached),
     /// A record of a detached job.
-    Record(detached::Record),
+    Record(detached::DetachedProcess),
     /// There is no such job.
     NoJob,
     /// The launcher of the job that is followed has ended.
     LauncherEnded(detached::LauncherEnded),
     /// The answer to [`Request::FindServers`].
-    Servers(Box<servers::State>),
+    Servers(Box<servers::ServersState>),
     /// The answer to [`Request::ClaimServers`].
     StartClaimed(servers::StartClaimed),
     /// The answer to [`Request::TakeGroup`].
-    Group(servers::Group),
+    Group(servers::TrainerGroup),
     /// A process of a job.
     Found(record::Found),
     /// The stacks of a process of a job.
-    Stack(Box<stacks::Stack>),
+    Stack(Box<stacks::ProcessStacks>),
     /// The counted stacks of a process of a job.
-    Profile(Box<stacks::Profile>),
+    Profile(Box<stacks::CountedStacks>),
     /// A job was ended or signalled, or its remains were removed.
     Reaped(record::Reaped),
     /// Something that a [`Request::Claim`] asked for and another job has.

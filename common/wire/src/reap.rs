@@ -29,7 +29,7 @@ pub struct Signal {
 /// The jobs that are to be ended.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct EndJobs {
     /// The name of the jobs; absent for all jobs of this user.
     pub job: Option<String>,
     /// The grace from TERM to KILL, in milliseconds.

@@ -36,9 +36,9 @@ pub struct Find {
 
 /// The state of graph servers on a host. Of servers that are not alive no settings are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct ServersState {
     /// Whether they are alive.
-    pub life: Liveness,
+    pub life: ServersLiveness,
     /// Their settings, where a file is named by the hash of its content.
     pub theirs: Data,
     /// The settings of these trainers in the same form.
@@ -48,7 +48,7 @@ pub struct State {
 /// Whether graph servers are alive on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Liveness {
+pub enum ServersLiveness {
     /// There are none.
     None,
     /// They load their graph.
@@ -76,7 +76,7 @@ pub struct StartClaimed {
 
 /// A group of trainers that uses graph servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct TrainerGroup {
     /// The number of the group, which no other group of these servers has had.
     pub number: u32,
     /// The port on which torch's rendezvous can listen on this host.

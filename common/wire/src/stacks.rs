@@ -21,7 +21,7 @@ pub struct TakeStacks {
 
 /// Whose stacks are to be read again and again, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RecordStacks {
     #[serde(flatten)]
     pub pick: Pick,
     /// The length of the recording, in milliseconds.
@@ -34,7 +34,7 @@ pub struct Record {
 /// `time_ms`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
+pub struct CountedStacks {
     #[serde(flatten)]
     pub record: record::Profile,
     /// Why there are no threads.
@@ -45,7 +45,7 @@ pub struct Profile {
 /// `time_ms`.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stack {
+pub struct ProcessStacks {
     #[serde(flatten)]
     pub record: record::Stack,
     /// Why there are no threads.
@@ -76,13 +76,13 @@ pub const MAX_COUNTED_FRAMES: usize = 4000;
 /// How many frames of a counted stack a host sends.
 pub const MAX_COUNTED_DEPTH: usize = 120;
 
-impl Stack {
+impl ProcessStacks {
     /// The record of this stack, for a process of this host; `processes` provides the id of the
     /// process record, if there is one. The record is limited to what our agent reads, because a
     /// host might send as much as a line holds.
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Stack {
         let stack = self.record;
-        let named = Named::of(processes, host, stack.role, stack.rank);
+        let named = NamedProcess::of(processes, host, stack.role, stack.rank);
         record::Stack {
             job: cut(&stack.job, NAME_CHARS),
             host,
@@ -99,11 +99,11 @@ impl Stack {
     }
 }
 
-impl Profile {
-    /// The record of this profile; see [`Stack::into_record`].
+impl CountedStacks {
+    /// The record of this profile; see [`ProcessStacks::into_record`].
     pub fn into_record(self, host: u32, processes: &[Process], time_ms: u64) -> record::Profile {
         let profile = self.record;
-        let named = Named::of(processes, host, profile.role, profile.rank);
+        let named = NamedProcess::of(processes, host, profile.role, profile.rank);
         let text = |text: String| cut(&text, MAX_TEXT + 1);
         let frames = bounded(profile.frames, MAX_COUNTED_FRAMES, text);
         let mut left = MAX_COUNTED_STACKS + 1;
@@ -136,20 +136,20 @@ impl Profile {
 /// The process that a host reports about. It may report about the processes that the plan has on
 /// it; if it names another one, its answer counts as that of a process of unknown role. Without a
 /// plan its report is trusted.
-struct Named {
+struct NamedProcess {
     id: Option<u32>,
     role: Option<Role>,
     rank: Option<u32>,
 }
 
-impl Named {
-    fn of(processes: &[Process], host: u32, role: Option<Role>, rank: Option<u32>) -> Named {
+impl NamedProcess {
+    fn of(processes: &[Process], host: u32, role: Option<Role>, rank: Option<u32>) -> NamedProcess {
         let is_its = |process: &&Process| {
             process.host == host && Some(process.role) == role && Some(process.rank) == rank
         };
         let id = processes.iter().find(is_its).map(|process| process.id);
         let believed = id.is_some() || processes.is_empty();
-        Named {
+        NamedProcess {
             id,
             role: role.filter(|_| believed),
             rank: rank.filter(|_| believed),
@@ -233,9 +233,9 @@ mod tests {
             (&[], Some(1), None, worker),
         ];
         for (processes, rank, id, role) in table {
-            let mut stack = Stack::default();
+            let mut stack = ProcessStacks::default();
             (stack.record.role, stack.record.rank) = (worker, rank);
-            let mut profile = Profile::default();
+            let mut profile = CountedStacks::default();
             (profile.record.role, profile.record.rank) = (worker, rank);
             let stack = stack.into_record(0, processes, 0);
             let profile = profile.into_record(0, processes, 0);
@@ -254,7 +254,7 @@ mod tests {
             system_call: Some(long),
             ..Thread::default()
         };
-        let mut stack = Stack::default();
+        let mut stack = ProcessStacks::default();
         stack.record.threads = vec![thread; 90];
         let record = stack.into_record(0, &[], 0);
         assert_eq!(record.threads.len(), MAX_THREADS);

@@ -72,7 +72,7 @@ pub struct Listening {
 /// One of the two streams that a process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stream {
+pub enum ProcessStream {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -85,7 +85,7 @@ pub struct Output {
     /// The number of the process on its host.
     pub index: u32,
     /// The stream of the process.
-    pub stream: Stream,
+    pub stream: ProcessStream,
 }
 
 /// A stream of a process has ended: no process holds it any longer.
@@ -94,7 +94,7 @@ pub struct Drained {
     /// The number of the process on its host.
     pub index: u32,
     /// The stream of the process.
-    pub stream: Stream,
+    pub stream: ProcessStream,
 }
 
 /// A process ended.
@@ -305,7 +305,7 @@ mod tests {
             event(r#"{"event":"output","index":0,"stream":"stderr"}"#),
             Event::Output(Output {
                 index: 0,
-                stream: Stream::Stderr
+                stream: ProcessStream::Stderr
             })
         );
         let end: Request = serde_json::from_str(r#"{"do":"end","grace_ms":500}"#).unwrap();

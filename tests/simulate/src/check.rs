@@ -6,7 +6,7 @@ use crate::schedule::Schedule;
 use crate::time::{FOREVER, Micros, SECOND, micros};
 use crate::world::{Truth, World};
 use job::{Cause, ExitStatus, Limit};
-use launcher::run::outcome::{Outcome, Stopped};
+use launcher::run::outcome::{JobOutcome, Stopped};
 use record::FirstFailure;
 use record::error::Report;
 use serde_json::Value;
@@ -25,7 +25,7 @@ const END: Micros = 20 * SECOND;
 pub struct Try {
     pub begun: Micros,
     /// How it ended; `None` if the launcher was killed, or waits.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<JobOutcome>,
     /// When it was decided that the job ends.
     pub decided: Option<Micros>,
     pub waits: bool,
@@ -72,7 +72,7 @@ pub fn latest_end(world: &World, decided: Option<Micros>) -> Micros {
 }
 
 /// An outcome in a few words.
-pub fn words(outcome: &Outcome) -> String {
+pub fn words(outcome: &JobOutcome) -> String {
     let who = outcome.failure.as_ref().map(|failure| {
         let FirstFailure {
             host,
@@ -116,7 +116,7 @@ pub fn of_try(world: &World, tried: &Try) -> Vec<String> {
 }
 
 /// The exit status is that of the cause.
-fn wrong_exit(outcome: &Outcome) -> Option<String> {
+fn wrong_exit(outcome: &JobOutcome) -> Option<String> {
     let failure = outcome.failure.as_ref();
     let signal = failure.and_then(|failure| failure.signal.as_deref());
     let expected = match &outcome.cause {
@@ -140,7 +140,7 @@ fn wrong_exit(outcome: &Outcome) -> Option<String> {
 }
 
 /// What is named is true, and nothing else failed first that must have been heard of before.
-fn wrong_cause(world: &World, tried: &Try, outcome: &Outcome) -> Vec<String> {
+fn wrong_cause(world: &World, tried: &Try, outcome: &JobOutcome) -> Vec<String> {
     let mut wrong = Vec::new();
     let decided = tried.decided.unwrap_or(world.now);
     let named = named(world, tried, outcome);
@@ -170,7 +170,7 @@ fn wrong_cause(world: &World, tried: &Try, outcome: &Outcome) -> Vec<String> {
 }
 
 /// When that happened which the outcome names; `None` if it did not.
-fn named(world: &World, tried: &Try, outcome: &Outcome) -> Option<Micros> {
+fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
     let decided = tried.decided.unwrap_or(world.now);
     let truths = || world.truths.iter().filter(|(time, _)| *time <= decided);
     let first = |is_it: &dyn Fn(&Truth) -> bool| {
@@ -235,7 +235,7 @@ fn is_status(failure: &FirstFailure, status: ExitStatus) -> bool {
 }
 
 /// Each end that a surviving host saw is reported exactly once, and no other.
-fn wrong_records(world: &World, tried: &Try, outcome: &Outcome) -> Vec<String> {
+fn wrong_records(world: &World, tried: &Try, outcome: &JobOutcome) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut reported: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
     for line in tried.records.split(|byte| *byte == b'\n') {

@@ -5,7 +5,7 @@ use crate::random::Random;
 use crate::time::{FOREVER, Micros};
 use nix::poll::PollFlags;
 use parking_lot::Mutex;
-use session::channel::{Channel, Stream};
+use session::channel::{Channel, ChannelStream};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
@@ -204,12 +204,12 @@ impl Connection {
 pub struct LauncherEnd(pub Shared);
 
 impl Channel for LauncherEnd {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         let mut connection = self.0.lock();
         let now = connection.now;
         match stream {
-            Stream::Stdout => connection.to_launcher.read(buffer, now),
-            Stream::Stderr => Ok(0),
+            ChannelStream::Stdout => connection.to_launcher.read(buffer, now),
+            ChannelStream::Stderr => Ok(0),
         }
     }
 

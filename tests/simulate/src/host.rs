@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use wire::job::Process;
-use wire::supervise::{Activity, Exited, Listening, StacksReported, Stream};
+use wire::supervise::{Activity, Exited, Listening, ProcessStream, StacksReported};
 use wire::{Event, Request};
 
 /// How a process behaves, as the schedule has it.
@@ -127,13 +127,13 @@ impl HostState {
     }
 
     /// The streams that have something to be read, or their end.
-    pub fn readable(&self) -> Vec<(u32, Stream)> {
+    pub fn readable(&self) -> Vec<(u32, ProcessStream)> {
         let mut readable = Vec::new();
         for (pid, one) in &self.processes {
             let Some(index) = one.index else { continue };
             let is_held = self.is_held(*pid);
-            for stream in [Stream::Stdout, Stream::Stderr] {
-                let has_bytes = stream == Stream::Stdout && !one.written.is_empty();
+            for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
+                let has_bytes = stream == ProcessStream::Stdout && !one.written.is_empty();
                 if one.open[stream as usize] && (has_bytes || !is_held) {
                     readable.push((index, stream));
                 }
@@ -274,7 +274,7 @@ impl Machine for SimHost {
         Ok(pid)
     }
 
-    fn read(&mut self, index: u32, stream: Stream) -> Option<Vec<u8>> {
+    fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>> {
         let mut host = self.0.borrow_mut();
         let pid = host.pid_of(index)?;
         let is_held = host.is_held(pid);
@@ -282,7 +282,7 @@ impl Machine for SimHost {
         if !one.open[stream as usize] {
             return None;
         }
-        if stream == Stream::Stdout && !one.written.is_empty() {
+        if stream == ProcessStream::Stdout && !one.written.is_empty() {
             return Some(one.written.drain(..).collect());
         }
         one.open[stream as usize] = is_held;

@@ -12,7 +12,7 @@ use launcher::run::event_loop::EventLoop;
 use launcher::run::hosts::ConnectedHosts;
 use launcher::run::inbox::{Inbox, RunEvent};
 use launcher::run::launcher::NextTry;
-use launcher::run::outcome::Outcome;
+use launcher::run::outcome::JobOutcome;
 use launcher::spec;
 use record::{Host, Process};
 use session::SessionEvent;
@@ -36,8 +36,8 @@ pub struct Run {
 }
 
 /// The plan of the job of a schedule.
-fn plan(schedule: &Schedule) -> plan::Job {
-    plan::Job {
+fn plan(schedule: &Schedule) -> plan::JobPlan {
+    plan::JobPlan {
         name: "simulated".to_owned(),
         token: "0123456789abcdef0123456789abcdef".to_owned(),
         host_timeout: Duration::from_micros(schedule.patience),
@@ -140,7 +140,7 @@ fn wait(world: &mut World, pause: Micros) -> bool {
     world.launcher_lives && world.signals.is_empty()
 }
 
-fn one_try(world: &mut World, plan: &plan::Job, hosts: &[Host], processes: &[Process]) -> Try {
+fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &[Process]) -> Try {
     let queue = Arc::new(Queue::default());
     let mut sink = OutputSink::queued(processes, Arc::clone(&queue)).unwrap();
     let inbox = Arc::new(Inbox::default());
@@ -190,7 +190,7 @@ fn one_try(world: &mut World, plan: &plan::Job, hosts: &[Host], processes: &[Pro
     let mut records = Vec::new();
     while let Some(batch) = queue.next(usize::MAX) {
         for item in batch.items {
-            if let launcher::output::queue::Item::Records(record) = item {
+            if let launcher::output::queue::QueueItem::Records(record) = item {
                 records.extend(record);
             }
         }
@@ -205,7 +205,7 @@ fn one_try(world: &mut World, plan: &plan::Job, hosts: &[Host], processes: &[Pro
 }
 
 struct Ran {
-    outcome: Option<Outcome>,
+    outcome: Option<JobOutcome>,
     /// When it was decided that the job ends.
     decided: Option<Micros>,
     /// Whether the launcher would wait for ever.

@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::schedule::{Fault, Schedule};
 use crate::time::{Clock, FOREVER, MS, Micros, SECOND};
 use job::{ExitStatus, Supervision, Termination};
-use launcher::run::host_loop::{HostLoop, Next};
+use launcher::run::host_loop::{HostLoop, LoopStep};
 use nix::sys::signal::Signal;
 use session::Session;
 use std::cell::RefCell;
@@ -422,12 +422,12 @@ impl World {
             return;
         };
         self.hosts[host].connection.lock().now = self.now;
-        let mut next = Next::Exchange(Duration::ZERO);
+        let mut next = LoopStep::Exchange(Duration::ZERO);
         let mut is_first = true;
         // as long as something comes, it goes on at once
         loop {
             let events = match next {
-                Next::Exchange(_) => host_loop.session().step(None, Duration::ZERO),
+                LoopStep::Exchange(_) => host_loop.session().step(None, Duration::ZERO),
                 _ => Vec::new(),
             };
             if !is_first && events.is_empty() {
@@ -435,18 +435,18 @@ impl World {
             }
             is_first = false;
             next = host_loop.turn(events, now, uptime);
-            if !matches!(next, Next::Exchange(_)) {
+            if !matches!(next, LoopStep::Exchange(_)) {
                 break;
             }
         }
         match next {
-            Next::Exchange(limit) => {
+            LoopStep::Exchange(limit) => {
                 let at = self.now + crate::time::micros(limit);
                 self.wake(Actor::Loop(host), at.max(self.now + 1));
             }
-            Next::WaitForRoom => self.wake(Actor::Loop(host), self.now + MS),
-            Next::End => drop(self.loops[host].take()),
-            Next::SendTheRest => self.close_loop(host),
+            LoopStep::WaitForRoom => self.wake(Actor::Loop(host), self.now + MS),
+            LoopStep::End => drop(self.loops[host].take()),
+            LoopStep::SendTheRest => self.close_loop(host),
         }
         self.look_at_connection(host);
         self.wake_soon(Actor::Launcher);

@@ -19,7 +19,7 @@ pub enum UserCommand {
 
 /// A Python program in a simple command.
 #[derive(Debug, PartialEq, Eq)]
-struct Program {
+struct PythonProgram {
     command: Vec<Word>,
     /// The index of the script, or of the module after `-m`.
     script: usize,
@@ -193,7 +193,7 @@ impl UserCommand {
     }
 
     /// The only Python program of the command.
-    fn program(&self) -> Option<Program> {
+    fn program(&self) -> Option<PythonProgram> {
         let mut programs = self.simple_commands().into_iter().filter_map(program);
         programs.next().filter(|_| programs.next().is_none())
     }
@@ -209,7 +209,7 @@ pub fn runs_python(words: &[Word]) -> bool {
 
 /// Finds `python3 SCRIPT` in a simple command, after any wrapper (`numactl -N0`, `env A=B`, `conda
 /// run -n e`).
-fn program(command: Vec<Word>) -> Option<Program> {
+fn program(command: Vec<Word>) -> Option<PythonProgram> {
     let text = |index: usize| command.get(index).map(|word: &Word| word.text.as_str());
     let script_of = |python: usize| {
         let options = command[python + 1..].iter();
@@ -224,7 +224,7 @@ fn program(command: Vec<Word>) -> Option<Program> {
     };
     let mut interpreters = (0..command.len()).filter(|index| is_interpreter(&command[*index].text));
     let script = interpreters.find_map(script_of)?;
-    Some(Program { command, script })
+    Some(PythonProgram { command, script })
 }
 
 fn is_version(text: &str) -> bool {

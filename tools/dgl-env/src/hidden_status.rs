@@ -5,7 +5,7 @@
 //! examines itself says nothing.
 
 use crate::command;
-use crate::shell::{self, Link, Simple};
+use crate::shell::{self, Joint, Simple};
 
 /// Words that begin a part of a control structure, or hide what follows.
 const STRUCTURES: [&str; 20] = [
@@ -24,25 +24,25 @@ pub fn warning(text: &str) -> Option<String> {
         return None;
     }
     let commands = shell::list(text)?;
-    let is_certain = |(words, link): &(Simple, Link)| {
+    let is_certain = |(words, link): &(Simple, Joint)| {
         let is_structure = first_word(words).is_some_and(|word| STRUCTURES.contains(&word));
-        *link != Link::Parenthesis && !is_structure
+        *link != Joint::Parenthesis && !is_structure
     };
     if !commands.iter().all(is_certain) {
         return None;
     }
     let program = commands.iter().rposition(|(words, _)| is_program(words))?;
     let (before, rest) = commands.split_at(program);
-    let options = Options::of(before)?;
+    let options = ShellOptions::of(before)?;
     let (program, link) = rest.first()?;
     let program = shown(program);
     let behind = &rest[1..];
     let hides = match link {
-        Link::Pipe => !options.pipefail,
-        Link::Or => behind.first().is_some_and(|(words, _)| ends_well(words)),
-        Link::Background => true,
-        Link::Next => !options.errexit && !behind.is_empty(),
-        Link::And | Link::End | Link::Parenthesis => false,
+        Joint::Pipe => !options.pipefail,
+        Joint::Or => behind.first().is_some_and(|(words, _)| ends_well(words)),
+        Joint::Background => true,
+        Joint::Next => !options.errexit && !behind.is_empty(),
+        Joint::And | Joint::End | Joint::Parenthesis => false,
     };
     let decides = |words: &Simple| first_word(words).is_some_and(|word| DECIDES.contains(&word));
     let waits = |words: &Simple| first_word(words) == Some("wait") && words.len() > 1;
@@ -55,20 +55,20 @@ pub fn warning(text: &str) -> Option<String> {
     }
     let (last, _) = behind.last().unwrap_or(&rest[0]);
     // it may be given the status
-    if *link == Link::Next && !ends_well(last) && last.iter().any(|word| !word.literal) {
+    if *link == Joint::Next && !ends_well(last) && last.iter().any(|word| !word.literal) {
         return None;
     }
     let instead = match link {
-        Link::Pipe => {
+        Joint::Pipe => {
             "let dgl-spawn --log-dir write the output in place of the pipe, or begin the text \
              with 'set -o pipefail;'"
         }
-        Link::Or => "leave out what follows ||",
-        Link::Background => "leave out the & behind it",
+        Joint::Or => "leave out what follows ||",
+        Joint::Background => "leave out the & behind it",
         _ => "write && in place of ; or begin the text with 'set -e;'",
     };
     let hider = match link {
-        Link::Background => "&".to_owned(),
+        Joint::Background => "&".to_owned(),
         _ => shown(last),
     };
     Some(format!(
@@ -79,15 +79,15 @@ pub fn warning(text: &str) -> Option<String> {
 
 /// Options of the shell that let a failure through.
 #[derive(Debug, Default)]
-struct Options {
+struct ShellOptions {
     errexit: bool,
     pipefail: bool,
 }
 
-impl Options {
+impl ShellOptions {
     /// Those that the commands before the program set; `None` if they are not certain.
-    fn of(commands: &[(Simple, Link)]) -> Option<Options> {
-        let mut options = Options::default();
+    fn of(commands: &[(Simple, Joint)]) -> Option<ShellOptions> {
+        let mut options = ShellOptions::default();
         for (words, _) in commands {
             match first_word(words) {
                 Some("set") => {}

@@ -10,7 +10,7 @@ use record::error::Fault;
 use record::{Host, quote};
 
 /// A program that starts processes which the plan does not know.
-struct Launcher {
+struct KnownLauncher {
     /// What starts it: the program, with its subcommand if it has one, or `-m MODULE`.
     names: &'static [&'static str],
     /// What messages call it.
@@ -91,8 +91,8 @@ const FABRIC: Reach = Reach::Host {
 
 const CLUSTER: Reach = Reach::Cluster { advice: "" };
 
-const LAUNCHERS: [Launcher; 12] = [
-    Launcher {
+const LAUNCHERS: [KnownLauncher; 12] = [
+    KnownLauncher {
         names: &[
             "torchrun",
             "-m torch.distributed.run",
@@ -101,59 +101,59 @@ const LAUNCHERS: [Launcher; 12] = [
         title: "torch's launcher",
         reach: TORCH,
     },
-    Launcher {
+    KnownLauncher {
         names: &["accelerate launch", "-m accelerate.commands.launch"],
         title: "accelerate's launcher",
         reach: ACCELERATE,
     },
-    Launcher {
+    KnownLauncher {
         names: &["composer", "-m composer.cli.launcher"],
         title: "composer's launcher",
         reach: COMPOSER,
     },
-    Launcher {
+    KnownLauncher {
         names: &["fabric run", "lightning run"],
         title: "Lightning's launcher",
         reach: FABRIC,
     },
-    Launcher {
+    KnownLauncher {
         names: &["colossalai run", "-m colossalai.cli"],
         title: "ColossalAI's launcher",
         reach: CLUSTER,
     },
-    Launcher {
+    KnownLauncher {
         names: &[DEEPSPEED, "-m deepspeed.launcher.runner"],
         title: "DeepSpeed's launcher",
         reach: CLUSTER,
     },
-    Launcher {
+    KnownLauncher {
         names: &["horovodrun", "-m horovod.runner.launch"],
         title: "horovodrun",
         reach: CLUSTER,
     },
-    Launcher {
+    KnownLauncher {
         names: &["mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun"],
         title: "MPI's launcher",
         reach: CLUSTER,
     },
-    Launcher {
+    KnownLauncher {
         names: &["srun", "aprun", "jsrun", "ibrun", "flux run"],
         title: "the batch system's launcher",
         reach: CLUSTER,
     },
-    Launcher {
+    KnownLauncher {
         names: &["ray start", "ray submit", "ray exec", "ray up", "ray job"],
         title: "Ray's launcher",
         reach: CLUSTER,
     },
-    Launcher {
+    KnownLauncher {
         names: &["-m graphstorm.run"],
         title: "GraphStorm's launcher",
         reach: Reach::Cluster {
             advice: "; or put gs-launch before the line",
         },
     },
-    Launcher {
+    KnownLauncher {
         names: &[DGL],
         title: "DGL's launcher",
         reach: Reach::Cluster {
@@ -169,7 +169,7 @@ const DEEPSPEED: &str = "deepspeed";
 
 /// A launcher that a command starts.
 pub struct StartedLauncher {
-    launcher: &'static Launcher,
+    launcher: &'static KnownLauncher,
     /// Its own arguments.
     options: Vec<Option<String>>,
     /// What it starts.
@@ -278,7 +278,7 @@ pub fn find(words: &[Word], script: Option<usize>) -> Option<StartedLauncher> {
                 };
             is_started.then(|| name.split(' ').filter(|part| *part != "-m").count())
         };
-        let found = |launcher: &'static Launcher| {
+        let found = |launcher: &'static KnownLauncher| {
             Some((launcher, index + launcher.names.iter().find_map(length)?))
         };
         LAUNCHERS.iter().find_map(found)

@@ -51,7 +51,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         omp_num_threads: set_here("OMP_NUM_THREADS"),
         pythonpath: set_here("PYTHONPATH"),
     };
-    let plan = plan::Plan::new(&args, command, hosts, facts, env, launch_machine)?;
+    let plan = plan::ProgramPlan::new(&args, command, hosts, facts, env, launch_machine)?;
     check_config_here(&plan)?;
     for warning in plan.warnings() {
         record::tell!("dgl-env: warning: {}", term::plain(&warning));
@@ -63,7 +63,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 
 /// Checks the partition config on this machine, if it is here too, as it must be for launch.py: it
 /// must be of as many partitions as there are hosts.
-fn check_config_here(plan: &plan::Plan<'_>) -> Result<(), Report> {
+fn check_config_here(plan: &plan::ProgramPlan<'_>) -> Result<(), Report> {
     let path = plan.config_here().filter(|path| path.is_file());
     let Some((file, path)) = path.and_then(|path| Some((File::open(&path).ok()?, path))) else {
         return Ok(());

@@ -151,10 +151,10 @@ impl Placeholder {
 
 /// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<TemplatePiece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(Vec<u8>),
     Placeholder(Placeholder),
 }
@@ -170,7 +170,7 @@ fn placeholder(text: &[u8]) -> Option<(Placeholder, &str, &[u8])> {
 impl Template {
     /// A text without placeholders.
     pub fn literal(text: &[u8]) -> Template {
-        Template(vec![Piece::Text(text.to_vec())])
+        Template(vec![TemplatePiece::Text(text.to_vec())])
     }
 
     /// Parses the value of a variable. `{{` and `}}` are braces; any other brace that is not part
@@ -184,7 +184,7 @@ impl Template {
                 template.push(*byte);
                 rest = &behind[1..];
             } else if let Some((placeholder, _, behind)) = placeholder(rest) {
-                template.0.push(Piece::Placeholder(placeholder));
+                template.0.push(TemplatePiece::Placeholder(placeholder));
                 rest = behind;
             } else if *byte == b'{' {
                 let end = rest.iter().position(|byte| *byte == b'}');
@@ -215,7 +215,7 @@ impl Template {
                     rest = behind;
                 }
                 (Some((placeholder, _, behind)), _) if !is_of_shell => {
-                    template.0.push(Piece::Placeholder(placeholder));
+                    template.0.push(TemplatePiece::Placeholder(placeholder));
                     rest = behind;
                 }
                 _ => {
@@ -229,28 +229,28 @@ impl Template {
 
     fn push(&mut self, byte: u8) {
         match self.0.last_mut() {
-            Some(Piece::Text(text)) => text.push(byte),
-            _ => self.0.push(Piece::Text(vec![byte])),
+            Some(TemplatePiece::Text(text)) => text.push(byte),
+            _ => self.0.push(TemplatePiece::Text(vec![byte])),
         }
     }
 
     fn ends_with(&self, byte: u8) -> bool {
-        matches!(self.0.last(), Some(Piece::Text(text)) if text.last() == Some(&byte))
+        matches!(self.0.last(), Some(TemplatePiece::Text(text)) if text.last() == Some(&byte))
     }
 
     /// The placeholders in the text, in their order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Placeholder(placeholder) => Some(placeholder),
+            TemplatePiece::Text(_) => None,
+            TemplatePiece::Placeholder(placeholder) => Some(placeholder),
         })
     }
 
     /// The text for one process.
     pub fn fill(&self, values: PlaceholderValues<'_>) -> OsString {
         let bytes = self.0.iter().flat_map(|piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Placeholder(placeholder) => placeholder.value(values).into_bytes(),
+            TemplatePiece::Text(text) => text.clone(),
+            TemplatePiece::Placeholder(placeholder) => placeholder.value(values).into_bytes(),
         });
         OsString::from_vec(bytes.collect())
     }

@@ -59,7 +59,7 @@ const FLIGHT_RECORDER: [[&str; 2]; 3] = [
 const DUMP_ON_TIMEOUT: &str = "TORCH_FR_DUMP_ON_TIMEOUT";
 
 /// The plan of the programs of one command line.
-pub struct Plan<'a> {
+pub struct ProgramPlan<'a> {
     args: &'a Args,
     /// Those on which the programs run.
     hosts: Vec<Host>,
@@ -86,7 +86,7 @@ pub struct Plan<'a> {
     launch_machine: LaunchMachine,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ProgramPlan<'a> {
     /// Checks everything that can be checked before a process is planned.
     pub fn new(
         args: &'a Args,
@@ -95,7 +95,7 @@ impl<'a> Plan<'a> {
         stream: StreamFacts,
         env: UserEnv,
         launch_machine: LaunchMachine,
-    ) -> Result<Plan<'a>, Report> {
+    ) -> Result<ProgramPlan<'a>, Report> {
         let setup = args.setup.as_ref();
         let setup = setup.map(|setup| Template::of_word(setup.as_bytes()));
         let words: Vec<Template> = command.templates().collect();
@@ -133,7 +133,7 @@ impl<'a> Plan<'a> {
         let ports = programs::ports(args, &hosts, &stream.earlier, &placeholders);
         let own = ProgramFacts::new(&hosts, world_size, report.keep(ports).unwrap_or_default());
         let servers = vec![args.num_servers.into(); hosts.len()];
-        let mut plan = Plan {
+        let mut plan = ProgramPlan {
             args,
             hosts,
             servers: Program::new(args, Role::Server, servers),
@@ -584,7 +584,8 @@ mod tests {
         };
         let command = args.command().map_err(faults)?;
         let env = UserEnv::new(&args, &|_| Some("from here".into())).map_err(faults)?;
-        let plan = Plan::new(&args, command, hosts.to_vec(), stream, env, here).map_err(faults)?;
+        let plan =
+            ProgramPlan::new(&args, command, hosts.to_vec(), stream, env, here).map_err(faults)?;
         Ok(plan.processes().collect())
     }
 

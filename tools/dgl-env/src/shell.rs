@@ -19,7 +19,7 @@ pub struct Word {
 
 /// How a simple command is joined to what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum Joint {
     /// `|` or `|&`
     Pipe,
     /// `&&`
@@ -48,8 +48,8 @@ pub fn commands(text: &str) -> Option<Vec<Simple>> {
 }
 
 /// The simple commands of a text like [`commands`], each with what follows it.
-pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
-    let mut reader = Reader {
+pub fn list(text: &str) -> Option<Vec<(Simple, Joint)>> {
+    let mut reader = ShellReader {
         bytes: text.as_bytes(),
         position: 0,
     };
@@ -68,7 +68,7 @@ pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
                 target = false;
                 if !command.is_empty() {
                     list.push((std::mem::take(&mut command), link));
-                } else if link == Link::Parenthesis {
+                } else if link == Joint::Parenthesis {
                     // of several that follow a command this one makes it uncertain
                     if let Some((_, last)) = list.last_mut() {
                         *last = link;
@@ -96,21 +96,21 @@ pub fn list(text: &str) -> Option<Vec<(Simple, Link)>> {
         }
     }
     if !command.is_empty() {
-        list.push((command, Link::End));
+        list.push((command, Joint::End));
     } else if let Some((_, last)) = list.last_mut()
-        && *last == Link::Next
+        && *last == Joint::Next
     {
-        *last = Link::End;
+        *last = Joint::End;
     }
     Some(list)
 }
 
-struct Reader<'a> {
+struct ShellReader<'a> {
     bytes: &'a [u8],
     position: usize,
 }
 
-impl Reader<'_> {
+impl ShellReader<'_> {
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.position).copied()
     }
@@ -126,16 +126,16 @@ impl Reader<'_> {
     }
 
     /// The operator that stands here.
-    fn link(&mut self) -> Link {
-        let operators: [(&[u8], Link); 8] = [
-            (b"&&", Link::And),
-            (b"||", Link::Or),
-            (b"|&", Link::Pipe),
-            (b"|", Link::Pipe),
-            (b"&", Link::Background),
-            (b"(", Link::Parenthesis),
-            (b")", Link::Parenthesis),
-            (b"", Link::Next),
+    fn link(&mut self) -> Joint {
+        let operators: [(&[u8], Joint); 8] = [
+            (b"&&", Joint::And),
+            (b"||", Joint::Or),
+            (b"|&", Joint::Pipe),
+            (b"|", Joint::Pipe),
+            (b"&", Joint::Background),
+            (b"(", Joint::Parenthesis),
+            (b")", Joint::Parenthesis),
+            (b"", Joint::Next),
         ];
         let rest = self.rest();
         let mut found = operators.iter();

@@ -1,7 +1,7 @@
 //! Asks all hosts at once, and reports the processes that they found or ended.
 
 use crate::args::Args;
-use crate::plan::{self, Answer, What};
+use crate::plan::{self, ReapAnswer, What};
 use crate::table;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -28,7 +28,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     }
     // all hosts are reached before anything is done on any of them
     let (reached, mut report) = remote.open_reachable(hosts);
-    let mut asked: Vec<HostAnswers<'_, Answer>> =
+    let mut asked: Vec<HostAnswers<'_, ReapAnswer>> =
         reached.into_iter().map(HostAnswers::new).collect();
     conversation::ask(
         &mut asked,
@@ -51,8 +51,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let (mut found, mut reaped) = (Vec::new(), Vec::new());
     for answer in asked.into_iter().flat_map(|one| one.answers) {
         match answer {
-            Answer::Found(one) => found.push(one),
-            Answer::Reaped(one) => reaped.push(one),
+            ReapAnswer::Found(one) => found.push(one),
+            ReapAnswer::Reaped(one) => reaped.push(one),
         }
     }
     let reaped = plan::merged(reaped);
@@ -95,7 +95,7 @@ fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
 }
 
 /// Names the hosts without a matching process if others have one; they would be missed silently.
-fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, Answer>]) {
+fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, ReapAnswer>]) {
     let (with, without): (Vec<_>, Vec<_>) = asked
         .iter()
         .filter(|one| one.fault.is_none())

@@ -2,7 +2,7 @@
 
 use crate::plan::What;
 use clap::{ArgGroup, Parser};
-use cli::{Connect, duration};
+use cli::{ConnectArgs, duration};
 use record::Role;
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ pub struct Args {
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
 }
 
 impl Args {

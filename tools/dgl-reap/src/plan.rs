@@ -2,7 +2,7 @@
 
 use record::{Found, Host, Reaped, Role, term};
 use std::time::Duration;
-use wire::reap::{End, Forget, Pick, Signal};
+use wire::reap::{EndJobs, Forget, Pick, Signal};
 use wire::{Event, Request, cut};
 
 /// How many characters of a command are shown.
@@ -54,7 +54,7 @@ impl What<'_> {
                 };
                 vec![
                     Request::PickProcesses(pick),
-                    Request::EndJobs(End { job, grace_ms }),
+                    Request::EndJobs(EndJobs { job, grace_ms }),
                 ]
             }
             What::Signal {
@@ -81,7 +81,7 @@ impl What<'_> {
 
 /// What a host has answered.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ReapAnswer {
     /// A process of a job.
     Found(Found),
     /// A job was ended or signalled, or its remains were removed.
@@ -89,9 +89,9 @@ pub enum Answer {
 }
 
 /// Reads an event; `None` if it does not belong to the requests.
-pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
+pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<ReapAnswer> {
     match (what, event) {
-        (What::List, Event::Found(found)) => Some(Answer::Found(Found {
+        (What::List, Event::Found(found)) => Some(ReapAnswer::Found(Found {
             host,
             job: cut(&found.job, NAME_CHARS),
             ports: found.ports.into_iter().take(PORTS_SHOWN).collect(),
@@ -99,7 +99,7 @@ pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<Answer> {
             ..found
         })),
         (What::List, _) => None,
-        (_, Event::Reaped(reaped)) => Some(Answer::Reaped(Reaped {
+        (_, Event::Reaped(reaped)) => Some(ReapAnswer::Reaped(Reaped {
             host,
             job: cut(&reaped.job, NAME_CHARS),
             signal: reaped.signal.map(|name| cut(&name, NAME_CHARS)),
@@ -149,7 +149,7 @@ mod tests {
             command: "x ".repeat(300),
             ..Found::default()
         };
-        let Some(Answer::Found(one)) = answer(2, &What::List, Event::Found(found)) else {
+        let Some(ReapAnswer::Found(one)) = answer(2, &What::List, Event::Found(found)) else {
             panic!("no record")
         };
         assert_eq!((one.host, one.job.len(), one.command.len()), (2, 255, 200));
@@ -158,7 +158,7 @@ mod tests {
             error: Some("x".repeat(9999)),
             ..Reaped::default()
         };
-        let Some(Answer::Reaped(one)) = answer(2, &SIGNAL, Event::Reaped(reaped)) else {
+        let Some(ReapAnswer::Reaped(one)) = answer(2, &SIGNAL, Event::Reaped(reaped)) else {
             panic!("no record")
         };
         let error = one.error.unwrap_or_default();
@@ -190,7 +190,7 @@ mod tests {
             requests => panic!("{requests:?}"),
         };
         let job = Some("a".to_owned());
-        let end = |job| Request::EndJobs(End { job, grace_ms: 0 });
+        let end = |job| Request::EndJobs(EndJobs { job, grace_ms: 0 });
         let signal = Request::SignalPicked(Signal { signal: 6 });
         assert_eq!(picked(&SIGNAL), (job.clone(), signal));
         assert_eq!(picked(&What::End(Some("a"))), (job.clone(), end(job)));

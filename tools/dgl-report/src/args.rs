@@ -32,12 +32,12 @@ pub struct Args {
         value_name = "html|folded",
         hide_possible_values = true
     )]
-    pub format: Format,
+    pub format: ReportFormat,
 }
 
 /// What is written to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     /// The page.
     Html,
     /// A line for each stack of the profiles, which flamegraph.pl and speedscope read. This needs

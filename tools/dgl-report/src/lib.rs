@@ -7,7 +7,7 @@ pub mod plan;
 pub mod profiles;
 pub mod samples;
 
-pub use args::{Args, Format};
+pub use args::{Args, ReportFormat};
 
 use record::Profile;
 use record::error::{Fault, Report};
@@ -18,17 +18,17 @@ use verdict::Run;
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
     let run = Run::read("dgl-report", args.file.as_deref(), args.lines)?;
-    let job = plan::Job::of(&run)?;
+    let job = plan::JobHistory::of(&run)?;
     let text = match args.format {
-        Format::Html => page::page(&plan::run(&job, args.lines)),
-        Format::Folded => export::folded(recorded(&job)?),
+        ReportFormat::Html => page::page(&plan::run(&job, args.lines)),
+        ReportFormat::Folded => export::folded(recorded(&job)?),
     };
     jsonl::print(None, [text])?;
     Ok(Exit::Done)
 }
 
 /// The profiles in the records; folded stacks need at least one.
-fn recorded(job: &plan::Job) -> Result<&[Profile], Report> {
+fn recorded(job: &plan::JobHistory) -> Result<&[Profile], Report> {
     if job.profiles.iter().all(|one| one.samples == 0) {
         return Err(Fault::data("stdin", "no profile record came in")
             .fix("record the job while it runs: … | dgl-stacks --job NAME --record 30s")

@@ -2,9 +2,9 @@
 //! which is in the page. All drawings are also described in words, for readers who cannot see them
 //! or who print the page.
 
-use crate::plan::{Bar, CopySummary, Event, EventKind, HostRun, Run};
+use crate::plan::{Bar, CopySummary, EventKind, HostRun, RunReport, TimelineEvent};
 use crate::profiles;
-use crate::samples::{Line, Panel};
+use crate::samples::{Curve, Panel};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::stacks::{self, Comparison};
 use record::term;
@@ -12,7 +12,7 @@ use record::{FirstFailure, Role};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
-use verdict::Finding;
+use verdict::JobFinding;
 use verdict::silence::Awaited;
 
 const STYLE: &str = include_str!("page.css");
@@ -22,7 +22,7 @@ const MARKS: u64 = 8;
 const NAMED: usize = 20;
 
 /// The whole page.
-pub fn page(run: &Run) -> String {
+pub fn page(run: &RunReport) -> String {
     let title = title(run);
     html! {
         (DOCTYPE)
@@ -51,7 +51,7 @@ pub fn page(run: &Run) -> String {
     .into_string()
 }
 
-fn title(run: &Run) -> String {
+fn title(run: &RunReport) -> String {
     let job = run.summary.and_then(|summary| summary.job.as_deref());
     let recorded = run.profiles.first().map(|one| one.job.as_str());
     let job = job.or(recorded).unwrap_or("a job");
@@ -65,7 +65,7 @@ fn title(run: &Run) -> String {
     }
 }
 
-fn summary(run: &Run) -> Markup {
+fn summary(run: &RunReport) -> Markup {
     let processes: usize = run.hosts.iter().map(|host| host.processes.len()).sum();
     html! {
         p {
@@ -81,7 +81,7 @@ fn summary(run: &Run) -> Markup {
 }
 
 /// What ended the job or what it waits for, and other unusual facts.
-fn verdict(run: &Run) -> Markup {
+fn verdict(run: &RunReport) -> Markup {
     let verdict = &run.verdict;
     let is_fine = verdict.outcome.is_fine();
     html! {
@@ -152,7 +152,7 @@ fn ms(ms: u32) -> Duration {
 }
 
 /// A link to the process for which the others wait; a failure has a section of its own.
-fn culprit(run: &Run) -> Markup {
+fn culprit(run: &RunReport) -> Markup {
     let has_failed = first_failure(run).is_some();
     let mut bars = run.hosts.iter().flat_map(|host| &host.processes);
     html! {
@@ -164,7 +164,7 @@ fn culprit(run: &Run) -> Markup {
     }
 }
 
-fn finding(run: &Run, finding: &Finding) -> Markup {
+fn finding(run: &RunReport, finding: &JobFinding) -> Markup {
     html! {
         (term::plain(&finding.text)) "."
         @if let Some(since) = verdict::since(finding, run.verdict.began_ms) {
@@ -175,7 +175,7 @@ fn finding(run: &Run, finding: &Finding) -> Markup {
 }
 
 /// The records that show it, which can be unfolded.
-fn evidence(finding: &Finding) -> Markup {
+fn evidence(finding: &JobFinding) -> Markup {
     html! {
         @if !finding.evidence.is_empty() {
             details {
@@ -186,12 +186,12 @@ fn evidence(finding: &Finding) -> Markup {
     }
 }
 
-fn first_failure<'a>(run: &Run<'a>) -> Option<&'a FirstFailure> {
+fn first_failure<'a>(run: &RunReport<'a>) -> Option<&'a FirstFailure> {
     run.summary?.first_failure.as_ref()
 }
 
 /// The host or process that failed first, and its last lines.
-fn failure(run: &Run) -> Markup {
+fn failure(run: &RunReport) -> Markup {
     html! {
         @if let Some(failure) = first_failure(run) {
             section.failure {
@@ -209,7 +209,7 @@ fn failure(run: &Run) -> Markup {
 }
 
 /// The host, with a link to it.
-fn location(run: &Run, failure: &FirstFailure) -> Markup {
+fn location(run: &RunReport, failure: &FirstFailure) -> Markup {
     let host = run
         .hosts
         .iter()
@@ -225,7 +225,7 @@ fn location(run: &Run, failure: &FirstFailure) -> Markup {
 }
 
 /// The other failures, with links to them, because they are hard to find among many hosts.
-fn other_failures(run: &Run) -> Markup {
+fn other_failures(run: &RunReport) -> Markup {
     let failed = run
         .hosts
         .iter()
@@ -274,12 +274,12 @@ fn more(count: usize, noun: &str) -> Markup {
 }
 
 /// Whether the records have processes, and say when one began unless they are of a recording.
-fn has_timeline(run: &Run) -> bool {
+fn has_timeline(run: &RunReport) -> bool {
     let is_recording = run.began_ms.is_none() && !run.profiles.is_empty();
     !is_recording && run.hosts.iter().any(|host| !host.processes.is_empty())
 }
 
-fn timeline(run: &Run) -> Markup {
+fn timeline(run: &RunReport) -> Markup {
     let step = step(run.length_ms);
     let bars = || run.hosts.iter().flat_map(|host| &host.processes);
     let roles: BTreeSet<Role> = bars().map(|bar| bar.history.process.role).collect();
@@ -311,13 +311,13 @@ fn timeline(run: &Run) -> Markup {
     }
 }
 
-fn has(run: &Run, kind: EventKind) -> bool {
+fn has(run: &RunReport, kind: EventKind) -> bool {
     run.events.iter().any(|event| event.kind == kind)
 }
 
 /// What happened to the job, in words; if there are many failures, only the first ones.
-fn events(run: &Run) -> Markup {
-    let words = |event: &Event| match event.to_ms {
+fn events(run: &RunReport) -> Markup {
+    let words = |event: &TimelineEvent| match event.to_ms {
         Some(to_ms) => format!("{} to {}: {}", time(event.at_ms), time(to_ms), event.text),
         None => format!("{}: {}", time(event.at_ms), event.text),
     };
@@ -342,9 +342,9 @@ fn class(kind: EventKind) -> &'static str {
 }
 
 /// Tries and stalls, drawn behind the bar of a process.
-fn marks(run: &Run) -> Markup {
+fn marks(run: &RunReport) -> Markup {
     let length_ms = run.length_ms;
-    let of_all = |event: &&Event| event.kind != EventKind::Failure;
+    let of_all = |event: &&TimelineEvent| event.kind != EventKind::Failure;
     html! {
         @for event in run.events.iter().filter(of_all).take(NAMED) {
             @let width = event.to_ms.unwrap_or(event.at_ms).saturating_sub(event.at_ms);
@@ -364,7 +364,7 @@ fn bar_class(role: Role) -> &'static str {
     }
 }
 
-fn row(bar: &Bar, run: &Run) -> Markup {
+fn row(bar: &Bar, run: &RunReport) -> Markup {
     let length_ms = run.length_ms;
     let end = bar.why.as_deref().or(bar.end.as_deref());
     let end = end.unwrap_or(match bar.from_ms {
@@ -381,7 +381,7 @@ fn row(bar: &Bar, run: &Run) -> Markup {
     let mut lines = bar.last_lines(run.lines).peekable();
     let panels = run.process_panels.iter();
     let panels = panels.filter_map(|panel| Some((panel, panel.lines.get(&id)?)));
-    let panels: Vec<(&Panel, &Line)> = panels.collect();
+    let panels: Vec<(&Panel, &Curve)> = panels.collect();
     html! {
         details.row id={ "process-" (id) } {
             summary {
@@ -422,7 +422,7 @@ fn row(bar: &Bar, run: &Run) -> Markup {
 
 /// The last silence of a process: from its last line before the end of the job began, or from its
 /// start, until it ended or the records do.
-fn silence(bar: &Bar, run: &Run) -> Markup {
+fn silence(bar: &Bar, run: &RunReport) -> Markup {
     let line = bar.history.last_line().map(|line| line.time_ms);
     let line_ms = line.map(|ms| ms.saturating_sub(run.began_ms.unwrap_or(0)));
     let end_ms = bar.to_ms.unwrap_or(run.length_ms);
@@ -452,7 +452,7 @@ fn spoken(bar: &Bar) -> String {
 
 /// The resources that hosts used: a panel for each quantity, with a drawing for each host, all on
 /// one scale.
-fn samples(run: &Run) -> Markup {
+fn samples(run: &RunReport) -> Markup {
     let name = |id: u32| {
         let host = run.hosts.iter().find(|host| host.id == id);
         let names = host.map_or_else(|| id.to_string(), |host| host.name.clone());
@@ -490,7 +490,7 @@ const WIDE: f64 = 120.0;
 const HIGH: f64 = 30.0;
 
 /// One line of a panel, with its name and its largest value.
-fn multiple(panel: &Panel, line: &Line, name: &str) -> Markup {
+fn multiple(panel: &Panel, line: &Curve, name: &str) -> Markup {
     let (mean, most) = (panel.unit.words(line.mean), panel.unit.words(line.most));
     let high =
         |value: f64| HIGH * (1.0 - (value / panel.top.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));

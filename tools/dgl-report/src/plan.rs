@@ -3,15 +3,15 @@
 use crate::samples::{self, Panel};
 use record::{Exited, Host, Profile, Stalled, Summary};
 use std::collections::BTreeMap;
-use verdict::{Life, ProcessHistory, Verdict};
+use verdict::{Conclusion, Life, ProcessHistory};
 
-pub use verdict::Job;
+pub use verdict::JobHistory;
 
 /// A run.
-pub struct Run<'a> {
+pub struct RunReport<'a> {
     pub summary: Option<&'a Summary>,
     /// What ended the job, or what it waits for.
-    pub verdict: Verdict,
+    pub verdict: Conclusion,
     /// When the first process was started, in milliseconds since 1970.
     pub began_ms: Option<u64>,
     /// The longest time on the page.
@@ -19,7 +19,7 @@ pub struct Run<'a> {
     /// The hosts, in the order of their ids.
     pub hosts: Vec<HostRun<'a>>,
     /// What happened to the job as a whole, in the order of time.
-    pub events: Vec<Event>,
+    pub events: Vec<TimelineEvent>,
     /// The resources that hosts used, a panel for each quantity.
     pub panels: Vec<Panel>,
     /// The resources that processes used.
@@ -32,7 +32,7 @@ pub struct Run<'a> {
 
 /// Something that happened to a job.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct TimelineEvent {
     pub at_ms: u64,
     /// When it ended, if it lasted.
     pub to_ms: Option<u64>,
@@ -150,7 +150,7 @@ fn why_ended(summary: Option<&Summary>) -> String {
 }
 
 /// Builds the run; `lines` is the number of last lines to show of each process.
-pub fn run(job: &Job, lines: usize) -> Run<'_> {
+pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
     let began_ms = job.tries.first().copied();
     let since = |time_ms: u64| time_ms.saturating_sub(began_ms.unwrap_or(0));
     let length_ms = since(job.latest_ms).max(1);
@@ -198,7 +198,7 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
         copied.sent_bytes = copied.sent_bytes.saturating_add(one.sent_bytes);
         copied.elapsed_ms = copied.elapsed_ms.max(one.elapsed_ms);
     }
-    Run {
+    RunReport {
         summary,
         verdict,
         began_ms,
@@ -213,13 +213,13 @@ pub fn run(job: &Job, lines: usize) -> Run<'_> {
 }
 
 /// Failures, tries and stalls.
-fn events(job: &Job, since: &impl Fn(u64) -> u64) -> Vec<Event> {
+fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
     let failure = |life: &Life| {
         let exited = life.exited.as_ref()?;
         // innocent processes are ended by TERM, and records of 0.1.0 do not mark them
         let is_innocent = exited.code == Some(0) || exited.signal.as_deref() == Some("TERM");
         let (role, rank, host) = (exited.role.name(), exited.rank, exited.host);
-        (!exited.while_ending && !is_innocent).then_some(Event {
+        (!exited.while_ending && !is_innocent).then_some(TimelineEvent {
             at_ms: since(life.end_ms()?),
             to_ms: None,
             kind: EventKind::Failure,
@@ -229,7 +229,7 @@ fn events(job: &Job, since: &impl Fn(u64) -> u64) -> Vec<Event> {
             ),
         })
     };
-    let restart = |(number, begin): (u32, &u64)| Event {
+    let restart = |(number, begin): (u32, &u64)| TimelineEvent {
         at_ms: since(*begin),
         to_ms: None,
         kind: EventKind::Restart,
@@ -239,7 +239,7 @@ fn events(job: &Job, since: &impl Fn(u64) -> u64) -> Vec<Event> {
         let mut resumed = job.resumed.iter();
         let resumed = resumed.find(|one| one.since_ms == stalled.since_ms);
         let over_ms = resumed.map_or(stalled.time_ms, |one| one.time_ms);
-        Event {
+        TimelineEvent {
             at_ms: since(stalled.since_ms),
             to_ms: Some(since(over_ms.min(job.latest_ms))),
             kind: EventKind::Stall,
@@ -248,7 +248,7 @@ fn events(job: &Job, since: &impl Fn(u64) -> u64) -> Vec<Event> {
     };
     let failures = job.earlier.iter().chain(job.lives()).filter_map(failure);
     let restarts = (1..).zip(&job.tries).skip(1).map(restart);
-    let mut events: Vec<Event> = failures
+    let mut events: Vec<TimelineEvent> = failures
         .chain(restarts)
         .chain(job.stalled.iter().map(stall))
         .collect();
@@ -308,9 +308,9 @@ mod tests {
         r#""elapsed_ms":2100}"#,
     );
 
-    fn read(text: &str) -> Job {
+    fn read(text: &str) -> JobHistory {
         let run = verdict::Run::of(text.as_bytes(), 1, &|_| Ok(())).unwrap();
-        Job::of(&run).unwrap()
+        JobHistory::of(&run).unwrap()
     }
 
     #[test]

@@ -160,13 +160,13 @@ fn flames(latest: &[&Profile], slow: Option<&Slow>) -> Markup {
 
 /// A frame with the frames that it called.
 #[derive(Default)]
-struct Node {
+struct FrameNode {
     samples: u32,
     active: u32,
-    called: BTreeMap<u32, Node>,
+    called: BTreeMap<u32, FrameNode>,
 }
 
-impl Node {
+impl FrameNode {
     fn json(&self, frame: u32) -> Value {
         let called = self.called.iter().map(|(frame, node)| node.json(*frame));
         json!([frame, self.samples, self.active, called.collect::<Vec<_>>()])
@@ -238,7 +238,7 @@ impl Frames {
 
 /// The threads of a process; the main one has only its frames.
 fn trees(profile: &Profile, frames: &mut Frames) -> Value {
-    let mut root = Node::default();
+    let mut root = FrameNode::default();
     for (name, called, stack) in stacks_of(profile) {
         let above = (name != stacks::MAIN_THREAD).then(|| format!("thread {name}"));
         let mut node = &mut root;

@@ -4,7 +4,7 @@
 use record::Sample;
 use record::term;
 use std::collections::BTreeMap;
-use verdict::Job;
+use verdict::JobHistory;
 
 /// The most points of a line that its drawing can show separately.
 pub const POINTS: usize = 60;
@@ -19,7 +19,7 @@ pub struct Panel {
     /// The unit of the values.
     pub unit: Unit,
     /// The lines by the ids of the hosts or processes.
-    pub lines: BTreeMap<u32, Line>,
+    pub lines: BTreeMap<u32, Curve>,
 }
 
 /// The unit of a value.
@@ -49,7 +49,7 @@ impl Unit {
 
 /// The values of one host or process.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct Curve {
     /// Points of time, from 0 to 1 of the page's length, and value.
     pub points: Vec<(f64, f64)>,
     /// The mean over time.
@@ -59,9 +59,9 @@ pub struct Line {
 }
 
 /// A quantity, with the function that takes it from a sample.
-type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
+type SampledQuantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
 
-const OF_HOSTS: [Quantity; 6] = [
+const OF_HOSTS: [SampledQuantity; 6] = [
     ("Processors in use", Unit::Number, processors),
     ("Memory in use", Unit::Bytes, |sample| {
         Some(sample.mem_used_bytes? as f64)
@@ -83,7 +83,7 @@ const OF_HOSTS: [Quantity; 6] = [
     }),
 ];
 
-const OF_PROCESSES: [Quantity; 2] = [
+const OF_PROCESSES: [SampledQuantity; 2] = [
     ("Processors in use", Unit::Number, processors),
     ("Resident memory", Unit::Bytes, |sample| {
         Some(sample.rss_bytes? as f64)
@@ -102,24 +102,24 @@ pub fn processors(sample: &Sample) -> Option<f64> {
 }
 
 /// The resources that hosts used: the quantities with samples.
-pub fn of_hosts(job: &Job, began_ms: u64, length_ms: u64) -> Vec<Panel> {
+pub fn of_hosts(job: &JobHistory, began_ms: u64, length_ms: u64) -> Vec<Panel> {
     let host = |sample: &Sample| sample.is_of_host().then_some(sample.host);
     panels(job, &OF_HOSTS, host, began_ms, length_ms)
 }
 
 /// The resources that processes used.
-pub fn of_processes(job: &Job, began_ms: u64, length_ms: u64) -> Vec<Panel> {
+pub fn of_processes(job: &JobHistory, began_ms: u64, length_ms: u64) -> Vec<Panel> {
     panels(job, &OF_PROCESSES, |sample| sample.id, began_ms, length_ms)
 }
 
 fn panels(
-    job: &Job,
-    quantities: &[Quantity],
+    job: &JobHistory,
+    quantities: &[SampledQuantity],
     id: fn(&Sample) -> Option<u32>,
     began_ms: u64,
     length_ms: u64,
 ) -> Vec<Panel> {
-    let panel = |(name, unit, value): &Quantity| {
+    let panel = |(name, unit, value): &SampledQuantity| {
         let mut points: BTreeMap<u32, Vec<(u64, f64)>> = BTreeMap::new();
         for sample in &job.samples {
             if let (Some(id), Some(value)) = (id(sample), value(sample)) {
@@ -128,7 +128,7 @@ fn panels(
             }
         }
         let lines = points.into_iter();
-        let lines: BTreeMap<u32, Line> = lines
+        let lines: BTreeMap<u32, Curve> = lines
             .map(|(id, points)| (id, line(points, length_ms)))
             .collect();
         let most = lines.values().map(|line| line.most).fold(0.0, f64::max);
@@ -144,7 +144,7 @@ fn panels(
 
 /// A line of at most [`POINTS`] points. If several coincide, the largest is kept, because readers
 /// look for peaks.
-fn line(mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
+fn line(mut points: Vec<(u64, f64)>, length_ms: u64) -> Curve {
     points.sort_by_key(|(time, _)| *time);
     let count = points.len().max(1) as f64;
     let mean = points.iter().map(|(_, value)| value).sum::<f64>() / count;
@@ -158,7 +158,7 @@ fn line(mut points: Vec<(u64, f64)>, length_ms: u64) -> Line {
             *point = (fraction, value);
         }
     }
-    Line {
+    Curve {
         points: kept.into_values().collect(),
         mean,
         most,
@@ -190,13 +190,13 @@ mod tests {
 
     #[test]
     fn quantities_without_a_sample_are_not_drawn() {
-        let job = Job {
+        let job = JobHistory {
             samples: vec![
                 sample(0, 1000, 5.0),
                 sample(1, 1000, 15.0),
                 sample(0, 2000, 10.0),
             ],
-            ..Job::default()
+            ..JobHistory::default()
         };
         let panels = of_hosts(&job, 0, 2000);
         let [panel] = &panels[..] else {

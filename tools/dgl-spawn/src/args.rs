@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{Connect, duration, job_name, record_time};
+use cli::{ConnectArgs, duration, job_name, record_time};
 use job::{SHORTEST_STALL, StallRule};
 use launcher::plan::ProfileTimes;
 use record::{Process, Role};
@@ -193,7 +193,7 @@ pub struct Args {
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
 }
 
 impl Args {

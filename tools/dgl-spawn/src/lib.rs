@@ -14,10 +14,10 @@ pub use args::Args;
 use job::{Limit, Rules};
 use launcher::detached::DetachedJob;
 use launcher::detached::follow;
-use launcher::detached::start::Listening;
+use launcher::detached::start::LauncherPort;
 use launcher::output::log_dir::LogDir;
 use launcher::plan;
-use launcher::run::launcher::{Connect, Launcher, own_fault};
+use launcher::run::launcher::{Launcher, ReachHosts, own_fault};
 use launcher::run::outcome;
 use launcher::run::signals::Signals;
 use record::error::{Fault, Report};
@@ -53,14 +53,14 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     if args.dry_run {
         return dry_run(&args.connect, &hosts, &processes);
     }
-    let parts = plan::Parts::of(processes)?;
+    let parts = plan::SplitProcesses::of(processes)?;
     let mut named = args.job.clone();
     if let Some(name) = parts.servers.clone() {
         check_servers(&args, &name, parts.others().is_empty())?;
         named = named.or_else(|| parts.others().is_empty().then_some(name));
     }
     let token = remote::random_token()?;
-    let job = plan::Job {
+    let job = plan::JobPlan {
         name: named.unwrap_or_else(|| format!("job-{}", &token[..8])),
         token,
         host_timeout: args.host_timeout,
@@ -82,8 +82,8 @@ fn launch(
     args: &Args,
     stream: &Stream,
     hosts: &[Host],
-    job: plan::Job,
-    parts: plan::Parts,
+    job: plan::JobPlan,
+    parts: plan::SplitProcesses,
 ) -> Result<Exit, Report> {
     let begun = Instant::now();
     let log_dir = args.log_dir.as_deref().filter(|_| !args.detach);
@@ -91,11 +91,11 @@ fn launch(
     // from here on a signal ends the job in order; nothing has been started yet
     let signals = Signals::watch().map_err(|error| own_fault(&error))?;
     let options = args.connect.options_until(&signals.stop());
-    let listening = Listening {
+    let listening = LauncherPort {
         port: options.dial_port,
         patience: options.connect_timeout,
     };
-    let logins = Logins(Remote::new(options)?);
+    let logins = LoginsByOptions(Remote::new(options)?);
     let launcher = Launcher {
         hosts,
         graph: stream.one()?,
@@ -125,9 +125,9 @@ fn launch(
 }
 
 /// Reaches the hosts by the options of the command line.
-struct Logins(Remote);
+struct LoginsByOptions(Remote);
 
-impl Connect for Logins {
+impl ReachHosts for LoginsByOptions {
     fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         self.0.open_agents(hosts)
     }
@@ -212,7 +212,11 @@ fn check_servers(args: &Args, name: &str, alone: bool) -> Result<(), Report> {
     Err(fault.report())
 }
 
-fn dry_run(connect: &cli::Connect, hosts: &[Host], processes: &[Process]) -> Result<Exit, Report> {
+fn dry_run(
+    connect: &cli::ConnectArgs,
+    hosts: &[Host],
+    processes: &[Process],
+) -> Result<Exit, Report> {
     let mut out = record::jsonl::Out::new("dgl-spawn");
     let options = connect.options();
     for process in processes {

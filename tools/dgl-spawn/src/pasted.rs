@@ -3,7 +3,7 @@
 use record::error::Fault;
 use record::quote;
 use record::{Command, Host, Process};
-use remote::Options;
+use remote::RemoteOptions;
 use std::os::unix::ffi::OsStrExt;
 
 /// The user's shell text; words behind a setup are quoted for the shell.
@@ -20,7 +20,7 @@ fn shell_text(command: &Command, setup: Option<&str>) -> Vec<u8> {
 }
 
 /// A command for people that runs the process on its host, with all of its settings.
-pub fn pasted(options: &Options, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
+pub fn pasted(options: &RemoteOptions, host: &Host, process: &Process) -> Result<Vec<u8>, Fault> {
     let mut line = Vec::new();
     if let Some(cwd) = &process.cwd {
         line.extend_from_slice(b"cd ");

@@ -1,7 +1,7 @@
 //! Asks all hosts at once for the stacks or profiles of the processes of the job.
 
 use crate::args::Args;
-use crate::plan::{self, Answer};
+use crate::plan::{self, StackAnswer};
 use crate::{groups, profile};
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -12,7 +12,7 @@ use remote::conversation::{self, HostAnswers};
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::reap::Pick;
-use wire::stacks::{Record, TakeStacks};
+use wire::stacks::{RecordStacks, TakeStacks};
 
 /// How long to wait for a host: it reads 4 processes at once, each for at most 20 s, so this allows
 /// for several processes that hang in the kernel.
@@ -29,7 +29,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
         out.pass(stream);
     }
     let (reached, mut report) = remote.open_reachable(hosts);
-    let mut asked: Vec<HostAnswers<'_, Answer>> =
+    let mut asked: Vec<HostAnswers<'_, StackAnswer>> =
         reached.into_iter().map(HostAnswers::new).collect();
     let (request, time) = request(args);
     if human && !time.is_zero() && !asked.is_empty() {
@@ -46,7 +46,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report
         .0
         .extend(asked.iter().filter_map(|one| one.fault.clone()));
-    let answers: Vec<Answer> = asked.into_iter().flat_map(|one| one.answers).collect();
+    let answers: Vec<StackAnswer> = asked.into_iter().flat_map(|one| one.answers).collect();
     report.0.extend(plan::faults(hosts, &answers));
     if answers.is_empty() && report.0.is_empty() {
         report.push(nothing_found(args));
@@ -80,7 +80,7 @@ fn request(args: &Args) -> (Request, Duration) {
         let wanted = TakeStacks { pick, connections };
         return (Request::TakeStacks(wanted), Duration::ZERO);
     };
-    let wanted = Record {
+    let wanted = RecordStacks {
         pick,
         time_ms: term::millis(time),
         rate: args.rate,
@@ -99,12 +99,12 @@ fn nothing_found(args: &Args) -> Fault {
         .fix("it has ended, or has another name: dgl-reap --list shows which there are")
 }
 
-fn apart(answers: Vec<Answer>) -> (Vec<Stack>, Vec<Profile>) {
+fn apart(answers: Vec<StackAnswer>) -> (Vec<Stack>, Vec<Profile>) {
     let (mut stacks, mut profiles) = (Vec::new(), Vec::new());
     for answer in answers {
         match answer {
-            Answer::Stack(stack, _) => stacks.push(stack),
-            Answer::Profile(profile, _) => profiles.push(profile),
+            StackAnswer::Stack(stack, _) => stacks.push(stack),
+            StackAnswer::Profile(profile, _) => profiles.push(profile),
         }
     }
     (stacks, profiles)

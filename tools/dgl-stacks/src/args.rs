@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{Connect, job_name, record_time};
+use cli::{ConnectArgs, job_name, record_time};
 use record::Role;
 use std::time::Duration;
 
@@ -61,5 +61,5 @@ pub struct Args {
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
 }

@@ -16,16 +16,16 @@ const NAMED: usize = 8;
 
 /// The stack of threads.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Position<'a> {
-    kind: Kind,
+struct ThreadPosition<'a> {
+    kind: ProcessKind,
     /// The name of the thread in Python; `None` for main threads.
     name: Option<&'a str>,
     frames: &'a [String],
 }
 
 /// The kind of a process that was recorded.
-pub fn kind_of_profile(profile: &Profile) -> Kind {
-    Kind {
+pub fn kind_of_profile(profile: &Profile) -> ProcessKind {
+    ProcessKind {
         role: profile.role,
         is_child: profile.is_child(),
     }
@@ -34,29 +34,29 @@ pub fn kind_of_profile(profile: &Profile) -> Kind {
 /// The threads with one stack.
 #[derive(Debug, Default)]
 struct Threads<'a> {
-    holders: Vec<Holder>,
+    holders: Vec<StackHolder>,
     active: usize,
     /// In which they wait.
     system_calls: BTreeSet<&'a str>,
 }
 
 /// A process: host, rank and process id.
-pub type Holder = (u32, Option<u32>, u32);
+pub type StackHolder = (u32, Option<u32>, u32);
 
-fn holder(stack: &Stack) -> Holder {
+fn holder(stack: &Stack) -> StackHolder {
     (stack.host, stack.rank, stack.pid)
 }
 
 /// Processes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct ProcessKind {
     role: Option<Role>,
     is_child: bool,
 }
 
-impl Kind {
-    fn of(stack: &Stack) -> Kind {
-        Kind {
+impl ProcessKind {
+    fn of(stack: &Stack) -> ProcessKind {
+        ProcessKind {
             role: stack.role,
             is_child: stack.parent.is_some(),
         }
@@ -76,12 +76,15 @@ impl Kind {
 /// All groups, the most informative first: main threads before others, trainers before servers,
 /// outliers before others; if the same processes have several stacks, the one with the fewest
 /// threads first.
-fn groups<'a>(stacks: &'a [Stack], comparison: &Comparison) -> IndexMap<Position<'a>, Threads<'a>> {
-    let mut groups: IndexMap<Position<'_>, Threads<'_>> = IndexMap::new();
+fn groups<'a>(
+    stacks: &'a [Stack],
+    comparison: &Comparison,
+) -> IndexMap<ThreadPosition<'a>, Threads<'a>> {
+    let mut groups: IndexMap<ThreadPosition<'_>, Threads<'_>> = IndexMap::new();
     for stack in stacks {
         for thread in &stack.threads {
-            let position = Position {
-                kind: Kind::of(stack),
+            let position = ThreadPosition {
+                kind: ProcessKind::of(stack),
                 name: name(thread),
                 frames: &thread.frames,
             };
@@ -148,13 +151,13 @@ fn connections(stacks: &[Stack]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> String {
+fn group_text(position: &ThreadPosition<'_>, threads: &Threads, stacks: &[Stack]) -> String {
     let all = stacks
         .iter()
-        .filter(|one| Kind::of(one) == position.kind && !one.threads.is_empty())
+        .filter(|one| ProcessKind::of(one) == position.kind && !one.threads.is_empty())
         .count();
     let who = who(position.kind, &threads.holders);
-    let processes: BTreeSet<&Holder> = threads.holders.iter().collect();
+    let processes: BTreeSet<&StackHolder> = threads.holders.iter().collect();
     let (mut head, shown) = match position.name {
         Some(name) => (
             format!("thread {} of {who}", term::plain(name)),
@@ -191,7 +194,7 @@ fn group_text(position: &Position<'_>, threads: &Threads, stacks: &[Stack]) -> S
 }
 
 /// The processes of a group: `trainers 0-3, 5`, `children of trainer 3`, `process 4180 on host 0`.
-pub fn who(kind: Kind, holders: &[Holder]) -> String {
+pub fn who(kind: ProcessKind, holders: &[StackHolder]) -> String {
     let ranks: BTreeSet<u32> = holders.iter().filter_map(|(_, rank, _)| *rank).collect();
     let (Some(role), false) = (kind.role, ranks.is_empty()) else {
         let names = holders
@@ -216,10 +219,10 @@ pub fn who(kind: Kind, holders: &[Holder]) -> String {
 
 /// Processes that could not be read, a line for each reason and command.
 fn unread(stacks: &[Stack]) -> Option<String> {
-    let mut groups: IndexMap<(&str, &str, Kind), Vec<Holder>> = IndexMap::new();
+    let mut groups: IndexMap<(&str, &str, ProcessKind), Vec<StackHolder>> = IndexMap::new();
     for stack in stacks {
         if let Some(error) = stack.error.as_deref() {
-            let group = groups.entry((error, &stack.command, Kind::of(stack)));
+            let group = groups.entry((error, &stack.command, ProcessKind::of(stack)));
             group.or_default().push(holder(stack));
         }
     }

@@ -7,23 +7,23 @@ use wire::Event;
 use wire::stacks::Why;
 
 /// The answer of a host about a process.
-pub enum Answer {
+pub enum StackAnswer {
     Stack(Stack, Option<Why>),
     Profile(Profile, Option<Why>),
 }
 
 /// Reads an event of a host; `None` if it was not requested.
-pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<Answer> {
+pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> Option<StackAnswer> {
     match event {
         Event::Stack(answer) => {
             let why = answer.why;
             let stack = answer.into_record(host, processes, time_ms);
-            Some(Answer::Stack(stack, why))
+            Some(StackAnswer::Stack(stack, why))
         }
         Event::Profile(answer) => {
             let why = answer.why;
             let profile = answer.into_record(host, processes, time_ms);
-            Some(Answer::Profile(profile, why))
+            Some(StackAnswer::Profile(profile, why))
         }
         _ => None,
     }
@@ -31,12 +31,12 @@ pub fn answer(host: u32, processes: &[Process], event: Event, time_ms: u64) -> O
 
 /// Faults of Pythons that could not be read, one for each host and reason. Processes that are not
 /// Python, or that have ended meanwhile, are not faults.
-pub fn faults(hosts: &[Host], answers: &[Answer]) -> Vec<Fault> {
+pub fn faults(hosts: &[Host], answers: &[StackAnswer]) -> Vec<Fault> {
     let mut faults: IndexMap<(u32, Why, &str), Vec<String>> = IndexMap::new();
     for answer in answers {
         let (host, pid, why, error) = match answer {
-            Answer::Stack(stack, why) => (stack.host, stack.pid, why, &stack.error),
-            Answer::Profile(profile, why) => (profile.host, profile.pid, why, &profile.error),
+            StackAnswer::Stack(stack, why) => (stack.host, stack.pid, why, &stack.error),
+            StackAnswer::Profile(profile, why) => (profile.host, profile.pid, why, &profile.error),
         };
         if let (Some(why @ (Why::Denied { .. } | Why::Other)), Some(problem)) = (why, error) {
             let pids = faults.entry((host, *why, problem)).or_default();
@@ -91,7 +91,7 @@ mod tests {
             error: error.map(|_| "x".to_owned()),
             ..Stack::default()
         };
-        Event::Stack(Box::new(wire::stacks::Stack { record, why: error }))
+        Event::Stack(Box::new(wire::stacks::ProcessStacks { record, why: error }))
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
             let processes = std::slice::from_ref(&process);
             let answered = answer(host, processes, stack_event(rank, None), 5);
-            let Some(Answer::Stack(one, _)) = answered else {
+            let Some(StackAnswer::Stack(one, _)) = answered else {
                 panic!("a stack is a stack")
             };
             assert_eq!((one.id, one.time_ms), (id, 5), "{host} {rank}");
@@ -123,7 +123,7 @@ mod tests {
             DENIED,
             Some(Why::Other),
         ];
-        let answers: Vec<Answer> = all
+        let answers: Vec<StackAnswer> = all
             .iter()
             .zip(0..)
             .map(|(why, rank)| answer(0, &[], stack_event(rank, *why), 0).unwrap())

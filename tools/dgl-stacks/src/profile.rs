@@ -1,7 +1,7 @@
 //! Formats profiles for people: the lines at which processes of the same kind spent their time, and
 //! how much the processes differ.
 
-use crate::groups::{self, Kind};
+use crate::groups::{self, ProcessKind};
 use indexmap::IndexMap;
 use record::profile::{self, LineCount};
 use record::stacks;
@@ -17,7 +17,7 @@ const OTHER_LINES: usize = 3;
 const LEAST_SHARE: f64 = 0.01;
 
 /// What is compared: the threads of a name, `None` for main threads, of processes of a kind.
-type Threads<'p> = (Option<&'p str>, Kind);
+type ThreadsOfKind<'p> = (Option<&'p str>, ProcessKind);
 
 /// One process, and its share of samples at a line.
 struct Share<'p> {
@@ -34,7 +34,7 @@ pub fn text(profiles: &[Profile]) -> String {
         let sentence = format!("{}.", slow.sentence(stacks::names));
         text.push(term::wrapped(&term::plain(&sentence), COLUMNS, "") + "\n");
     }
-    let mut kinds: IndexMap<Threads<'_>, Vec<&Profile>> = IndexMap::new();
+    let mut kinds: IndexMap<ThreadsOfKind<'_>, Vec<&Profile>> = IndexMap::new();
     for profile in &read {
         for thread in &profile.threads {
             let name = thread
@@ -73,7 +73,7 @@ fn head(read: &[&Profile]) -> String {
 }
 
 /// All lines of main threads; of other threads, only lines at which they compute.
-fn kind_text((name, kind): Threads<'_>, profiles: &[&Profile]) -> Option<String> {
+fn kind_text((name, kind): ThreadsOfKind<'_>, profiles: &[&Profile]) -> Option<String> {
     let mut lines: IndexMap<(String, Option<stacks::Wait>), (LineCount, Vec<Share<'_>>)> =
         IndexMap::new();
     for profile in profiles {

@@ -7,11 +7,11 @@ pub use args::Args;
 use record::error::Report;
 use record::exit::Exit;
 use record::jsonl;
-use verdict::{Job, Run};
+use verdict::{JobHistory, Run};
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
-    let job = Job::of(&Run::read("dgl-why", args.file.as_deref(), 0)?)?;
+    let job = JobHistory::of(&Run::read("dgl-why", args.file.as_deref(), 0)?)?;
     let verdict = verdict::verdict(&job);
     jsonl::print(None, [verdict::text(&verdict, !args.brief)])?;
     Ok(Exit::Done)

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on fails
 
 use record::Role;
-use verdict::{Finding, Job, Outcome, Run, Verdict, verdict};
+use verdict::{Conclusion, JobFinding, JobHistory, Run, RunOutcome, verdict};
 
 use std::path::Path;
 
@@ -16,15 +16,15 @@ fn recording(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn of(text: &str) -> Verdict {
+fn of(text: &str) -> Conclusion {
     let run = Run::of(text.as_bytes(), 0, &|_| Ok(())).unwrap();
-    verdict(&Job::of(&run).unwrap())
+    verdict(&JobHistory::of(&run).unwrap())
 }
 
 /// The culprit: the host, and the role and rank of a process.
 type Account = Option<(u32, Option<(Role, u32)>)>;
 
-fn account(finding: &Finding) -> Account {
+fn account(finding: &JobFinding) -> Account {
     let culprit = finding.culprit.as_ref()?;
     Some((culprit.host, culprit.role.zip(culprit.rank)))
 }
@@ -173,7 +173,7 @@ fn verdicts_of_runs_that_failed() {
         let name = &format!("{version}{fault}");
         let (verdict, whose) = (of(&recording(name)), *whose);
         let text = &verdict.cause.text;
-        assert_eq!(verdict.outcome, Outcome::Failed, "{name}: {text}");
+        assert_eq!(verdict.outcome, RunOutcome::Failed, "{name}: {text}");
         // which of the servers fills its /dev/shm first is chance
         if *fault != "shm-full" {
             assert_eq!(account(&verdict.cause), whose, "{name}: {text}");
@@ -212,8 +212,12 @@ fn verdicts_of_runs_that_no_host_has_ended() {
         ),
     ];
     for (name, whose, after_ms, text) in table {
-        let Verdict { outcome, cause, .. } = of(&recording(name));
-        assert_eq!((outcome, &*cause.text), (Outcome::Failed, text), "{name}");
+        let Conclusion { outcome, cause, .. } = of(&recording(name));
+        assert_eq!(
+            (outcome, &*cause.text),
+            (RunOutcome::Failed, text),
+            "{name}"
+        );
         assert_eq!(account(&cause), whose, "{name}");
         let end_ms = after_ms.map(|after| 1_795_545_871_203 + after);
         assert_eq!(cause.since_ms, end_ms, "{name}");
@@ -251,7 +255,7 @@ fn verdicts_of_runs_that_ended_well() {
     for (version, (run, whose, text_begin)) in recorded {
         let name = &format!("{version}{run}");
         let verdict = of(&recording(name));
-        assert_eq!(verdict.outcome, Outcome::EndedWell, "{name}");
+        assert_eq!(verdict.outcome, RunOutcome::EndedWell, "{name}");
         assert_eq!(verdict.others.first().and_then(account), *whose, "{name}");
         match verdict.others.as_slice() {
             [] => assert!(
@@ -291,54 +295,54 @@ fn later(text: &str, after_ms: u64) -> String {
 fn verdicts_of_runs_that_go_on() {
     // before the end the records have the exception; for a barrier and for samplers they only show
     // that all are silent; and a job that has just started is not unusual
-    let table: [(&str, u64, Outcome, Account, &str); 7] = [
+    let table: [(&str, u64, RunOutcome, Account, &str); 7] = [
         // a stall is reported while the job runs
         (
             "trainer-stalls-in-barrier",
             0,
-            Outcome::Waits,
+            RunOutcome::Waits,
             TRAINER_1,
             "trainer 1 on host 1 (10.77.0.2) waits in a barrier for all others",
         ),
         (
             "trainer-raises-and-stays",
             0,
-            Outcome::Waits,
+            RunOutcome::Waits,
             TRAINER_1,
             "trainer 1 on host 1 (10.77.0.2) raised ValueError: loss is not a number",
         ),
         (
             "trainer-hangs-in-barrier",
             300_000,
-            Outcome::Waits,
+            RunOutcome::Waits,
             None,
             "no trainer or worker has written a line for 5 min 0 s",
         ),
         (
             "sampler-killed",
             300_000,
-            Outcome::Waits,
+            RunOutcome::Waits,
             None,
             "no trainer or worker has written a line for 5 min 0 s",
         ),
         (
             "trainer-hangs-in-barrier",
             5_000,
-            Outcome::Runs,
+            RunOutcome::Runs,
             None,
             "6 processes",
         ),
         (
             "trainer-raises",
             0,
-            Outcome::Failed,
+            RunOutcome::Failed,
             TRAINER_1,
             "trainer 1 on host 1 (10.77.0.2) raised RuntimeError",
         ),
         (
             "healthy",
             0,
-            Outcome::Runs,
+            RunOutcome::Runs,
             None,
             "all processes have ended",
         ),
@@ -359,8 +363,8 @@ fn records_that_break_off_anywhere() {
     let lines: Vec<&str> = text.lines().collect();
     for count in 1..=lines.len() {
         let verdict = of(&(lines[..count].join("\n") + "\n"));
-        assert_ne!(verdict.outcome, Outcome::Failed, "{count}");
-        if verdict.outcome == Outcome::Waits {
+        assert_ne!(verdict.outcome, RunOutcome::Failed, "{count}");
+        if verdict.outcome == RunOutcome::Waits {
             let text = &verdict.cause.text;
             let is_start = text.contains("listen") || text.contains("not started yet");
             assert!(is_start, "{count}: {text}");
@@ -406,7 +410,7 @@ fn stacks_stalls_and_samples_tell_more() {
         &stalled,
     ];
     let verdict = of(&all.join("\n"));
-    assert_eq!(verdict.outcome, Outcome::Waits);
+    assert_eq!(verdict.outcome, RunOutcome::Waits);
     assert_eq!(account(&verdict.cause), TRAINER_1, "{}", verdict.cause.text);
     assert_eq!(
         verdict.cause.text,
@@ -575,17 +579,17 @@ fn what_dgl_spawn_noted_is_weighed() {
     let table = [
         (
             summary(r#""code":130,"cause":"signal""#),
-            Outcome::Interrupted,
+            RunOutcome::Interrupted,
             "dgl-spawn got SIGINT",
         ),
         (
             summary(r#""code":74,"cause":"preflight""#),
-            Outcome::NotStarted,
+            RunOutcome::NotStarted,
             "the checks before the start",
         ),
         (
             summary(r#""code":124,"cause":"timeout""#),
-            Outcome::Failed,
+            RunOutcome::Failed,
             "its time limit was over; the records do not show",
         ),
         (
@@ -593,7 +597,7 @@ fn what_dgl_spawn_noted_is_weighed() {
                 r#""code":124,"cause":"timeout","first_failure":{"host":1,"id":1,"#,
                 r#""role":"server","rank":1,"error":"does not listen after 60 s"}"#
             )),
-            Outcome::Failed,
+            RunOutcome::Failed,
             "server 1 on host 1 (10.77.0.2) does not listen after 60 s",
         ),
         (
@@ -601,7 +605,7 @@ fn what_dgl_spawn_noted_is_weighed() {
                 r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"#,
                 r#""role":"trainer","rank":2,"signal":"KILL","reaped":true}"#
             )),
-            Outcome::Interrupted,
+            RunOutcome::Interrupted,
             "trainer 2 on host 2 (10.77.0.3) was ended by dgl-reap",
         ),
         (
@@ -609,13 +613,13 @@ fn what_dgl_spawn_noted_is_weighed() {
                 r#""code":74,"cause":"servers","first_failure":{"host":2,"#,
                 r#""role":"server","signal":"KILL"}"#
             )),
-            Outcome::Failed,
+            RunOutcome::Failed,
             "the graph servers that it used have ended, first on host 2 (10.77.0.3): ended by \
              SIGKILL",
         ),
         (
             summary(r#""code":1,"cause":"process","first_failure":{"host":2,"code":1}"#),
-            Outcome::Failed,
+            RunOutcome::Failed,
             "a process on host 2 (10.77.0.3) exited with status 1; the records do not say which",
         ),
         (
@@ -623,7 +627,7 @@ fn what_dgl_spawn_noted_is_weighed() {
                 r#""code":137,"cause":"process","first_failure":{"host":2,"id":5,"#,
                 r#""role":"trainer","rank":2,"signal":"KILL"}"#
             )),
-            Outcome::Failed,
+            RunOutcome::Failed,
             "trainer 2 on host 2 (10.77.0.3) was ended by SIGKILL, which neither dgl-spawn nor",
         ),
         (
@@ -631,7 +635,7 @@ fn what_dgl_spawn_noted_is_weighed() {
                 r#""code":139,"cause":"process","first_failure":{"host":2,"id":5,"#,
                 r#""role":"trainer","rank":2,"signal":"SEGV"}"#
             )),
-            Outcome::Failed,
+            RunOutcome::Failed,
             "trainer 2 on host 2 (10.77.0.3) was ended by SIGSEGV",
         ),
     ];
@@ -669,7 +673,7 @@ fn what_dgl_spawn_noted_is_weighed() {
         .map(|line| format!("{line}\n"))
         .collect();
     let verdict = of(&(first + &second));
-    assert_eq!(verdict.outcome, Outcome::EndedWell);
+    assert_eq!(verdict.outcome, RunOutcome::EndedWell);
     let [tries] = &verdict.others[..] else {
         panic!("{:?}", verdict.others)
     };
@@ -723,7 +727,7 @@ fn a_slow_rank_is_named_where_it_stands_out_and_nobody_where_none_does() {
         let verdict = of(&recording(name));
         assert_eq!(
             (verdict.outcome, verdict.others),
-            (Outcome::EndedWell, Vec::new()),
+            (RunOutcome::EndedWell, Vec::new()),
             "{name}"
         );
     }

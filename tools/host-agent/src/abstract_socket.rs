@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// What the holder of a socket has answered.
-pub struct Answer {
+pub struct SocketAnswer {
     /// Who it is, by the kernel, so that nobody can forge it.
     pub peer: UnixCredentials,
     pub bytes: Vec<u8>,
@@ -29,7 +29,7 @@ pub fn ask(
     question: &[u8],
     limit: Duration,
     most: usize,
-) -> io::Result<Option<Answer>> {
+) -> io::Result<Option<SocketAnswer>> {
     let until = Instant::now() + limit;
     let Some(stream) = connect_until(name, until)? else {
         return Ok(None);
@@ -56,7 +56,7 @@ pub fn ask(
             },
         }
     }
-    Ok(Some(Answer {
+    Ok(Some(SocketAnswer {
         peer,
         bytes,
         is_late,

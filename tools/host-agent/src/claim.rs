@@ -50,7 +50,7 @@ impl HeldClaim {
 
 /// The answer of a holder about itself.
 #[derive(Serialize, Deserialize)]
-struct Answer {
+struct HolderAnswer {
     job: String,
     /// Identifies the job; the same for all of its agents. The token cannot be derived from it.
     id: String,
@@ -208,8 +208,8 @@ fn ask(name: &str) -> io::Result<Option<Holder>> {
     {
         return Ok(None);
     }
-    let answer = |reply: &abstract_socket::Answer| serde_json::from_slice(&reply.bytes).ok();
-    let answer: Option<Answer> = reply.as_ref().and_then(answer);
+    let answer = |reply: &abstract_socket::SocketAnswer| serde_json::from_slice(&reply.bytes).ok();
+    let answer: Option<HolderAnswer> = reply.as_ref().and_then(answer);
     let answer = answer.filter(|answer| is_job_name(&answer.job));
     let peer = reply.map(|reply| reply.peer);
     let user = peer.and_then(|peer| describe::other_user(peer.uid()));
@@ -267,7 +267,7 @@ impl Answers {
         match socket.accept() {
             // the answer fits into the buffer of a new socket, so nobody can make us wait
             Ok((mut stream, _)) => {
-                let answer = Answer {
+                let answer = HolderAnswer {
                     job: self.job.clone(),
                     id: self.id.clone(),
                     age_ms: millis(self.since.elapsed()),

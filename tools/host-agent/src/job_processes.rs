@@ -1,14 +1,14 @@
 //! The processes of all jobs on this host, whoever started them, with their roles.
 
-use crate::processes::{self, Finder, Member};
-use crate::procfs::{self, Environment};
+use crate::processes::{self, Finder, MemberProcess};
+use crate::procfs::{self, ProcessEnvironment};
 use job::Role;
 use std::collections::BTreeSet;
 use wire::reap::Pick;
 
 /// A process of a job, with its role there by its own environment or that of its ancestor.
 pub struct JobProcess {
-    pub member: Member,
+    pub member: MemberProcess,
     pub job: String,
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
@@ -18,7 +18,7 @@ pub struct JobProcess {
 /// All processes of jobs. Those that only belong to the watch of a job have no job's name and are
 /// left out.
 pub fn job_processes() -> Vec<JobProcess> {
-    let job_process = |member: Member| {
+    let job_process = |member: MemberProcess| {
         let environment = procfs::environment(member.carrier)?;
         let job = environment.text(processes::JOB)?;
         let (role, rank) = role_of(&environment);
@@ -50,7 +50,7 @@ pub fn names() -> BTreeSet<String> {
 }
 
 /// Reads the role and rank from the variables of DGL and torch.
-fn role_of(environment: &Environment) -> (Option<Role>, Option<u32>) {
+fn role_of(environment: &ProcessEnvironment) -> (Option<Role>, Option<u32>) {
     let number = |name: &str| environment.text(name)?.parse().ok();
     let program = environment
         .text(wire::job::PROGRAM)
@@ -93,7 +93,7 @@ mod tests {
         ];
         for (text, role, rank) in table {
             assert_eq!(
-                role_of(&Environment::new(text.as_bytes().to_vec())),
+                role_of(&ProcessEnvironment::new(text.as_bytes().to_vec())),
                 (role, rank),
                 "{text:?}"
             );

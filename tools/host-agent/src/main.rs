@@ -41,7 +41,7 @@ use job::JobAssembly;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use notes::{Note, Watcher};
-use output::Output;
+use output::EventOutput;
 use preflight::Preflight;
 use requests::{Next, Requests};
 use std::ffi::OsString;
@@ -135,7 +135,7 @@ fn print_line(text: &str) -> ExitCode {
 }
 
 /// What the requests of a conversation have in common.
-struct State {
+struct ConversationState {
     watcher: Watcher,
     job: JobAssembly,
     /// Whether the watcher holds a claim for that job.
@@ -144,7 +144,7 @@ struct State {
     preflight: Preflight,
 }
 
-impl State {
+impl ConversationState {
     /// How long to wait for the next request. A launcher that disappeared must not keep its claims
     /// from others.
     fn patience(&self) -> Option<Duration> {
@@ -165,7 +165,7 @@ impl State {
 
 /// `host-agent session NOTES ANSWERS [TOKEN]`: serves the requests on stdin, below its watcher.
 fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
-    let mut output = Output::default();
+    let mut output = EventOutput::default();
     // the watcher blocks signals for itself, and programs inherit that
     let _ = supervise::unblock_signals();
     // nobody else would end what is below it
@@ -179,7 +179,7 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
         install::tidy();
     }
     let mut requests = Requests::default();
-    let mut state = State {
+    let mut state = ConversationState {
         watcher,
         job: JobAssembly::default(),
         has_claimed: false,
@@ -229,14 +229,18 @@ fn session(notes: &str, answers: &str, token: Option<&str>) -> ExitCode {
 
 /// Ends with the status of another process of ours, which has read stdin and written stdout in
 /// place of this one; or reports why there was none.
-fn handed_over(status: Result<ExitCode, Failure>, mut output: Output) -> ExitCode {
+fn handed_over(status: Result<ExitCode, Failure>, mut output: EventOutput) -> ExitCode {
     status.unwrap_or_else(|failure| {
         output.event(&Event::Failed(failure));
         ExitCode::FAILURE
     })
 }
 
-fn carry_out(request: Request, state: &mut State, output: &mut Output) -> Result<(), Failure> {
+fn carry_out(
+    request: Request,
+    state: &mut ConversationState,
+    output: &mut EventOutput,
+) -> Result<(), Failure> {
     match request {
         Request::Probe(probe) => output.event(&Event::Probed(Box::new(probe::probe(&probe)))),
         Request::Job(job) => {

@@ -109,9 +109,9 @@ fn dump<T>(family: u8, parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<()>
     loop {
         let count = recv(kernel.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
         match read(&buffer[..count], parse, all)? {
-            Answer::GoesOn if count > 0 => {}
-            Answer::GoesOn => return None,
-            Answer::IsWhole => return Some(()),
+            MessagesLeft::GoesOn if count > 0 => {}
+            MessagesLeft::GoesOn => return None,
+            MessagesLeft::IsWhole => return Some(()),
         }
     }
 }
@@ -131,18 +131,18 @@ fn request(family: u8) -> Vec<u8> {
 
 /// Whether more messages follow.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum MessagesLeft {
     GoesOn,
     IsWhole,
 }
 
 /// Reads a piece of the answer; `None` if it is an error or unknown.
-fn read<T>(mut piece: &[u8], parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<Answer> {
+fn read<T>(mut piece: &[u8], parse: Parse<T>, all: &mut HashMap<u64, T>) -> Option<MessagesLeft> {
     while piece.len() >= HEADER {
         let length = usize::try_from(u32_at(piece, 0)?).ok()?;
         let message = piece.get(..length).filter(|_| length >= HEADER)?;
         match u16_at(message, 4)? {
-            NLMSG_DONE => return Some(Answer::IsWhole),
+            NLMSG_DONE => return Some(MessagesLeft::IsWhole),
             NLMSG_ERROR => return None,
             _ => {}
         }
@@ -152,7 +152,7 @@ fn read<T>(mut piece: &[u8], parse: Parse<T>, all: &mut HashMap<u64, T>) -> Opti
         }
         piece = piece.get(aligned(length)..).unwrap_or_default();
     }
-    Some(Answer::GoesOn)
+    Some(MessagesLeft::GoesOn)
 }
 
 /// The struct tcp_info of a message.
@@ -318,12 +318,12 @@ mod tests {
             text
         };
         let table = [
-            (message(NLMSG_DONE, 16), Some(Answer::IsWhole)),
+            (message(NLMSG_DONE, 16), Some(MessagesLeft::IsWhole)),
             (message(NLMSG_ERROR, 16), None),
-            (message(SOCK_DIAG_BY_FAMILY, 16), Some(Answer::GoesOn)),
+            (message(SOCK_DIAG_BY_FAMILY, 16), Some(MessagesLeft::GoesOn)),
             (message(SOCK_DIAG_BY_FAMILY, 3), None),
             (message(SOCK_DIAG_BY_FAMILY, 99), None),
-            (vec![0; 5], Some(Answer::GoesOn)),
+            (vec![0; 5], Some(MessagesLeft::GoesOn)),
         ];
         for (piece, expected) in table {
             let mut all = HashMap::new();

@@ -19,16 +19,16 @@ pub type SharedLink = Arc<Mutex<Link>>;
 /// Events go to stdout or to a direct connection. Once nobody reads them any longer, nothing more
 /// is written.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct EventOutput {
     closed: bool,
     /// The direct connection; `None` for stdout.
     link: Option<SharedLink>,
 }
 
-impl Output {
+impl EventOutput {
     /// An output over a direct connection.
-    pub fn over(link: SharedLink) -> Output {
-        Output {
+    pub fn over(link: SharedLink) -> EventOutput {
+        EventOutput {
             closed: false,
             link: Some(link),
         }
@@ -74,10 +74,10 @@ impl Output {
 }
 
 /// The output of a conversation about files, to which several threads write.
-pub struct SharedOutput(Mutex<Output>);
+pub struct SharedOutput(Mutex<EventOutput>);
 
 impl SharedOutput {
-    pub fn new(output: Output) -> SharedOutput {
+    pub fn new(output: EventOutput) -> SharedOutput {
         SharedOutput(Mutex::new(output))
     }
 

@@ -5,7 +5,7 @@
 //! session, or in its process group. Only processes of this user count. A process is a pid and a
 //! start time, never a pid alone, because the kernel reuses pids.
 
-use crate::procfs::{self, Environment, Stat};
+use crate::procfs::{self, ProcessEnvironment, Stat};
 use job::Termination;
 use nix::sys::signal::Signal;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
@@ -88,7 +88,7 @@ impl ProcessHandle {
 
 /// A process of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct MemberProcess {
     /// The process itself.
     pub process: ProcessHandle,
     /// The job's token.
@@ -172,18 +172,18 @@ pub fn is_outside(pid: i32) -> bool {
 /// after those by which it was found have ended.
 #[derive(Debug, Default)]
 pub struct Finder {
-    known: HashMap<ProcessHandle, Member>,
+    known: HashMap<ProcessHandle, MemberProcess>,
 }
 
 impl Finder {
     /// These were found to belong to jobs.
-    pub fn remember(&mut self, members: &[Member]) {
+    pub fn remember(&mut self, members: &[MemberProcess]) {
         let known = members.iter().map(|one| (one.process, one.clone()));
         self.known.extend(known);
     }
 
     /// The running processes that belong to jobs whose token is wanted; never this process.
-    pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<Member> {
+    pub fn find(&mut self, is_wanted: impl Fn(&str) -> bool) -> Vec<MemberProcess> {
         let own = std::process::id().cast_signed();
         let mut members = members(&all_processes(), &self.known);
         members.retain(|one| one.process.pid != own && is_wanted(&one.token));
@@ -207,7 +207,7 @@ fn all_processes() -> BTreeMap<i32, ProcessFacts> {
     procfs::pids().into_iter().filter_map(facts).collect()
 }
 
-fn marks(environment: &Environment) -> Marks {
+fn marks(environment: &ProcessEnvironment) -> Marks {
     match (environment.text(TOKEN), environment.get(OUTSIDE)) {
         (Some(token), _) if is_token(&token) => Marks::Token {
             token,
@@ -230,13 +230,13 @@ pub fn is_token(text: &str) -> bool {
 /// The processes that belong to jobs and run, ordered by process id.
 fn members(
     all: &BTreeMap<i32, ProcessFacts>,
-    known: &HashMap<ProcessHandle, Member>,
-) -> Vec<Member> {
+    known: &HashMap<ProcessHandle, MemberProcess>,
+) -> Vec<MemberProcess> {
     let mut members = BTreeMap::new();
     for (pid, one) in all {
         let process = ProcessHandle::new(*pid, &one.stat);
         let member = match &one.marks {
-            Marks::Token { token, .. } => Some(Member {
+            Marks::Token { token, .. } => Some(MemberProcess {
                 process,
                 token: token.clone(),
                 carrier: *pid,
@@ -250,13 +250,13 @@ fn members(
             |pid: &i32, marks: &Marks| *marks == Marks::Unmarked && !members.contains_key(pid);
         let open = all.iter().filter(|(pid, one)| is_open(pid, &one.marks));
         let adopted = open.filter_map(|(pid, one)| {
-            let member = Member {
+            let member = MemberProcess {
                 process: ProcessHandle::new(*pid, &one.stat),
                 ..relative(&one.stat, all, &members)?.clone()
             };
             Some((*pid, member))
         });
-        let adopted: Vec<(i32, Member)> = adopted.collect();
+        let adopted: Vec<(i32, MemberProcess)> = adopted.collect();
         if adopted.is_empty() {
             break;
         }
@@ -271,8 +271,8 @@ fn members(
 fn relative<'m>(
     stat: &Stat,
     all: &BTreeMap<i32, ProcessFacts>,
-    members: &'m BTreeMap<i32, Member>,
-) -> Option<&'m Member> {
+    members: &'m BTreeMap<i32, MemberProcess>,
+) -> Option<&'m MemberProcess> {
     let member = |pid: i32| {
         let other = all.get(&pid)?;
         // descendants of a job's watch do not belong to the job
@@ -448,7 +448,7 @@ mod tests {
         let all = all.into_iter().collect();
         let found = |start_ticks| {
             let pid = 12;
-            let member = Member {
+            let member = MemberProcess {
                 process: ProcessHandle { pid, start_ticks },
                 token: A.to_owned(),
                 carrier: 10,
@@ -507,7 +507,7 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(
-                marks(&Environment::new(text.as_bytes().to_vec())),
+                marks(&ProcessEnvironment::new(text.as_bytes().to_vec())),
                 expected,
                 "{text:?}"
             );

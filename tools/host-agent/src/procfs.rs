@@ -12,8 +12,8 @@ mod topology;
 pub use field::{number_of, ticks_to_ms};
 pub use host::host_usage;
 pub use process::{
-    Environment, IoCounts, Mapping, Stat, command_line, environment, io, is_own, mappings, pids,
-    socket_inodes, stat, stats, status,
+    IoCounts, Mapping, ProcessEnvironment, Stat, command_line, environment, io, is_own, mappings,
+    pids, socket_inodes, stat, stats, status,
 };
 pub use tcp::{TcpSocket, tcp_sockets};
 pub use thread::{of_thread, threads};

@@ -1,10 +1,10 @@
 //! Shows, signals and ends the jobs on this host, and removes what they leave. dgl-reap is run when
 //! whoever started a job is gone or does not answer, so nothing here needs more than /proc.
 
-use crate::detached::folder::{self, Folder};
+use crate::detached::folder::{self, JobFolder};
 use crate::job_processes::{JobProcess, job_processes, selected};
-use crate::output::Output;
-use crate::processes::{self, Finder, Member, ProcessHandle};
+use crate::output::EventOutput;
+use crate::processes::{self, Finder, MemberProcess, ProcessHandle};
 use crate::procfs;
 use crate::shm::{self, ShmFile};
 use crate::stacks::server;
@@ -18,11 +18,11 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
-use wire::reap::{End, Forget, Pick};
+use wire::reap::{EndJobs, Forget, Pick};
 use wire::{Event, Failure, Request, codec};
 
 /// Reports each process.
-pub fn list(output: &mut Output) {
+pub fn list(output: &mut EventOutput) {
     let ports: HashMap<u64, u16> = procfs::listening_sockets().into_iter().collect();
     let now_ticks = procfs::uptime_ticks();
     for process in job_processes() {
@@ -89,7 +89,7 @@ impl Picked {
     }
 
     /// Sends the signal once to each: a second ABRT would end Python while it prints its stacks.
-    pub fn signal(&mut self, number: i32, output: &mut Output) -> Result<(), Failure> {
+    pub fn signal(&mut self, number: i32, output: &mut EventOutput) -> Result<(), Failure> {
         let signal = Signal::try_from(number)
             .map_err(|_| Failure::new(format!("{number} is not a signal")))?;
         notify(&self.supervisors, processes::REAP_NOTICE);
@@ -109,7 +109,7 @@ impl Picked {
 
     /// Ends jobs, all at once, and reports each. Those that were picked are not looked for again
     /// before each has its TERM: other hosts send theirs in the same moment.
-    pub fn end(&mut self, wanted: &End, output: &mut Output) {
+    pub fn end(&mut self, wanted: &EndJobs, output: &mut EventOutput) {
         let picked = self.processes.take().unwrap_or_else(|| {
             selected(&Pick {
                 job: wanted.job.clone(),
@@ -128,7 +128,7 @@ impl Picked {
             self.supervisors = processes::supervisors_of(&tokens);
         }
         let mut finder = Finder::default();
-        let mut found: Vec<Member> = picked.into_iter().map(|one| one.member).collect();
+        let mut found: Vec<MemberProcess> = picked.into_iter().map(|one| one.member).collect();
         finder.remember(&found);
         let mut are_picked = true;
         let find = || {
@@ -182,7 +182,7 @@ fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<Stri
         }
         let addresses = fs::read_dir(entry.path()).into_iter().flatten().flatten();
         let end = |address: fs::DirEntry| {
-            let mut launcher = Folder::at(&address.path()).connect().ok()?;
+            let mut launcher = JobFolder::at(&address.path()).connect().ok()?;
             let signal = Signal::SIGTERM as i32;
             let order = Request::SignalLauncher(wire::reap::Signal { signal });
             launcher.write_all(&codec::encode(&order, &[])).ok()
@@ -216,7 +216,7 @@ pub fn remove_stale_shm() -> Event {
 }
 
 /// Removes the folders of left jobs that have ended on this host.
-pub fn forget(wanted: &Forget, output: &mut Output) -> Result<(), Failure> {
+pub fn forget(wanted: &Forget, output: &mut EventOutput) -> Result<(), Failure> {
     let folder = folder::of_all_jobs().ok_or_else(|| {
         Failure::new("its login shell does not set HOME, where the folders of jobs are")
     })?;
@@ -247,7 +247,7 @@ fn is_own_folder(path: &Path) -> bool {
 
 /// Removes the folder of a job; `None` if there is none of this host's, or if the job is alive.
 fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
-    let folder = Folder::at(&job.join(address.to_string()));
+    let folder = JobFolder::at(&job.join(address.to_string()));
     if !is_own_folder(folder.path()) {
         return None;
     }

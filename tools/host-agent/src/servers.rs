@@ -9,7 +9,7 @@
     reason = "the user's own state, in folders of mode 0700"
 )]
 
-use crate::detached::folder::{Folder, make_private};
+use crate::detached::folder::{JobFolder, make_private};
 use crate::procfs;
 use crate::side_thread::SideThread;
 use job::Loss;
@@ -34,7 +34,7 @@ use std::thread::Builder;
 use std::time::Duration;
 use wire::ending::{Ending, JobFailure};
 use wire::job::JobOnHost;
-use wire::servers::{Data, Find, Group, Liveness, StartClaimed, State};
+use wire::servers::{Data, Find, ServersLiveness, ServersState, StartClaimed, TrainerGroup};
 use wire::{Event, Failure, Text};
 
 /// How long the supervisor of servers may take to answer.
@@ -67,8 +67,8 @@ pub fn facts(data: &Data) -> Data {
     }
 }
 
-fn folder_of(servers: &JobOnHost) -> Result<Folder, Failure> {
-    Folder::of(&servers.name, servers.address).ok_or_else(|| {
+fn folder_of(servers: &JobOnHost) -> Result<JobFolder, Failure> {
+    JobFolder::of(&servers.name, servers.address).ok_or_else(|| {
         Failure::new(
             "graph servers of that name have no folder there: HOME is not \
             set, or it is not a name of a job",
@@ -81,16 +81,16 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
     let (life, theirs) = match ask(&wanted.servers) {
         Some((answer, _)) => {
             let life = match (answer.ending, answer.listens) {
-                (Some(ending), _) => Liveness::Dead(ending.failure.as_ref().map(of_server)),
-                (None, true) => Liveness::Alive,
-                (None, false) => Liveness::Starting,
+                (Some(ending), _) => ServersLiveness::Dead(ending.failure.as_ref().map(of_server)),
+                (None, true) => ServersLiveness::Alive,
+                (None, false) => ServersLiveness::Starting,
             };
             (life, Some(answer.facts))
         }
         None => (life_by_folder(&folder_of(&wanted.servers)?), None),
     };
     let ours = theirs.as_ref().map(|_| facts(&wanted.data));
-    Ok(Event::Servers(Box::new(State {
+    Ok(Event::Servers(Box::new(ServersState {
         life,
         theirs: theirs.unwrap_or_default(),
         ours: ours.unwrap_or_default(),
@@ -98,16 +98,16 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
 }
 
 /// What the folder of the first host says where no supervisor answers.
-fn life_by_folder(folder: &Folder) -> Liveness {
+fn life_by_folder(folder: &JobFolder) -> ServersLiveness {
     let is_of_servers = |line: &String| line.contains("\"server_name\"");
     let processes = folder.processes().unwrap_or_default();
     match processes.first().is_some_and(is_of_servers) {
-        false => Liveness::None,
-        true if folder.is_alive() => Liveness::Starting,
+        false => ServersLiveness::None,
+        true if folder.is_alive() => ServersLiveness::Starting,
         true => {
             let summary = folder.summary();
             let summary = summary.and_then(|line| serde_json::from_str::<Summary>(&line).ok());
-            Liveness::Dead(summary.and_then(|summary| summary.first_failure.map(Box::new)))
+            ServersLiveness::Dead(summary.and_then(|summary| summary.first_failure.map(Box::new)))
         }
     }
 }
@@ -121,7 +121,7 @@ fn of_server(failure: &JobFailure) -> Box<FirstFailure> {
 
 /// What the supervisor of servers tells.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Answer {
+struct SupervisorAnswer {
     facts: Data,
     /// Whether all of this host's servers listen.
     listens: bool,
@@ -136,7 +136,7 @@ fn address_of(servers: &JobOnHost) -> io::Result<SocketAddr> {
 }
 
 /// Asks the supervisor of servers; `None` if there is none of this user's.
-fn ask(servers: &JobOnHost) -> Option<(Answer, BufReader<UnixStream>)> {
+fn ask(servers: &JobOnHost) -> Option<(SupervisorAnswer, BufReader<UnixStream>)> {
     let stream = UnixStream::connect_addr(&address_of(servers).ok()?).ok()?;
     let peer = getsockopt(&stream, PeerCredentials).ok()?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
@@ -150,7 +150,7 @@ fn ask(servers: &JobOnHost) -> Option<(Answer, BufReader<UnixStream>)> {
 
 /// The socket of servers, on their supervisor's side.
 pub struct ServedServers {
-    answer: Arc<Mutex<Answer>>,
+    answer: Arc<Mutex<SupervisorAnswer>>,
     /// Those who stay connected.
     users: Arc<Mutex<Vec<UnixStream>>>,
     _thread: SideThread,
@@ -161,7 +161,7 @@ impl ServedServers {
     pub fn begin(served: &Find) -> Option<ServedServers> {
         let listener = UnixListener::bind_addr(&address_of(&served.servers).ok()?).ok()?;
         listener.set_nonblocking(true).ok()?;
-        let answer = Arc::new(Mutex::new(Answer {
+        let answer = Arc::new(Mutex::new(SupervisorAnswer {
             facts: Data::default(),
             listens: false,
             ending: None,
@@ -201,7 +201,7 @@ impl ServedServers {
 
 fn accept(
     listener: &UnixListener,
-    answer: &Mutex<Answer>,
+    answer: &Mutex<SupervisorAnswer>,
     users: &Mutex<Vec<UnixStream>>,
     stopped: &PipeReader,
 ) {
@@ -227,7 +227,7 @@ fn accept(
     }
 }
 
-fn line(answer: &Answer) -> Vec<u8> {
+fn line(answer: &SupervisorAnswer) -> Vec<u8> {
     let mut line = serde_json::to_vec(answer).unwrap_or_default();
     line.push(b'\n');
     line
@@ -309,7 +309,7 @@ pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
         number = number.saturating_add(1);
     }
     let port = free_port(number, &procfs::listening_ports());
-    Ok(Event::Group(Group { number, port }))
+    Ok(Event::Group(TrainerGroup { number, port }))
 }
 
 /// A port on which nobody listens; if there is none, the last that was tried.
@@ -361,7 +361,7 @@ fn ending(servers: &JobOnHost) -> Option<Ending> {
     stream.get_ref().set_read_timeout(None).ok()?;
     let mut line = String::new();
     (&mut stream).take(MAX_ANSWER).read_line(&mut line).ok()?;
-    serde_json::from_str::<Answer>(&line).ok()?.ending
+    serde_json::from_str::<SupervisorAnswer>(&line).ok()?.ending
 }
 
 #[cfg(test)]

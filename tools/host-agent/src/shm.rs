@@ -64,7 +64,7 @@ fn shm_file(mapped: Mapping) -> Option<ShmFile> {
 /// Removes those files that exist, belong to this user and are not mapped any longer; returns how
 /// many.
 pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
-    let Some(folder) = (!files.is_empty()).then(Folder::open).flatten() else {
+    let Some(folder) = (!files.is_empty()).then(ShmFolder::open).flatten() else {
         return 0;
     };
     let there: Vec<&ShmFile> = files.iter().filter(|file| folder.holds(file)).collect();
@@ -82,13 +82,13 @@ pub fn remove_unmapped(files: &BTreeSet<ShmFile>) -> u32 {
 
 /// Whether any of the files still exists.
 pub fn are_there(files: &BTreeSet<ShmFile>) -> bool {
-    let holds = |folder: Folder| files.iter().any(|file| folder.holds(file));
-    !files.is_empty() && Folder::open().is_some_and(holds)
+    let holds = |folder: ShmFolder| files.iter().any(|file| folder.holds(file));
+    !files.is_empty() && ShmFolder::open().is_some_and(holds)
 }
 
 /// The files of DGL in /dev/shm.
 pub fn dgl_files() -> Vec<DglFile> {
-    let Some(folder) = Folder::open() else {
+    let Some(folder) = ShmFolder::open() else {
         return Vec::new();
     };
     let names = folder.folder.names().unwrap_or_default();
@@ -127,10 +127,10 @@ pub fn stale_files() -> BTreeSet<ShmFile> {
 }
 
 /// Identifies a mapped file: its device and inode.
-type Key = (Option<(u32, u32)>, u64);
+type MappedFile = (Option<(u32, u32)>, u64);
 
 /// /dev/shm, kept open so that it is the same folder at each step.
-struct Folder {
+struct ShmFolder {
     folder: folder::Folder,
     /// Whether it is a mount of its own, as usual. Otherwise it may lie on an overlay, whose files
     /// have another device in /proc/PID/maps than stat(2) tells; then the inode and the name must
@@ -138,16 +138,16 @@ struct Folder {
     is_mount: bool,
 }
 
-impl Folder {
-    fn open() -> Option<Folder> {
+impl ShmFolder {
+    fn open() -> Option<ShmFolder> {
         let folder = folder::Folder::open(Path::new(FOLDER)).ok()?;
         let device = |name: &str| folder.stat(name).map(|stat| stat.dev());
         let is_mount =
             matches!((device("."), device("..")), (Ok(own), Ok(parent)) if own != parent);
-        Some(Folder { folder, is_mount })
+        Some(ShmFolder { folder, is_mount })
     }
 
-    fn key(&self, device: (u32, u32), inode: u64) -> Key {
+    fn key(&self, device: (u32, u32), inode: u64) -> MappedFile {
         (self.is_mount.then_some(device), inode)
     }
 
@@ -166,7 +166,7 @@ impl Folder {
     }
 
     /// The files that visible processes map, and a process for each.
-    fn mapped_by_anyone(&self) -> BTreeMap<Key, i32> {
+    fn mapped_by_anyone(&self) -> BTreeMap<MappedFile, i32> {
         let of_process = |pid| {
             let files = procfs::mappings(pid, FOLDER).into_iter();
             files.map(move |file| (self.key(file.device, file.inode), pid))

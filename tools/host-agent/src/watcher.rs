@@ -30,7 +30,7 @@
 use crate::claim::{self, HeldClaim};
 use crate::files;
 use crate::notes::{Note, hand_over};
-use crate::output::Output;
+use crate::output::EventOutput;
 use crate::processes::{ProcessHandle, end_processes, find_below};
 use crate::shm::{self, ShmFile};
 use crate::supervise::{block_signals, members};
@@ -70,7 +70,7 @@ pub fn watch(token: Option<&str>) -> ExitCode {
     };
     // of a job, the last message of the supervisor may be incomplete
     if held.job.is_none() {
-        Output::default().event(&Event::Failed(Failure::new(problem)));
+        EventOutput::default().event(&Event::Failed(Failure::new(problem)));
     }
     ExitCode::FAILURE
 }

@@ -86,7 +86,9 @@ impl Agent {
         while let Some(Message { head, body }) = self.next() {
             let text = String::from_utf8(body).unwrap();
             match head {
-                Event::Output(output) if output.stream == wire::supervise::Stream::Stdout => {
+                Event::Output(output)
+                    if output.stream == wire::supervise::ProcessStream::Stdout =>
+                {
                     records += &text;
                 }
                 Event::Output(_) => messages += &text,
@@ -106,7 +108,7 @@ impl Agent {
 
 /// A job of one worker on this machine, up to its ticket.
 fn launched(home: &Path, name: &str, command: &str) -> (Agent, Vec<Event>) {
-    let plan = plan::Job {
+    let plan = plan::JobPlan {
         name: name.to_owned(),
         token: format!(
             "{:032x}",

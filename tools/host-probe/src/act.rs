@@ -3,7 +3,7 @@
 use crate::args::{Args, ServerPort};
 use crate::choice::{self, Need};
 use crate::gpus;
-use crate::plan::{self, Answer, Expected, Placement};
+use crate::plan::{self, Expected, Placement, ProbeAnswer};
 use crate::ports;
 use record::error::{Fault, Report};
 use record::exit::Exit;
@@ -39,7 +39,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let remote = Remote::new(args.connect.options())?;
     let answers = remote.ask_all(hosts, |host| Request::Probe(plan::request(&wanted, host)))?;
     let mut report = remote::report(hosts, &answers);
-    let mut outcomes: Vec<Result<Answer, Fault>> = hosts
+    let mut outcomes: Vec<Result<ProbeAnswer, Fault>> = hosts
         .iter()
         .zip(answers)
         .map(|(host, answer)| outcome(host, &python, answer))
@@ -83,7 +83,7 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 struct Chosen<'a> {
     host: &'a Host,
     placement: Placement,
-    outcome: &'a Result<Answer, Fault>,
+    outcome: &'a Result<ProbeAnswer, Fault>,
 }
 
 /// The graph server of a host. A host without DGL has none, unless ip_config has another port than
@@ -120,7 +120,7 @@ fn choose(
     args: &Args,
     count: u32,
     hosts: &[Host],
-    outcomes: &[Result<Answer, Fault>],
+    outcomes: &[Result<ProbeAnswer, Fault>],
 ) -> Result<Vec<usize>, Report> {
     let need = Need {
         hosts: count,
@@ -131,7 +131,7 @@ fn choose(
         free_ports: (args.port == ServerPort::Keep).then_some(args.num_servers),
         mixed_versions: args.mixed_versions,
     };
-    let answers: Vec<Result<&Answer, &str>> = outcomes
+    let answers: Vec<Result<&ProbeAnswer, &str>> = outcomes
         .iter()
         .map(|outcome| outcome.as_ref().map_err(|fault| fault.problem.as_str()))
         .collect();
@@ -166,9 +166,9 @@ fn choose(
 }
 
 /// Warnings about the hosts whose records are written.
-fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<Answer, Fault>]) -> Report {
+fn warnings(kept: &[usize], hosts: &[Host], outcomes: &[Result<ProbeAnswer, Fault>]) -> Report {
     let kept = kept.iter();
-    let answers: Vec<(&Host, &Answer)> = kept
+    let answers: Vec<(&Host, &ProbeAnswer)> = kept
         .filter_map(|index| Some((&hosts[*index], outcomes[*index].as_ref().ok()?)))
         .collect();
     let warnings = answers
@@ -192,7 +192,7 @@ fn placements<'a>(
     args: &Args,
     kept: &[usize],
     hosts: &'a [Host],
-    outcomes: &'a [Result<Answer, Fault>],
+    outcomes: &'a [Result<ProbeAnswer, Fault>],
 ) -> Result<Vec<Chosen<'a>>, Report> {
     let port = match args.port {
         ServerPort::Keep => None,
@@ -235,7 +235,7 @@ fn no_free_port() -> Report {
 }
 
 /// Refuses hosts with another Python, torch or DGL than most hosts.
-fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<Answer, Fault>]) {
+fn refuse_other_versions(hosts: &[Host], outcomes: &mut [Result<ProbeAnswer, Fault>]) {
     let nothing = Facts::default();
     let found: Vec<(&Host, &Facts)> = hosts
         .iter()
@@ -260,7 +260,7 @@ fn outcome(
     host: &Host,
     python: &Python,
     answer: Result<Vec<Event>, HostFault>,
-) -> Result<Answer, Fault> {
+) -> Result<ProbeAnswer, Fault> {
     let events = answer.map_err(|fault| Fault::unreachable("", fault.problem))?;
     let probed = events.into_iter().find_map(|event| match event {
         Event::Probed(probed) => Some(*probed),
@@ -333,7 +333,7 @@ fn table(chosen: &[Chosen<'_>]) -> String {
     for one in chosen {
         let id = one.placement.id;
         match one.outcome {
-            Ok(Answer { facts, .. }) => {
+            Ok(ProbeAnswer { facts, .. }) => {
                 text += &row(cells(id, one.host, facts).each_ref().map(String::as_str));
             }
             Err(fault) => {

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::{Connect, NamedSize, named_size, size_of};
+use cli::{ConnectArgs, NamedSize, named_size, size_of};
 
 /// Logs in once to each host and adds what it is and has to its record: network interface, cores,
 /// memory, GPUs, disk, a free port, Python, torch, DGL.
@@ -116,7 +116,7 @@ pub struct Args {
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
 }
 
 impl Args {

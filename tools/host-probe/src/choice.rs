@@ -1,6 +1,6 @@
 //! Chooses suitable hosts of a longer list, and ports that are free on all of them.
 
-use crate::plan::Answer;
+use crate::plan::ProbeAnswer;
 use record::python::odd_versions;
 use record::term;
 use record::{Facts, GpuCard, Host};
@@ -38,7 +38,7 @@ pub struct Choice {
 }
 
 /// Takes the first suitable hosts. `answers` has the answer of each host, or why it cannot be used.
-pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) -> Choice {
+pub fn choose(hosts: &[Host], answers: &[Result<&ProbeAnswer, &str>], need: &Need) -> Choice {
     let mut choice = Choice::default();
     let mut usable = Vec::new();
     for (index, (host, answer)) in hosts.iter().zip(answers).enumerate() {
@@ -71,7 +71,7 @@ pub fn choose(hosts: &[Host], answers: &[Result<&Answer, &str>], need: &Need) ->
 }
 
 /// What a host that answered lacks; `None` if it is suitable.
-fn lacks(host: &Host, answer: &Answer, need: &Need) -> Option<String> {
+fn lacks(host: &Host, answer: &ProbeAnswer, need: &Need) -> Option<String> {
     let facts = &answer.facts;
     let room = [
         ("free in the workspace", facts.free_bytes, need.min_disk),
@@ -121,7 +121,10 @@ fn gpu_lacks(facts: &Facts, least: Option<u64>) -> Option<String> {
 }
 
 /// The first port from which on `count` ports are free on all hosts.
-pub fn free_port<'a>(answers: impl IntoIterator<Item = &'a Answer>, count: u16) -> Option<u16> {
+pub fn free_port<'a>(
+    answers: impl IntoIterator<Item = &'a ProbeAnswer>,
+    count: u16,
+) -> Option<u16> {
     let taken: BTreeSet<u16> = answers
         .into_iter()
         .flat_map(|answer| answer.occupancy.ports.iter().copied())
@@ -144,8 +147,8 @@ mod tests {
     use super::*;
     use wire::probe::Occupancy;
 
-    fn answer(dgl: Option<&str>, shm: u64, jobs: &[&str], ports: &[u16]) -> Answer {
-        Answer {
+    fn answer(dgl: Option<&str>, shm: u64, jobs: &[&str], ports: &[u16]) -> ProbeAnswer {
+        ProbeAnswer {
             facts: Facts {
                 dgl: dgl.map(str::to_owned),
                 torch: dgl.map(|_| "2.1".to_owned()),
@@ -157,12 +160,12 @@ mod tests {
                 jobs: jobs.iter().map(|job| (*job).to_owned()).collect(),
                 ports: ports.to_vec(),
             },
-            ..Answer::default()
+            ..ProbeAnswer::default()
         }
     }
 
     /// One without DGL.
-    fn plain() -> Answer {
+    fn plain() -> ProbeAnswer {
         answer(None, 1, &[], &[])
     }
 
@@ -352,7 +355,7 @@ mod tests {
             (&[&[]], 32767 - 30050 + 2, None),
         ];
         for (ports, count, wanted) in table {
-            let answers: Vec<Answer> = ports
+            let answers: Vec<ProbeAnswer> = ports
                 .iter()
                 .map(|ports| answer(None, 1, &[], ports))
                 .collect();

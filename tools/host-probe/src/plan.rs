@@ -33,7 +33,7 @@ pub fn request(wanted: &Expected<'_>, host: &Host) -> Probe {
 
 /// The answer of a host.
 #[derive(Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct ProbeAnswer {
     /// The facts for its record.
     pub facts: Facts,
     /// Warnings for the user.
@@ -45,7 +45,7 @@ pub struct Answer {
 }
 
 /// The meaning of a host's answer for its record.
-pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer, Fault> {
+pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<ProbeAnswer, Fault> {
     if let Some(failure) = probed.environment_failure {
         return Err(no_environment(host, python, failure));
     }
@@ -85,7 +85,7 @@ pub fn answer(host: &Host, python: &Python, mut probed: Probed) -> Result<Answer
         };
         warn(failure.problem, fix);
     }
-    Ok(Answer {
+    Ok(ProbeAnswer {
         facts: probed.facts,
         warnings,
         occupancy: probed.occupancy,

@@ -19,7 +19,7 @@ use std::path::Path;
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(false)?;
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
-    let mut lost = plan::Lost::default();
+    let mut lost = plan::LostHosts::default();
     for file in &args.run {
         if let Some(run) = read(file)? {
             lost.learn(&file.display().to_string(), &run, &hosts)?;

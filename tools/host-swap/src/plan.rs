@@ -12,9 +12,9 @@ const CAUSE_HOST: &str = "host";
 
 /// The hosts that were lost, by number, each with the reason.
 #[derive(Debug, Default)]
-pub struct Lost(pub BTreeMap<u32, String>);
+pub struct LostHosts(pub BTreeMap<u32, String>);
 
-impl Lost {
+impl LostHosts {
     /// Learns from a file of records: the end of a run because of a host, and hosts that host-probe
     /// could not use. `hosts` are those of the stream.
     pub fn learn(&mut self, location: &str, run: &Stream, hosts: &[Host]) -> Result<(), Report> {
@@ -62,7 +62,7 @@ pub struct Swapped {
 }
 
 /// Replaces each lost host by a spare.
-pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swapped, Report> {
+pub fn swap(stream: &Stream, lost: &LostHosts, spares: Option<&Stream>) -> Result<Swapped, Report> {
     let hosts: Vec<Host> = stream.require("ipconf-check")?;
     if lost.0.is_empty() {
         return Err(Fault::data("--run", "no host was lost")
@@ -113,7 +113,12 @@ pub fn swap(stream: &Stream, lost: &Lost, spares: Option<&Stream>) -> Result<Swa
 }
 
 /// Why a spare is not taken.
-fn unfit(host: &Host, hosts: &[Host], lost: &Lost, chosen: &BTreeMap<u32, Host>) -> Option<String> {
+fn unfit(
+    host: &Host,
+    hosts: &[Host],
+    lost: &LostHosts,
+    chosen: &BTreeMap<u32, Host>,
+) -> Option<String> {
     if chosen.values().any(|other| other.ip == host.ip) {
         return Some("it is taken already".to_owned());
     }
@@ -172,10 +177,10 @@ fn lines(
 
 fn type_of(line: &[u8]) -> Result<String, serde_json::Error> {
     #[derive(serde::Deserialize)]
-    struct Head {
+    struct TypeOfLine {
         r#type: String,
     }
-    serde_json::from_slice(line).map(|head: Head| head.r#type)
+    serde_json::from_slice(line).map(|head: TypeOfLine| head.r#type)
 }
 
 /// The record of a spare with the number and the port of a lost host.
@@ -248,14 +253,14 @@ mod tests {
         Stream::read(format!("{}\n{MINE}\n", lines.join("\n")).as_bytes(), false).unwrap()
     }
 
-    fn lost(record: Value) -> Result<Lost, Report> {
-        let mut lost = Lost::default();
+    fn lost(record: Value) -> Result<LostHosts, Report> {
+        let mut lost = LostHosts::default();
         let hosts: Vec<Host> = plan().all().unwrap();
         lost.learn("run", &stream(&[record]), &hosts).map(|()| lost)
     }
 
-    fn of_host_1() -> Lost {
-        Lost(BTreeMap::from([(1, "silent".to_owned())]))
+    fn of_host_1() -> LostHosts {
+        LostHosts(BTreeMap::from([(1, "silent".to_owned())]))
     }
 
     #[test]
@@ -355,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_spare_takes_the_place_of_one_host_however_often_it_is_named() {
-        let both = Lost(BTreeMap::from([
+        let both = LostHosts(BTreeMap::from([
             (0, "silent".to_owned()),
             (1, "silent".to_owned()),
         ]));
@@ -381,7 +386,7 @@ mod tests {
 
     #[test]
     fn where_no_host_was_lost_nothing_is_swapped() {
-        let report = swap(&plan(), &Lost::default(), None).unwrap_err();
+        let report = swap(&plan(), &LostHosts::default(), None).unwrap_err();
         assert_eq!(report.0[0].problem, "no host was lost");
     }
 }

@@ -1,7 +1,7 @@
 //! Recognizes the host files of other launchers, which resemble an ip_config but mean something
 //! else.
 
-use crate::text::{Line, is_name};
+use crate::text::{HostLine, is_name};
 use record::error::Fault;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const MAX_SLOTS: u32 = 1024;
 
 /// The fault of a list that was written for another launcher.
-pub fn fault(lines: &[Line]) -> Option<Fault> {
+pub fn fault(lines: &[HostLine]) -> Option<Fault> {
     lines.iter().find_map(|line| {
         let fault =
             |problem: String, fix: String| Some(Fault::data(&line.location, problem).fix(fix));
@@ -39,14 +39,14 @@ pub fn fault(lines: &[Line]) -> Option<Fault> {
 }
 
 /// The word that gives the slots of a line: `slots=4`, or `host:4`.
-fn slots(line: &Line) -> Option<&str> {
+fn slots(line: &HostLine) -> Option<&str> {
     number_of_slots(line)?;
     let second = line.port.as_deref().filter(|word| word.contains('='));
     Some(second.unwrap_or(&line.address))
 }
 
 /// The number of slots of a line.
-fn number_of_slots(line: &Line) -> Option<u32> {
+fn number_of_slots(line: &HostLine) -> Option<u32> {
     let words = [&line.port, &line.surplus].into_iter().flatten();
     let mut given = words.filter_map(|word| word.split_once('='));
     if let Some((_, number)) = given.find(|(key, _)| ["slots", "cpu", "np", "ppn"].contains(key)) {
@@ -59,7 +59,7 @@ fn number_of_slots(line: &Line) -> Option<u32> {
 }
 
 /// The equivalent value of `--num-workers`.
-fn counts(lines: &[Line]) -> String {
+fn counts(lines: &[HostLine]) -> String {
     let counts: Vec<Option<u32>> = lines.iter().map(number_of_slots).collect();
     let shown = |count: &Option<u32>| count.map_or("N".to_owned(), |count| count.to_string());
     match counts.iter().all(|count| *count == counts[0]) {
@@ -69,7 +69,7 @@ fn counts(lines: &[Line]) -> String {
 }
 
 /// The group of Ansible that a line begins, or `all` for a host with variables.
-fn ansible_group(line: &Line) -> Option<&str> {
+fn ansible_group(line: &HostLine) -> Option<&str> {
     let has_variable = line
         .port
         .as_ref()

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::slice;
-use text::Line;
+use text::HostLine;
 
 /// Runs the tool.
 pub fn main(args: Args) -> Result<Exit, Report> {
@@ -26,7 +26,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     let lines = lines(&file, &text)?;
     let names = plan::names(&lines);
     let resolutions = resolve::all(&names, &args.settings.options);
-    let options = plan::Options {
+    let options = plan::PlanOptions {
         file: &file,
         default_port: args.default_port,
         num_servers: args.num_servers,
@@ -46,7 +46,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 }
 
 /// The lines of a file that name hosts: those of an ip_config, or the rows of a table.
-pub fn lines(file: &str, text: &[u8]) -> Result<Vec<Line>, Report> {
+pub fn lines(file: &str, text: &[u8]) -> Result<Vec<HostLine>, Report> {
     let text = text::decode(file, text)?;
     match table::separator(&text) {
         Some(separator) => table::rows(file, &text, separator),

@@ -1,6 +1,6 @@
 //! Turns the text of an ip_config into host records, or into all of its faults.
 
-use crate::text::{Line, MAX_FAULTS, is_name};
+use crate::text::{HostLine, MAX_FAULTS, is_name};
 use record::error::{Fault, Report};
 use record::{Host, IpAddr};
 use std::collections::{BTreeSet, HashMap};
@@ -21,7 +21,7 @@ pub struct Resolution {
 pub type Resolver<'a> = &'a dyn Fn(&str) -> Option<Resolution>;
 
 /// The options of the command line.
-pub struct Options<'a> {
+pub struct PlanOptions<'a> {
     /// The name of the file, for messages.
     pub file: &'a str,
     /// The port of a host without one.
@@ -38,7 +38,7 @@ const BY_ADDRESS: &str = "list it by the address at which the other hosts reach 
      log in by the name: a first line ip,login, then ADDRESS,NAME";
 
 /// All addresses of lines that are names to look up, each once.
-pub fn names(lines: &[Line]) -> Vec<&str> {
+pub fn names(lines: &[HostLine]) -> Vec<&str> {
     let words = lines.iter().map(|line| line.address.as_str());
     let names = words.filter(|word| is_name(host_of(word)));
     names.collect::<BTreeSet<_>>().into_iter().collect()
@@ -50,7 +50,7 @@ fn host_of(word: &str) -> &str {
 }
 
 /// Plans one host record for each line.
-pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> {
+pub fn plan(lines: &[HostLine], options: &PlanOptions<'_>) -> Result<Vec<Host>, Report> {
     if lines.is_empty() {
         return Err(Fault::data(options.file, "names no host")
             .fix("write a line a host: its IPv4 address, then its port if it is not 30050")
@@ -83,7 +83,7 @@ pub fn plan(lines: &[Line], options: &Options<'_>) -> Result<Vec<Host>, Report> 
     Ok(hosts)
 }
 
-fn host(line: &Line, options: &Options<'_>) -> Result<Host, Report> {
+fn host(line: &HostLine, options: &PlanOptions<'_>) -> Result<Host, Report> {
     let location = &line.location;
     let mut report = Report::default();
     let ip = report.keep(address(line, options.resolver));
@@ -138,7 +138,7 @@ fn login_of(location: &str, word: &str) -> Result<String, Fault> {
     }
 }
 
-fn listed_twice(line: &Line, ip: Ipv4Addr, earlier: u64) -> Fault {
+fn listed_twice(line: &HostLine, ip: Ipv4Addr, earlier: u64) -> Fault {
     let name = host_of(&line.address);
     let (problem, fix) = match is_name(name) {
         true => (
@@ -155,7 +155,7 @@ fn listed_twice(line: &Line, ip: Ipv4Addr, earlier: u64) -> Fault {
     Fault::data(&line.location, problem).fix(fix)
 }
 
-fn address(line: &Line, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
+fn address(line: &HostLine, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
     let location = &line.location;
     let word = host_of(&line.address);
     let wrong = |problem: String, fix: &str| Err(Fault::data(location, problem).fix(fix));
@@ -186,7 +186,7 @@ fn address(line: &Line, resolve: Resolver<'_>) -> Result<Ipv4Addr, Fault> {
 }
 
 /// The address of a name, if it has exactly one that other hosts can reach.
-fn resolved(line: &Line, resolution: Option<Resolution>) -> Result<Ipv4Addr, Fault> {
+fn resolved(line: &HostLine, resolution: Option<Resolution>) -> Result<Ipv4Addr, Fault> {
     let location = &line.location;
     let name = host_of(&line.address);
     let Some(resolution) = resolution else {
@@ -295,7 +295,7 @@ mod tests {
                     .map_err(|error| (*error).to_owned()),
             })
         };
-        let options = Options {
+        let options = PlanOptions {
             file: "f",
             default_port: 30050,
             num_servers,
@@ -438,7 +438,7 @@ mod tests {
             assert!(lines("f", text).is_err());
         }
         let got = lines("f", "10.0.0\n".repeat(40_000).as_bytes()).and_then(|lines| {
-            let options = Options {
+            let options = PlanOptions {
                 file: "f",
                 default_port: 1,
                 num_servers: 1,

@@ -2,7 +2,7 @@
 //! machine's resolver.
 
 use crate::plan::Resolution;
-use remote::Options;
+use remote::RemoteOptions;
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use std::thread;
 const AT_ONCE: usize = 16;
 
 /// The resolutions of these names, which may begin with a user: `ann@gpu1`.
-pub fn all<'a>(names: &[&'a str], options: &Options) -> HashMap<&'a str, Resolution> {
+pub fn all<'a>(names: &[&'a str], options: &RemoteOptions) -> HashMap<&'a str, Resolution> {
     let left = Mutex::new(names.iter());
     let next = || left.lock().ok()?.next().copied();
     let work = || {
@@ -30,7 +30,7 @@ pub fn all<'a>(names: &[&'a str], options: &Options) -> HashMap<&'a str, Resolut
     })
 }
 
-fn resolve(target: &str, options: &Options) -> Resolution {
+fn resolve(target: &str, options: &RemoteOptions) -> Resolution {
     let name = target.rsplit('@').next().unwrap_or(target);
     let mut resolution = Resolution {
         host_name: name.to_owned(),

@@ -1,7 +1,7 @@
 //! Reads a table of hosts (CSV) in the form in which cloud consoles and spreadsheets export it: the
 //! first line is a header that names the columns.
 
-use crate::text::{Line, MAX_FAULTS, MAX_LINE, MAX_LINES};
+use crate::text::{HostLine, MAX_FAULTS, MAX_LINE, MAX_LINES};
 use csv::{ReaderBuilder, StringRecord};
 use record::error::{Fault, Report};
 use std::net::Ipv4Addr;
@@ -140,7 +140,7 @@ impl Columns {
 }
 
 /// The hosts of a table. Rows without content are left out.
-pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<Line>, Report> {
+pub fn rows(file: &str, text: &str, separator: u8) -> Result<Vec<HostLine>, Report> {
     let mut report = Report::default();
     let mut columns: Option<(Columns, usize)> = None;
     let mut lines = Vec::new();
@@ -214,7 +214,7 @@ fn line(
     cells: &[&str],
     columns: &Columns,
     width: usize,
-) -> Result<Line, Fault> {
+) -> Result<HostLine, Fault> {
     if cells.len() != width {
         let columns = |count: usize| record::term::count(count as u64, "column");
         let problem = format!(
@@ -242,7 +242,7 @@ fn line(
         return Err(Fault::data(location, problem)
             .fix("leave the one at which the other hosts reach this host"));
     }
-    Ok(Line {
+    Ok(HostLine {
         location,
         number,
         address,
@@ -259,7 +259,7 @@ mod tests {
     use crate::lines;
 
     fn read(text: &str) -> Result<Vec<(u64, String)>, Vec<String>> {
-        let shown = |line: Line| {
+        let shown = |line: HostLine| {
             let words = [line.port, line.name, line.login];
             let words = words.map(|word| word.unwrap_or_else(|| "-".to_owned()));
             (line.number, format!("{} {}", line.address, words.join(" ")))

@@ -17,7 +17,7 @@ const PLAIN_TEXT: &str = "save the file as plain text, a line a host";
 
 /// A line of the file that names a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct HostLine {
     /// Where it is, for messages: `FILE:LINE`.
     pub location: String,
     /// The number of the line, counted from 1.
@@ -58,7 +58,7 @@ pub fn decode(file: &str, text: &[u8]) -> Result<String, Report> {
 /// The lines that name hosts. White space is what Python considers white space, because DGL splits
 /// with `str.split`: blanks, tabs, and the no-break space of a web page. Blank lines and comments
 /// are accepted.
-pub fn lines(file: &str, text: &str) -> Result<Vec<Line>, Report> {
+pub fn lines(file: &str, text: &str) -> Result<Vec<HostLine>, Report> {
     let fault = |location: &str, problem: String| Fault::data(location, problem).fix(PLAIN_TEXT);
     let mut lines = Vec::new();
     let mut report = Report::default();
@@ -72,13 +72,13 @@ pub fn lines(file: &str, text: &str) -> Result<Vec<Line>, Report> {
         let words = line.split_whitespace().map(str::to_owned);
         let mut words = words.take_while(|word| !word.starts_with('#'));
         if let Some(address) = words.next() {
-            lines.push(Line {
+            lines.push(HostLine {
                 location,
                 number,
                 address,
                 port: words.next(),
                 surplus: words.next(),
-                ..Line::default()
+                ..HostLine::default()
             });
         }
         if lines.len() > MAX_LINES {

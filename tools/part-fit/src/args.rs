@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 use cli::counts::{PerHost, graph_format, per_host};
-use cli::{Format, NamedSize, named_size};
+use cli::{NamedSize, OutputFormat, named_size};
 use std::path::PathBuf;
 
 /// Works out what memory each partition needs on its host, and whether it fits.
@@ -56,9 +56,9 @@ pub struct Args {
     pub graph_format: String,
 
     /// Which form of the graph the script loads [auto: where there are both, what needs more]
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = GraphForm::Auto,
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = LoadedGraphForm::Auto,
         value_name = "auto|dgl|graphbolt", hide_possible_values = true)]
-    pub graph: GraphForm,
+    pub graph: LoadedGraphForm,
 
     /// Memory that only the script determines, as trainer=3G,sampler=1G; shm=2G for what it puts
     /// into /dev/shm; process=1G for any process without data, in place of what was measured
@@ -85,14 +85,14 @@ pub struct Args {
     pub warn_only: bool,
 
     /// What to print: records, or a table for people [auto: a table on a terminal]
-    #[arg(long, value_enum, default_value_t = Format::Auto, value_name = "auto|human|jsonl",
+    #[arg(long, value_enum, default_value_t = OutputFormat::Auto, value_name = "auto|human|jsonl",
         hide_possible_values = true)]
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
 /// The form of the graph that the servers load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GraphForm {
+pub enum LoadedGraphForm {
     /// The form that exists; if both do, the one that needs more.
     Auto,
     /// DGL's own form.

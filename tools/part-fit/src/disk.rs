@@ -16,7 +16,7 @@ const AGAIN: &str = "partition the graph again, or correct the path; it is relat
     of the config";
 
 /// Finds a file of a config on this machine.
-type Find<'a> = &'a dyn Fn(&str) -> Result<PathBuf, Fault>;
+type FindFile<'a> = &'a dyn Fn(&str) -> Result<PathBuf, Fault>;
 
 /// Reads the parts at the paths of a config; reports all missing files at once.
 pub fn parts_of_config(path: &Path) -> Result<Vec<Part>, Report> {
@@ -57,7 +57,7 @@ pub fn parts_of_records(files: &[FileCopy], workspace: &Path) -> Result<Vec<Part
     })
 }
 
-fn parts(config: &PartConfig, find: Find<'_>) -> Result<Vec<Part>, Report> {
+fn parts(config: &PartConfig, find: FindFile<'_>) -> Result<Vec<Part>, Report> {
     let mut report = Report::default();
     let numbers = 0..config.parts.len();
     let [nodes, edges] = config.maps.each_ref().map(|map| {
@@ -79,7 +79,7 @@ fn parts(config: &PartConfig, find: Find<'_>) -> Result<Vec<Part>, Report> {
 }
 
 /// How many ids each part owns. Up to DGL 0.9, this may require reading an .npy file.
-fn owned(map: &Map, parts: usize, find: Find<'_>) -> Result<Vec<u64>, Fault> {
+fn owned(map: &Map, parts: usize, find: FindFile<'_>) -> Result<Vec<u64>, Fault> {
     let path = match map {
         Map::Npy { path, .. } => find(path)?,
         Map::Ends { owned } | Map::Ranges { owned, .. } => return Ok(owned.clone()),
@@ -91,7 +91,7 @@ fn owned(map: &Map, parts: usize, find: Find<'_>) -> Result<Vec<u64>, Fault> {
         .map_err(|problem| Fault::data(&location, problem).fix(AGAIN))
 }
 
-fn files(config: &PartConfig, part: usize, find: Find<'_>) -> Result<Files, Report> {
+fn files(config: &PartConfig, part: usize, find: FindFile<'_>) -> Result<Files, Report> {
     let mut report = Report::default();
     let size = |key: &str| -> Result<u64, Fault> {
         // a config without features, or without any graph, is refused

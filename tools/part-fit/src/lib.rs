@@ -10,7 +10,7 @@ pub mod show;
 pub use args::Args;
 
 use cli::size_of;
-use plan::Job;
+use plan::JobProcesses;
 use record::error::{Fault, Report};
 use record::exit::Exit;
 use record::jsonl::{self, Out, Stream};
@@ -52,10 +52,10 @@ pub fn main(args: Args) -> Result<Exit, Report> {
     Ok(Exit::Done)
 }
 
-fn job(args: &Args, hosts: &[Host]) -> Result<Job, Report> {
+fn job(args: &Args, hosts: &[Host]) -> Result<JobProcesses, Report> {
     let memory = |name| size_of(&args.mem, name);
     let formats: HashSet<&str> = args.graph_format.split(',').collect();
-    Ok(Job {
+    Ok(JobProcesses {
         num_servers: args.num_servers.into(),
         num_trainers: args.num_trainers.counts("--num-trainers", hosts)?,
         num_samplers: args.num_samplers.into(),

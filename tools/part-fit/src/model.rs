@@ -1,7 +1,7 @@
 //! The memory that partitions take on a host, from the sizes of their files. part-fit(1) explains
 //! the model and shows predictions beside measurements.
 
-use crate::args::GraphForm;
+use crate::args::LoadedGraphForm;
 use record::python::Version;
 
 /// The sizes of the files of a partition, or of all partitions of a host, in bytes.
@@ -26,7 +26,7 @@ impl Files {
 
 /// The memory that the graph servers of a host share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Data {
+pub struct ServersMemory {
     /// Bytes in /dev/shm after everything is loaded.
     pub shm_bytes: u64,
     /// The peak memory of the first server of the host while it loads, /dev/shm included.
@@ -35,7 +35,7 @@ pub struct Data {
 
 /// The memory of a process that has imported DGL and torch and trains a small model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct ProcessMemory {
     /// Libraries and other mapped files, which all processes of a host share.
     pub shared_bytes: u64,
     /// The memory that each process has for itself.
@@ -53,11 +53,16 @@ const MB: u64 = 1_000_000;
 /// A graph takes as much in /dev/shm as in its file: compressed rows take 8 bytes more for each
 /// node than the coordinates that partition_graph writes, but the partition ids of nodes, which
 /// take 8 bytes, are not copied.
-pub fn data(files: Files, form: GraphForm, formats: u64, dgl: Option<Version>) -> Data {
+pub fn data(
+    files: Files,
+    form: LoadedGraphForm,
+    formats: u64,
+    dgl: Option<Version>,
+) -> ServersMemory {
     let dgl_graph = files.dgl + files.dgl / 100 * FURTHER_FORMAT_PERCENT * (formats - 1);
     let graph = match form {
-        GraphForm::Dgl if dgl_graph > 0 => dgl_graph,
-        GraphForm::Graphbolt if files.graphbolt > 0 => files.graphbolt,
+        LoadedGraphForm::Dgl if dgl_graph > 0 => dgl_graph,
+        LoadedGraphForm::Graphbolt if files.graphbolt > 0 => files.graphbolt,
         _ => dgl_graph.max(files.graphbolt),
     };
     let (nodes, edges) = (files.node_features, files.edge_features);
@@ -72,14 +77,14 @@ pub fn data(files: Files, form: GraphForm, formats: u64, dgl: Option<Version>) -
             loading_nodes.max(loading_edges).max(2 * graph)
         }
     };
-    Data {
+    ServersMemory {
         shm_bytes,
         peak_bytes,
     }
 }
 
 /// The measured memory of a process; the larger value if a version is unknown.
-pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
+pub fn process(dgl: Option<Version>, torch: Option<Version>) -> ProcessMemory {
     let is_before_2 = |version: Option<Version>| version.is_some_and(|version| version < (2, 0, 0));
     let (shared, own) = match (is_before_2(dgl), is_before_2(torch)) {
         // 1.0.4 with 1.13, for processors
@@ -89,7 +94,7 @@ pub fn process(dgl: Option<Version>, torch: Option<Version>) -> Process {
         // 2.1.0 with 2.2.1, for CUDA
         (false, _) => (210, 295),
     };
-    Process {
+    ProcessMemory {
         shared_bytes: shared * MB,
         own_bytes: own * MB,
     }
@@ -117,16 +122,16 @@ mod tests {
             ..files
         };
         let table = [
-            (files, GraphForm::Auto, 1, later, 1500, 2000),
-            (files, GraphForm::Dgl, 1, None, 1500, 2000),
-            (files, GraphForm::Dgl, 3, later, 2700, 4400),
-            (files, GraphForm::Graphbolt, 3, later, 800, 1100),
-            (only_dgl, GraphForm::Graphbolt, 1, later, 1500, 2000),
-            (files, GraphForm::Auto, 1, early, 1500, 3000),
-            (edges, GraphForm::Auto, 1, later, 6400, 11400),
+            (files, LoadedGraphForm::Auto, 1, later, 1500, 2000),
+            (files, LoadedGraphForm::Dgl, 1, None, 1500, 2000),
+            (files, LoadedGraphForm::Dgl, 3, later, 2700, 4400),
+            (files, LoadedGraphForm::Graphbolt, 3, later, 800, 1100),
+            (only_dgl, LoadedGraphForm::Graphbolt, 1, later, 1500, 2000),
+            (files, LoadedGraphForm::Auto, 1, early, 1500, 3000),
+            (edges, LoadedGraphForm::Auto, 1, later, 6400, 11400),
         ];
         for (files, form, formats, version, shm_bytes, peak_bytes) in table {
-            let expected = Data {
+            let expected = ServersMemory {
                 shm_bytes,
                 peak_bytes,
             };

@@ -1,7 +1,7 @@
 //! Decides whether each partition fits its host, and how much memory is missing if it does not.
 
-use crate::args::GraphForm;
-use crate::model::{self, Files, Process};
+use crate::args::LoadedGraphForm;
+use crate::model::{self, Files, ProcessMemory};
 use record::error::{Fault, Report};
 use record::python::version;
 use record::{Fit, Host, term};
@@ -27,7 +27,7 @@ pub struct Part {
 
 /// The processes on the hosts.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct JobProcesses {
     /// Graph servers on each host.
     pub num_servers: u64,
     /// Trainers on each host.
@@ -35,7 +35,7 @@ pub struct Job {
     /// Samplers of each trainer.
     pub num_samplers: u64,
     /// The form of the graph that the servers load.
-    pub form: GraphForm,
+    pub form: LoadedGraphForm,
     /// How many sparse formats the servers create.
     pub num_formats: u64,
     /// The memory of a trainer beyond DGL and torch, in bytes.
@@ -50,7 +50,7 @@ pub struct Job {
 
 /// What a host needs of one kind of memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Need {
+struct MemoryNeed {
     /// The part that does not depend on the partition.
     fixed: u64,
     /// The part that shrinks with the partition.
@@ -59,7 +59,7 @@ struct Need {
     room: u64,
 }
 
-impl Need {
+impl MemoryNeed {
     fn bytes(self) -> u64 {
         self.fixed + self.data
     }
@@ -87,17 +87,17 @@ impl Need {
 
 /// A host with its partitions.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub struct HostPlan<'a> {
     pub host: &'a Host,
     pub fits: Vec<Fit>,
-    loading: Need,
-    running: Need,
-    shm: Need,
+    loading: MemoryNeed,
+    running: MemoryNeed,
+    shm: MemoryNeed,
 }
 
-impl Plan<'_> {
+impl HostPlan<'_> {
     /// The larger need of loading and running.
-    fn memory(&self) -> Need {
+    fn memory(&self) -> MemoryNeed {
         match self.loading.bytes() > self.running.bytes() {
             true => self.loading,
             false => self.running,
@@ -107,7 +107,11 @@ impl Plan<'_> {
 
 /// Plans all hosts. All hosts have the same number of partitions; the processes of a host need the
 /// memory of all of its partitions.
-pub fn plan<'a>(job: &Job, hosts: &'a [Host], parts: &[Part]) -> Result<Vec<Plan<'a>>, Report> {
+pub fn plan<'a>(
+    job: &JobProcesses,
+    hosts: &'a [Host],
+    parts: &[Part],
+) -> Result<Vec<HostPlan<'a>>, Report> {
     let per_host = parts.len() / hosts.len().max(1);
     if per_host * hosts.len() != parts.len() || per_host == 0 {
         let problem = record::unequal_parts(parts.len() as u64, hosts.len(), 1);
@@ -122,7 +126,7 @@ pub fn plan<'a>(job: &Job, hosts: &'a [Host], parts: &[Part]) -> Result<Vec<Plan
         .filter_map(|((host, parts), trainers)| {
             report.keep(plan_of_host(job, host, parts, u64::from(*trainers)))
         });
-    let mut plans: Vec<Plan<'_>> = plans.collect();
+    let mut plans: Vec<HostPlan<'_>> = plans.collect();
     report.check()?;
     let mean =
         |count: fn(&Part) -> u64| parts.iter().map(count).sum::<u64>() as f64 / parts.len() as f64;
@@ -146,11 +150,11 @@ fn skew(count: u64, mean: f64) -> f64 {
 }
 
 fn plan_of_host<'a>(
-    job: &Job,
+    job: &JobProcesses,
     host: &'a Host,
     parts: &[Part],
     trainers: u64,
-) -> Result<Plan<'a>, Fault> {
+) -> Result<HostPlan<'a>, Fault> {
     let room = host.facts.usable_mem_bytes().zip(host.facts.shm_free_bytes);
     let Some((mem_bytes, shm_free_bytes)) = room else {
         return Err(Fault::data(host.location(), "its memory size is unknown")
@@ -159,7 +163,7 @@ fn plan_of_host<'a>(
     let of = |package: &Option<String>| package.as_deref().and_then(version);
     let (dgl, torch) = (of(&host.facts.dgl), of(&host.facts.torch));
     let process = match job.process_bytes {
-        Some(own_bytes) => Process {
+        Some(own_bytes) => ProcessMemory {
             shared_bytes: 0,
             own_bytes,
         },
@@ -177,8 +181,8 @@ fn plan_of_host<'a>(
     let bare_bytes = process.shared_bytes + processes * process.own_bytes;
     let script_bytes = trainers * (job.trainer_bytes + job.num_samplers * job.sampler_bytes);
     let usable = mem_bytes - mem_bytes / 100 * MARGIN_PERCENT;
-    let need = |fixed, data, room| Need { fixed, data, room };
-    let mut plan = Plan {
+    let need = |fixed, data, room| MemoryNeed { fixed, data, room };
+    let mut plan = HostPlan {
         host,
         fits: Vec::new(),
         loading: need(bare_bytes, data.peak_bytes, usable),
@@ -211,13 +215,13 @@ fn plan_of_host<'a>(
 }
 
 /// A fault for each host whose partitions do not fit, with a fix.
-pub fn faults(plans: &[Plan<'_>]) -> Vec<Fault> {
+pub fn faults(plans: &[HostPlan<'_>]) -> Vec<Fault> {
     let fix = fix_for(plans);
     let wrong = plans.iter().filter(|plan| !plan.fits[0].fits);
     wrong.map(|plan| fault(plan).fix(fix.clone())).collect()
 }
 
-fn fault(plan: &Plan<'_>) -> Fault {
+fn fault(plan: &HostPlan<'_>) -> Fault {
     let memory = plan.memory();
     let when = match memory == plan.loading {
         true => "while its servers load",
@@ -249,11 +253,11 @@ fn fault(plan: &Plan<'_>) -> Fault {
 }
 
 /// The number of parts, or the amount of memory, with which all would fit.
-fn fix_for(plans: &[Plan<'_>]) -> String {
-    let most = |need: fn(&Plan<'_>) -> Need| {
+fn fix_for(plans: &[HostPlan<'_>]) -> String {
+    let most = |need: fn(&HostPlan<'_>) -> MemoryNeed| {
         let needs = plans.iter().map(need);
         let missing = needs.filter(|need| need.missing().is_some());
-        missing.map(Need::bytes).max()
+        missing.map(MemoryNeed::bytes).max()
     };
     let memory = most(|plan| plan.memory()).map(|bytes| {
         let with_margin = bytes / (100 - MARGIN_PERCENT) * 100;
@@ -332,12 +336,12 @@ mod tests {
         }
     }
 
-    fn job() -> Job {
-        Job {
+    fn job() -> JobProcesses {
+        JobProcesses {
             num_servers: 1,
             num_trainers: vec![2, 2],
             num_samplers: 1,
-            form: GraphForm::Auto,
+            form: LoadedGraphForm::Auto,
             num_formats: 1,
             trainer_bytes: GB,
             sampler_bytes: GB / 2,
@@ -346,7 +350,7 @@ mod tests {
         }
     }
 
-    fn fits(plans: &[Plan<'_>]) -> Vec<Fit> {
+    fn fits(plans: &[HostPlan<'_>]) -> Vec<Fit> {
         plans.iter().flat_map(|plan| plan.fits.clone()).collect()
     }
 

@@ -1,6 +1,6 @@
 //! Formats fits for people.
 
-use crate::plan::Plan;
+use crate::plan::HostPlan;
 use record::{Fit, Host, term};
 
 const HEAD: [&str; 11] = [
@@ -18,10 +18,10 @@ const HEAD: [&str; 11] = [
 ];
 
 /// A table with a line for each partition.
-pub fn table(plans: &[Plan]) -> String {
+pub fn table(plans: &[HostPlan]) -> String {
     let mut rows = vec![HEAD.map(str::to_owned)];
     let of_host = |plan| {
-        let Plan { host, fits, .. }: &Plan = plan;
+        let HostPlan { host, fits, .. }: &HostPlan = plan;
         fits.iter().map(move |fit| row(host, fit))
     };
     rows.extend(plans.iter().flat_map(of_host));

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
-use part_fit::args::GraphForm;
-use part_fit::model::{Data, Files, data, process};
-use part_fit::plan::{self, Job, Part};
+use part_fit::args::LoadedGraphForm;
+use part_fit::model::{Files, ServersMemory, data, process};
+use part_fit::plan::{self, JobProcesses, Part};
 use record::python::{Version, version};
 use record::{Facts, Host};
 
@@ -138,7 +138,7 @@ fn bytes_of_file(nodes: u64, edges: u64, has_types: bool) -> u64 {
     headers + (17 + type_bytes) * nodes + (16 + 9 + type_bytes) * edges
 }
 
-fn check(what: &str, found: Data, versions: [&str; 2], shm: u64, peak: u64) {
+fn check(what: &str, found: ServersMemory, versions: [&str; 2], shm: u64, peak: u64) {
     let of = |text: &str| -> Option<Version> { version(text) };
     let process = process(of(versions[0]), of(versions[1]));
     let bytes = process.shared_bytes + process.own_bytes + found.peak_bytes;
@@ -168,7 +168,7 @@ fn servers_took_what_the_model_says() {
                 edge_features,
             };
             let formats = list.split(',').count() as u64;
-            let found = data(files, GraphForm::Auto, formats, version(versions[0]));
+            let found = data(files, LoadedGraphForm::Auto, formats, version(versions[0]));
             let what = format!("{} {name} {list}", versions[0]);
             check(&what, found, versions, shm, peak);
         }
@@ -180,7 +180,7 @@ fn servers_took_what_the_model_says() {
             node_features,
             edge_features,
         };
-        let found = data(files, GraphForm::Auto, 1, version("2.1.0"));
+        let found = data(files, LoadedGraphForm::Auto, 1, version("2.1.0"));
         let what = format!("graphbolt {name}");
         check(&what, found, ["2.1.0", "2.2.1"], shm, peak);
     }
@@ -210,11 +210,11 @@ fn jobs_took_what_the_model_says() {
             },
         };
         let run = |[trainer_bytes, sampler_bytes]: [u64; 2]| {
-            let job = Job {
+            let job = JobProcesses {
                 num_servers: 1,
                 num_trainers: vec![trainers],
                 num_samplers,
-                form: GraphForm::Auto,
+                form: LoadedGraphForm::Auto,
                 num_formats: 1,
                 trainer_bytes,
                 sampler_bytes,

@@ -66,9 +66,9 @@ pub struct Args {
     /// hosts share (NFS)
     ///
     /// See [Partitions that are there already].
-    #[arg(long, value_enum, default_value_t = Parts::Local, value_name = "local|remote|shared",
-        hide_possible_values = true)]
-    pub parts: Parts,
+    #[arg(long, value_enum, default_value_t = PartsLocation::Local,
+        value_name = "local|remote|shared", hide_possible_values = true)]
+    pub parts: PartsLocation,
 
     /// Which form of each partition's graph to copy: DGL's, Graphbolt's or both [auto: what there
     /// is]
@@ -147,7 +147,7 @@ pub enum Paths {
 
 /// Where the parts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Parts {
+pub enum PartsLocation {
     /// On this machine: partition K is copied to host K.
     Local,
     /// Partition K is on host K already, for instance from DGL's distributed partitioning.

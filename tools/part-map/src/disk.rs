@@ -1,10 +1,10 @@
 //! Finds files of the graph that the config does not name, and other names of its files on this
 //! machine.
 
-use crate::args::{Args, Parts};
-use crate::numbered::{self, HOST, Numbered};
-use crate::scripts::{self, Choice};
-use partition::files::{Item, WantedFile};
+use crate::args::{Args, PartsLocation};
+use crate::numbered::{self, HOST, NumberedNames};
+use crate::scripts::{self, ScriptChoice};
+use partition::files::{FileItem, WantedFile};
 use record::error::{Fault, Report};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -56,7 +56,11 @@ pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
 
 /// The files below the `--partitions` folder, relative to it. There may be none if the hosts have
 /// the parts already.
-pub fn below_folder(folder: &Path, args: &Args, choice: &Choice) -> Result<Vec<Item>, Report> {
+pub fn below_folder(
+    folder: &Path,
+    args: &Args,
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
     let location = folder.display().to_string();
     match folder.canonicalize() {
         Ok(real) if real.is_dir() => scripts::walk(&real, Path::new(""), "map", choice),
@@ -65,7 +69,7 @@ pub fn below_folder(folder: &Path, args: &Args, choice: &Choice) -> Result<Vec<I
                 .fix("name the folder in which part0 lies")
                 .report(),
         ),
-        Err(_) if args.parts == Parts::Remote => Ok(Vec::new()),
+        Err(_) if args.parts == PartsLocation::Remote => Ok(Vec::new()),
         Err(error) => Err(Fault::unreachable(location, error.to_string())
             .did_you_mean(folder)
             .fix("correct --partitions, or add --parts remote if the hosts have the parts")
@@ -74,7 +78,11 @@ pub fn below_folder(folder: &Path, args: &Args, choice: &Choice) -> Result<Vec<I
 }
 
 /// The files that `--per-host` names below a folder, relative to it.
-pub fn of_each_host(folder: &Path, set: &Numbered, choice: &Choice) -> Result<Vec<Item>, Report> {
+pub fn of_each_host(
+    folder: &Path,
+    set: &NumberedNames,
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
     let mut report = Report::default();
     let mut items = Vec::new();
     for form in &set.forms {

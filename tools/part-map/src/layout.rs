@@ -1,7 +1,7 @@
 //! The paths on the hosts, and the form in which a config must have them so that DGL finds the
 //! files.
 
-use crate::args::{Args, Parts, Paths};
+use crate::args::{Args, PartsLocation, Paths};
 use partition::files::path_on_hosts;
 use record::Host;
 use record::error::{Fault, Report};
@@ -21,7 +21,7 @@ pub struct Layout {
     /// The form of the paths in the config.
     pub paths: Paths,
     /// Where the parts are.
-    pub parts: Parts,
+    pub parts: PartsLocation,
 }
 
 impl Layout {

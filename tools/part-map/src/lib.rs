@@ -12,17 +12,17 @@ pub mod versions;
 
 pub use args::Args;
 
-use args::Parts;
+use args::PartsLocation;
 use layout::Layout;
-use numbered::{Numbered, PARTS};
+use numbered::{NumberedNames, PARTS};
 use partition::PartConfig;
-use partition::files::{self, Item, Source, path_on_hosts};
-use plan::Plan;
+use partition::files::{self, FileItem, FileSource, path_on_hosts};
+use plan::FilePlan;
 use record::Host;
 use record::error::Report;
 use record::exit::Exit;
 use record::jsonl::{self, Stream};
-use scripts::Choice;
+use scripts::ScriptChoice;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 }
 
 /// Plans the files that go to the hosts, and the graph as it will be there.
-pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
+pub fn map(args: &Args, hosts: &[Host]) -> Result<FilePlan, Report> {
     let layout = Layout::new(args, hosts, &data_folder(args))?;
     let config = args
         .part_config
@@ -69,11 +69,11 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     let identities = identities
         .into_iter()
         .chain(items.iter().filter_map(identity));
-    let found = Choice::new(args, identities.collect());
+    let found = ScriptChoice::new(args, identities.collect());
     let found = found.and_then(|choice| scripts::find(args, &resolve, &choice));
     items.extend(report.keep(found).unwrap_or_default());
     report.check()?;
-    if layout.parts == Parts::Shared {
+    if layout.parts == PartsLocation::Shared {
         let real = layout
             .workspace
             .canonicalize()
@@ -82,7 +82,7 @@ pub fn map(args: &Args, hosts: &[Host]) -> Result<Plan, Report> {
     }
     let plan = plan::plan(config.as_ref(), dropped, hosts, &layout, items)?;
     warnings.extend(plan.warnings);
-    Ok(Plan { warnings, ..plan })
+    Ok(FilePlan { warnings, ..plan })
 }
 
 /// Where the partitions go below the workspace, unless `--rel-data-path` says otherwise.
@@ -95,9 +95,9 @@ fn data_folder(args: &Args) -> PathBuf {
 }
 
 /// Device and inode of a file that is copied from this machine.
-fn identity(item: &Item) -> Option<(u64, u64)> {
+fn identity(item: &FileItem) -> Option<(u64, u64)> {
     match &item.source {
-        Source::Copied(here) => Some(here.identity),
+        FileSource::Copied(here) => Some(here.identity),
         _ => None,
     }
 }
@@ -108,12 +108,12 @@ fn of_own_folder(
     hosts: &[Host],
     layout: &Layout,
     config: Option<&PartConfig>,
-) -> Result<Vec<Item>, Report> {
-    let is_remote = layout.parts == Parts::Remote;
+) -> Result<Vec<FileItem>, Report> {
+    let is_remote = layout.parts == PartsLocation::Remote;
     let mut sets = numbered::from_user(&args.per_host, is_remote)?;
-    let choice = Choice::new(args, HashSet::new())?;
+    let choice = ScriptChoice::new(args, HashSet::new())?;
     let items = if let Some(folder) = &args.partitions {
-        sets.push(Numbered {
+        sets.push(NumberedNames {
             location: folder.display().to_string(),
             forms: PARTS.map(str::to_owned).to_vec(),
             per_host: args.parts_per_host,
@@ -134,7 +134,7 @@ fn of_own_folder(
     let mut items = numbered::assign(&sets, items, hosts.len())?;
     for item in &mut items {
         if item.host.is_some() && is_remote {
-            item.source = Source::OnHost;
+            item.source = FileSource::OnHost;
         }
         item.dst = layout.data.join(&item.dst);
     }
@@ -144,7 +144,7 @@ fn of_own_folder(
 /// The files of the graph, and what was found about them.
 #[derive(Default)]
 struct GraphFiles {
-    items: Vec<Item>,
+    items: Vec<FileItem>,
     /// Device and inode of each, if scripts may be among them.
     identities: HashSet<(u64, u64)>,
     /// The form of the graph that is not wanted.
@@ -176,7 +176,7 @@ fn graph_files(
     let fix = "run partition_graph again, or correct the path; it is relative to the folder of the \
         config";
     let mut items = report.keep(files::find(wanted, fix)).unwrap_or_default();
-    if layout.parts == Parts::Remote {
+    if layout.parts == PartsLocation::Remote {
         let there = report.keep(plan::on_their_hosts(
             config,
             layout,

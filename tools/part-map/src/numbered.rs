@@ -1,7 +1,7 @@
 //! Files and folders whose names differ in a number, so that each host gets its own: the parts of a
 //! folder, and the files of `--per-host`.
 
-use partition::files::{Item, Source};
+use partition::files::{FileItem, FileSource};
 use record::error::{Fault, Report};
 use record::term;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const MAX_NAMES: usize = 10;
 
 /// Names that differ in a number, relative to one folder.
 #[derive(Clone, Debug)]
-pub struct Numbered {
+pub struct NumberedNames {
     /// The text that the user gave, for messages.
     pub location: String,
     /// The patterns of the names. Each number may occur in only one of them.
@@ -28,21 +28,21 @@ pub struct Numbered {
 }
 
 /// The names that were found for each number.
-type Names = BTreeMap<u64, BTreeSet<String>>;
+type NamesByNumber = BTreeMap<u64, BTreeSet<String>>;
 
 /// The patterns of `--per-host`.
-pub fn from_user(forms: &[String], may_be_absent: bool) -> Result<Vec<Numbered>, Report> {
+pub fn from_user(forms: &[String], may_be_absent: bool) -> Result<Vec<NumberedNames>, Report> {
     let mut report = Report::default();
     let sets = forms
         .iter()
-        .map(|form| Numbered::from_user(form, may_be_absent));
+        .map(|form| NumberedNames::from_user(form, may_be_absent));
     let sets = sets.filter_map(|set| report.keep(set.map_err(Report::from)));
     let sets = sets.collect();
     report.check().map(|()| sets)
 }
 
-impl Numbered {
-    fn from_user(form: &str, may_be_absent: bool) -> Result<Numbered, Fault> {
+impl NumberedNames {
+    fn from_user(form: &str, may_be_absent: bool) -> Result<NumberedNames, Fault> {
         let wrong = |problem: &str, fix: &str| {
             Err(Fault::usage("--per-host", format!("{form} {problem}")).fix(fix))
         };
@@ -65,7 +65,7 @@ impl Numbered {
                  the working directory",
             );
         }
-        Ok(Numbered {
+        Ok(NumberedNames {
             location: form.to_owned(),
             forms: vec![names.collect::<PathBuf>().display().to_string()],
             per_host: 1,
@@ -83,7 +83,7 @@ impl Numbered {
         })
     }
 
-    fn faults(&self, found: &Names, num_hosts: u64) -> Vec<Fault> {
+    fn faults(&self, found: &NamesByNumber, num_hosts: u64) -> Vec<Fault> {
         let per_host = u64::from(self.per_host);
         let count = num_hosts * per_host;
         let fault = |problem: String| Fault::data(&self.location, problem);
@@ -156,11 +156,15 @@ fn list(names: impl Iterator<Item = String>) -> Option<String> {
 /// Gives each numbered file to its host; files without a number stay for all. `dst` of the items is
 /// relative to the folder of the numbered names. If a set may be absent on this machine and is, the
 /// hosts must have its names.
-pub fn assign(sets: &[Numbered], items: Vec<Item>, num_hosts: usize) -> Result<Vec<Item>, Report> {
+pub fn assign(
+    sets: &[NumberedNames],
+    items: Vec<FileItem>,
+    num_hosts: usize,
+) -> Result<Vec<FileItem>, Report> {
     let num_hosts = num_hosts as u64;
     let mut report = Report::default();
-    let mut found = vec![Names::new(); sets.len()];
-    let own = |set: &Numbered, number: u64, item: Item| Item {
+    let mut found = vec![NamesByNumber::new(); sets.len()];
+    let own = |set: &NumberedNames, number: u64, item: FileItem| FileItem {
         host: u32::try_from(number / u64::from(set.per_host)).ok(),
         kind: "partition",
         ..item
@@ -181,7 +185,11 @@ pub fn assign(sets: &[Numbered], items: Vec<Item>, num_hosts: usize) -> Result<V
         if names.is_empty() && set.may_be_absent {
             assigned.extend((0..num_hosts * u64::from(set.per_host)).map(|number| {
                 let dst = fill(&set.forms[0], number).into();
-                own(set, number, Item::new("partition", dst, Source::OnHost))
+                own(
+                    set,
+                    number,
+                    FileItem::new("partition", dst, FileSource::OnHost),
+                )
             }));
         } else {
             report.0.extend(set.faults(&names, num_hosts));

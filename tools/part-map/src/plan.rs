@@ -1,10 +1,10 @@
 //! Plans which file goes where, from the config, the hosts and the files that were found.
 
-use crate::args::{GraphForm, Parts};
+use crate::args::{GraphForm, PartsLocation};
 use crate::layout::Layout;
 use partition::config::{self, DGL_GRAPH, GRAPHBOLT_GRAPH, PartConfig};
-use partition::files::{self, Item, Key, Source, WantedFile, path_on_hosts};
-use partition::format::Format;
+use partition::files::{self, FileItem, FileSource, Key, WantedFile, path_on_hosts};
+use partition::format::FileFormat;
 use partition::maps::{KEYS, Map};
 use record::error::{Fault, Report};
 use record::term;
@@ -20,7 +20,7 @@ const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 
 /// The records of a plan, and warnings.
 #[derive(Debug)]
-pub struct Plan {
+pub struct FilePlan {
     /// The graph record, if there is a graph.
     pub graph: Option<Graph>,
     /// The record of the job's folder, if there is no graph.
@@ -97,13 +97,13 @@ fn wanted_file(
     kind: &'static str,
     candidates: Vec<PathBuf>,
     dst: PathBuf,
-    format: Format,
+    format: FileFormat,
 ) -> WantedFile {
     WantedFile {
         candidates,
         required: false,
         format,
-        item: Item::new(kind, dst, Source::InPlace),
+        item: FileItem::new(kind, dst, FileSource::InPlace),
     }
 }
 
@@ -115,7 +115,7 @@ fn wanted_maps(config: &PartConfig, layout: &Layout) -> impl Iterator<Item = Wan
             return None;
         };
         let dst = layout.data.join(format!("{}.npy", keys.map));
-        let mut file = wanted_file("map", config.candidates(path), dst, Format::Npy(*ids));
+        let mut file = wanted_file("map", config.candidates(path), dst, FileFormat::Npy(*ids));
         file.required = true;
         file.item.key = Some(Key {
             part: None,
@@ -149,7 +149,7 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
             if required {
                 beside = candidates[0].parent().map(Path::to_owned);
             }
-            let mut file = of_part(candidates, Path::new(file_name), Format::of_key(name));
+            let mut file = of_part(candidates, Path::new(file_name), FileFormat::of_key(name));
             file.required = required;
             file.item.key = Some(Key {
                 part: Some(k),
@@ -158,7 +158,13 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
             wanted.push(file);
         }
         wanted.extend(beside.iter().flat_map(|beside| {
-            BESIDE.map(|name| of_part(vec![beside.join(name)], Path::new(name), Format::Tensors))
+            BESIDE.map(|name| {
+                of_part(
+                    vec![beside.join(name)],
+                    Path::new(name),
+                    FileFormat::Tensors,
+                )
+            })
         }));
     }
     wanted
@@ -174,15 +180,20 @@ pub fn beside_config(
     let there = layout.config(&config.graph_name);
     names.into_iter().map(move |name| {
         let here = vec![config.folders[0].join(&name)];
-        wanted_file("map", here, there.with_file_name(&name), Format::NotEmpty)
+        wanted_file(
+            "map",
+            here,
+            there.with_file_name(&name),
+            FileFormat::NotEmpty,
+        )
     })
 }
 
 /// Whether a file is copied from this machine to the hosts.
-pub fn is_copied(wanted: &WantedFile, parts: Parts, dropped: Option<&str>) -> bool {
+pub fn is_copied(wanted: &WantedFile, parts: PartsLocation, dropped: Option<&str>) -> bool {
     let key = wanted.item.key.as_ref();
     key.is_none_or(|key| Some(key.name.as_str()) != dropped)
-        && (parts != Parts::Remote || wanted.item.kind == "map")
+        && (parts != PartsLocation::Remote || wanted.item.kind == "map")
 }
 
 /// The parts that their hosts already have. Their paths below the folder of the partitions equal
@@ -192,7 +203,7 @@ pub fn on_their_hosts(
     layout: &Layout,
     per_host: u32,
     dropped: Option<&str>,
-) -> Result<Vec<Item>, Report> {
+) -> Result<Vec<FileItem>, Report> {
     let mut report = Report::default();
     let mut items = Vec::new();
     for (k, part) in (0u32..).zip(&config.parts) {
@@ -206,10 +217,10 @@ pub fn on_their_hosts(
             };
             let path = config::text(path).unwrap_or_default();
             match path_on_hosts("part_config", Path::new(&path), Some(&layout.data), &[]) {
-                Ok(dst) => items.push(Item {
+                Ok(dst) => items.push(FileItem {
                     host: Some(k / per_host),
                     key: Some(key),
-                    ..Item::new("partition", dst, Source::OnHost)
+                    ..FileItem::new("partition", dst, FileSource::OnHost)
                 }),
                 Err(fault) => report.push(
                     Fault::data(format!("{}: {key}", config.location), fault.problem).fix(
@@ -224,10 +235,10 @@ pub fn on_their_hosts(
 }
 
 /// For a workspace that all hosts share: files below it are not copied, all others are copied once.
-pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
+pub fn share(items: &mut [FileItem], workspace: &Path, real_workspace: &Path) {
     for item in items {
         item.host = Some(0);
-        let Source::Copied(here) = &item.source else {
+        let FileSource::Copied(here) = &item.source else {
             continue;
         };
         let below = here
@@ -238,7 +249,7 @@ pub fn share(items: &mut [Item], workspace: &Path, real_workspace: &Path) {
             continue;
         };
         if ["partition", "map"].contains(&item.kind) || location == item.dst {
-            (item.dst, item.source) = (location, Source::InPlace);
+            (item.dst, item.source) = (location, FileSource::InPlace);
         }
     }
 }
@@ -249,10 +260,10 @@ pub fn plan(
     dropped: Option<&'static str>,
     hosts: &[Host],
     layout: &Layout,
-    found: Vec<Item>,
-) -> Result<Plan, Report> {
-    let made = Source::Made(ip_config(hosts));
-    let mut items = vec![Item::new("ip_config", layout.ip_config.clone(), made)];
+    found: Vec<FileItem>,
+) -> Result<FilePlan, Report> {
+    let made = FileSource::Made(ip_config(hosts));
+    let mut items = vec![FileItem::new("ip_config", layout.ip_config.clone(), made)];
     let workspace = layout.workspace.display().to_string();
     let ip_config = layout.from_workspace(&layout.ip_config);
     let ip_config = ip_config.display().to_string();
@@ -260,7 +271,7 @@ pub fn plan(
     if let Some(config) = config {
         let part_config = layout.config(&config.graph_name);
         let made = rewrite(config, dropped, layout, &part_config, &found)?;
-        items.push(Item::new("config", part_config.clone(), made));
+        items.push(FileItem::new("config", part_config.clone(), made));
         graph = Some(Graph {
             graph_name: config.graph_name.clone(),
             num_parts: config.num_parts,
@@ -270,7 +281,7 @@ pub fn plan(
             ip_config: ip_config.clone(),
         });
     }
-    if layout.parts == Parts::Shared {
+    if layout.parts == PartsLocation::Shared {
         items.iter_mut().for_each(|item| item.host = Some(0));
     }
     named_twice(&found).check()?;
@@ -280,7 +291,7 @@ pub fn plan(
     if let Some(graph) = &mut graph {
         graph.files = files[0].of;
     }
-    Ok(Plan {
+    Ok(FilePlan {
         workspace: graph.is_none().then_some(Workspace {
             workspace,
             ip_config,
@@ -297,8 +308,8 @@ fn rewrite(
     dropped: Option<&'static str>,
     layout: &Layout,
     part_config: &Path,
-    items: &[Item],
-) -> Result<Source, Report> {
+    items: &[FileItem],
+) -> Result<FileSource, Report> {
     let mut rewritten = config.clone();
     let mut is_same = true;
     for (item, key) in items
@@ -315,9 +326,9 @@ fn rewrite(
         })?;
         is_same &= !rewritten.set_path(key.part, &key.name, text)?;
     }
-    if layout.parts == Parts::Shared && part_config == config.file {
+    if layout.parts == PartsLocation::Shared && part_config == config.file {
         if is_same {
-            return Ok(Source::InPlace);
+            return Ok(FileSource::InPlace);
         }
         let fault = Fault::data(
             &config.location,
@@ -327,15 +338,15 @@ fn rewrite(
             .fix("say --config-name NAME.json, to have another one beside it")
             .report());
     }
-    Ok(Source::Made(rewritten.json(dropped)?))
+    Ok(FileSource::Made(rewritten.json(dropped)?))
 }
 
 /// Refuses one file under two keys of the config, with which two parts would be the same.
-fn named_twice(items: &[Item]) -> Report {
+fn named_twice(items: &[FileItem]) -> Report {
     let mut report = Report::default();
     let mut named: HashMap<&Path, &Key> = HashMap::new();
     for item in items {
-        if let (Some(key), Source::Copied(LocalFile { path, .. })) = (&item.key, &item.source)
+        if let (Some(key), FileSource::Copied(LocalFile { path, .. })) = (&item.key, &item.source)
             && let Some(earlier) = named.insert(path, key)
         {
             let problem = format!("is {earlier} too: {}", path.display());
@@ -349,12 +360,12 @@ fn named_twice(items: &[Item]) -> Report {
 }
 
 /// A warning if much data goes to every host.
-fn warnings(items: &[Item]) -> Vec<String> {
+fn warnings(items: &[FileItem]) -> Vec<String> {
     let scripts = items
         .iter()
         .filter(|item| ["script", "extra"].contains(&item.kind));
     let bytes = scripts.map(|item| match &item.source {
-        Source::Copied(here) => here.bytes,
+        FileSource::Copied(here) => here.bytes,
         _ => 0,
     });
     let bytes = Some(bytes.sum()).filter(|bytes| *bytes > MANY_BYTES);
@@ -372,24 +383,24 @@ fn warnings(items: &[Item]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn item(host: Option<u32>, dst: &str, src: &str) -> Item {
+    fn item(host: Option<u32>, dst: &str, src: &str) -> FileItem {
         let here = LocalFile {
             path: src.into(),
             bytes: 1,
             ..LocalFile::default()
         };
-        Item {
+        FileItem {
             host,
-            ..Item::new("script", dst.into(), Source::Copied(here))
+            ..FileItem::new("script", dst.into(), FileSource::Copied(here))
         }
     }
 
-    fn keyed(part: u32, src: &str) -> Item {
+    fn keyed(part: u32, src: &str) -> FileItem {
         let key = Key {
             part: Some(part),
             name: "part_graph".to_owned(),
         };
-        Item {
+        FileItem {
             kind: "partition",
             key: Some(key),
             ..item(Some(part), &format!("/ws/data/part{part}/g"), src)
@@ -414,7 +425,7 @@ mod tests {
             (keyed(1, "/mnt/real/out/g"), "/ws/out/g", true),
             (keyed(1, "/home/out/g"), "/ws/data/part1/g", false),
             (
-                Item {
+                FileItem {
                     key: None,
                     ..keyed(1, "/ws/out/p1/orig_nids.dgl")
                 },
@@ -440,7 +451,7 @@ mod tests {
                 (
                     after.host,
                     after.dst.to_str(),
-                    after.source == Source::InPlace
+                    after.source == FileSource::InPlace
                 ),
                 (Some(0), Some(dst), in_place)
             );
@@ -451,7 +462,7 @@ mod tests {
     fn much_that_goes_everywhere_is_worth_a_word() {
         let mut script = item(None, "/ws/a", "/a");
         assert!(warnings(&[script.clone()]).is_empty());
-        if let Source::Copied(here) = &mut script.source {
+        if let FileSource::Copied(here) = &mut script.source {
             here.bytes = 100_000_001;
         }
         assert_eq!(warnings(&[script.clone()]).len(), 1);

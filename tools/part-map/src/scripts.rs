@@ -3,8 +3,8 @@
 
 use crate::args::Args;
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use partition::files::{Item, Source, inspect};
-use partition::format::Format;
+use partition::files::{FileItem, FileSource, inspect};
+use partition::format::FileFormat;
 use record::error::{Fault, Report};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use walkdir::WalkDir;
 const NEVER: [&str; 4] = [".git", "__pycache__", "*.pyc", ".venv"];
 
 /// Decides which files are taken.
-pub struct Choice {
+pub struct ScriptChoice {
     exclude: GlobSet,
     include: GlobSet,
     /// The files of the graph, by device and inode.
     graph: HashSet<(u64, u64)>,
 }
 
-impl Choice {
+impl ScriptChoice {
     /// Reads `--exclude`; files of the graph are left out too.
-    pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<Choice, Report> {
+    pub fn new(args: &Args, graph: HashSet<(u64, u64)>) -> Result<ScriptChoice, Report> {
         let words = args.exclude.iter().map(String::as_str);
         let (taken, left_out): (Vec<_>, Vec<_>) = words.partition(|word| word.starts_with('!'));
         let taken = taken.iter().map(|word| &word[1..]);
@@ -32,7 +32,7 @@ impl Choice {
         let exclude = report.keep(globs(NEVER.into_iter().chain(left_out)));
         let include = report.keep(globs(taken));
         report.check()?;
-        Ok(Choice {
+        Ok(ScriptChoice {
             exclude: exclude.unwrap_or_default(),
             include: include.unwrap_or_default(),
             graph,
@@ -72,7 +72,11 @@ fn globs<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report>
 pub type Resolve<'a> = &'a dyn Fn(&Path) -> Result<PathBuf, Fault>;
 
 /// The files of script folders and extras, which go to every host.
-pub fn find(args: &Args, resolve: Resolve<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
+pub fn find(
+    args: &Args,
+    resolve: Resolve<'_>,
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
     let mut report = Report::default();
     let folders = args.script_folder.iter();
     let found = folders.map(|folder| script_folder(folder, resolve, choice));
@@ -86,8 +90,8 @@ pub fn find(args: &Args, resolve: Resolve<'_>, choice: &Choice) -> Result<Vec<It
 fn script_folder(
     folder: &Path,
     resolve: Resolve<'_>,
-    choice: &Choice,
-) -> Result<Vec<Item>, Report> {
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
     let location = folder.display().to_string();
     let real = folder.canonicalize().map_err(|error| {
         Fault::unreachable(&location, error.to_string())
@@ -122,7 +126,11 @@ pub fn name_of(folder: &Path) -> Option<PathBuf> {
 }
 
 /// The files of an argument SRC or SRC:DST, a file or a folder.
-fn one_extra(extra: &str, resolve: Resolve<'_>, choice: &Choice) -> Result<Vec<Item>, Report> {
+fn one_extra(
+    extra: &str,
+    resolve: Resolve<'_>,
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
     let (src, dst) = match extra.rsplit_once(':') {
         Some((src, dst)) if !Path::new(extra).exists() => {
             (PathBuf::from(src), Some(PathBuf::from(dst)))
@@ -149,13 +157,17 @@ pub fn file_or_folder(
     real: &Path,
     dst: &Path,
     kind: &'static str,
-    choice: &Choice,
-) -> Result<Vec<Item>, Report> {
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
     match real.is_dir() {
         true => walk(real, dst, kind, choice),
         false => {
-            let here = inspect(real, Format::Any)?;
-            Ok(vec![Item::new(kind, dst.to_owned(), Source::Copied(here))])
+            let here = inspect(real, FileFormat::Any)?;
+            Ok(vec![FileItem::new(
+                kind,
+                dst.to_owned(),
+                FileSource::Copied(here),
+            )])
         }
     }
 }
@@ -166,9 +178,9 @@ pub fn walk(
     folder: &Path,
     dst: &Path,
     kind: &'static str,
-    choice: &Choice,
-) -> Result<Vec<Item>, Report> {
-    let item = |dst: PathBuf, source: Source| Item::new(kind, dst, source);
+    choice: &ScriptChoice,
+) -> Result<Vec<FileItem>, Report> {
+    let item = |dst: PathBuf, source: FileSource| FileItem::new(kind, dst, source);
     let mut report = Report::default();
     let mut items = Vec::new();
     let mut folders = Vec::new();
@@ -199,17 +211,17 @@ pub fn walk(
                 "is neither a file nor a folder",
             );
             report.push(fault.fix("leave it out with --exclude"));
-        } else if let Some(here) = report.keep(inspect(entry.path(), Format::Any))
+        } else if let Some(here) = report.keep(inspect(entry.path(), FileFormat::Any))
             && !choice.graph.contains(&here.identity)
         {
-            items.push(item(dst, Source::Copied(here)));
+            items.push(item(dst, FileSource::Copied(here)));
         }
     }
     report.check()?;
     let empty = folders
         .into_iter()
         .filter(|(path, _)| !filled.contains(path));
-    items.extend(empty.map(|(_, dst)| item(dst, Source::Folder)));
+    items.extend(empty.map(|(_, dst)| item(dst, FileSource::Folder)));
     Ok(items)
 }
 

@@ -10,7 +10,7 @@ use record::python::{Version, version};
 
 /// A property of the config that some versions cannot load.
 #[derive(Debug, PartialEq, Eq)]
-struct Limit {
+struct VersionLimit {
     /// The first version that can load it, and the first that no longer can.
     from: Version,
     until: Version,
@@ -74,10 +74,10 @@ fn lack_dgl(hosts: &[Host]) -> impl Iterator<Item = Fault> {
 
 const PATHS: &str = "was written by DGL 0.5, which does not look for part files beside the config";
 
-fn limits(config: &PartConfig, paths: Paths) -> Vec<Limit> {
+fn limits(config: &PartConfig, paths: Paths) -> Vec<VersionLimit> {
     let mut limits = Vec::new();
     let mut limit = |from, until, what, fix| {
-        limits.push(Limit {
+        limits.push(VersionLimit {
             from,
             until,
             what,

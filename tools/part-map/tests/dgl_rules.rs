@@ -6,7 +6,7 @@
 use clap::Parser;
 use part_map::args::Args;
 use part_map::map;
-use part_map::plan::Plan;
+use part_map::plan::FilePlan;
 use proptest::prelude::*;
 use record::{Host, IpAddr};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-fn plan(config: &Path, flags: &[&str]) -> Result<Plan, String> {
+fn plan(config: &Path, flags: &[&str]) -> Result<FilePlan, String> {
     let hosts: Vec<Host> = (0..PARTS)
         .map(|id| Host {
             id,
@@ -46,7 +46,7 @@ fn plan(config: &Path, flags: &[&str]) -> Result<Plan, String> {
 }
 
 /// What each host has after the copy, by absolute path.
-fn delivered(plan: &Plan) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
+fn delivered(plan: &FilePlan) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
     let of_host = |k: u32| {
         let files = plan
             .files
@@ -76,7 +76,7 @@ fn part_file(config: &Path, path: &str, old: bool) -> PathBuf {
 
 /// Compares what DGL finds on the hosts with the files here: `expected` by part and key, the maps
 /// under no part.
-fn check(plan: &Plan, paths: &str, expected: &BTreeMap<(Option<u32>, String), Vec<u8>>) {
+fn check(plan: &FilePlan, paths: &str, expected: &BTreeMap<(Option<u32>, String), Vec<u8>>) {
     let graph = plan.graph.as_ref().unwrap();
     let config = Path::new("/ws").join(&graph.part_config);
     let hosts = delivered(plan);

@@ -3,8 +3,8 @@
 use crate::args::Args;
 use crate::giver::{self, Listed, Moved, Received, SourceHost};
 use crate::local::{self, Local};
-use crate::plan::{Item, WantedFile};
-use cli::copy::{self, Reporter};
+use crate::plan::{PulledFile, SelectedFiles};
+use cli::copy::{self, CopyReporter};
 use cli::progress::ProgressDisplay;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use transfer::LARGE;
 use transfer::fates::{Fate, Fates};
-use transfer::lock::Attempt;
+use transfer::lock::LockAttempt;
 use wire::files::Meta;
 
 /// The attributes of a path that the host could not read.
@@ -36,10 +36,10 @@ const UNKNOWN: Meta = Meta {
 const AGAIN: &str = "run this again: what is here already does not come again";
 
 /// A host with the files that it gives.
-struct Task<'a> {
+struct PullTask<'a> {
     host: &'a Host,
     giver: Result<SourceHost, HostFault>,
-    items: Vec<Item>,
+    items: Vec<PulledFile>,
     /// Their destination.
     local: Local,
     /// What becomes of each.
@@ -52,7 +52,7 @@ pub fn run(
     stream: &Stream,
     hosts: &[Host],
     workspace: &Path,
-    wanted: &WantedFile,
+    wanted: &SelectedFiles,
 ) -> Result<Exit, Report> {
     let stop = cli::signal::stop()?;
     let remote = Remote::new(args.connect.options_until(&stop))?;
@@ -71,16 +71,18 @@ pub fn run(
     let alone = hosts.len() == 1;
     let list = |(host, opened)| {
         let folder = folder(args, host, alone);
-        Task::list(host, opened, &stop, workspace, wanted, &folder)
+        PullTask::list(host, opened, &stop, workspace, wanted, &folder)
     };
     let pairs: Vec<(&Host, _)> = hosts.iter().zip(opened).collect();
-    let mut tasks: Vec<Task<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
+    let mut tasks: Vec<PullTask<'_>> = pool.install(|| pairs.into_par_iter().map(list).collect());
     let of = number(&mut tasks);
     pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
     report.0.extend(unmatched(&tasks, wanted));
     if args.copy.dry_run {
         report.0.extend(print_plan(&tasks));
-        let fault = |task: &Task<'_>, (item, why): (&Item, &str)| file_fault(task.host, item, why);
+        let fault = |task: &PullTask<'_>, (item, why): (&PulledFile, &str)| {
+            file_fault(task.host, item, why)
+        };
         let faults = tasks
             .iter()
             .flat_map(|task| task.unreadable().map(|one| fault(task, one)));
@@ -106,8 +108,8 @@ pub fn run(
 }
 
 /// The faults of hosts that gave nothing, or not everything, if they are not reported yet.
-fn failed_hosts(tasks: &[Task<'_>], known: &[String]) -> Vec<Fault> {
-    let fault = |task: &Task<'_>| {
+fn failed_hosts(tasks: &[PullTask<'_>], known: &[String]) -> Vec<Fault> {
+    let fault = |task: &PullTask<'_>| {
         let failure = task.giver.as_ref().err()?;
         let location = task.host.location();
         let fix = failure
@@ -135,7 +137,7 @@ impl Puller<'_> {
         &self,
         stream: &Stream,
         pool: &rayon::ThreadPool,
-        tasks: &mut [Task<'_>],
+        tasks: &mut [PullTask<'_>],
         of: u32,
     ) -> Result<Vec<Fault>, Report> {
         let args = self.args;
@@ -148,7 +150,7 @@ impl Puller<'_> {
         }
         // the other part-pull may have copied them meanwhile
         pool.install(|| tasks.par_iter_mut().for_each(|task| task.find_present()));
-        let board = Reporter::new(
+        let board = CopyReporter::new(
             "part-pull",
             args.connect.format.human(),
             of,
@@ -173,10 +175,10 @@ impl Puller<'_> {
 /// Claims the local folders of all hosts that give something; `None` if a signal ends the waiting.
 fn claim_all(
     args: &Args,
-    tasks: &[Task<'_>],
+    tasks: &[PullTask<'_>],
     stop: &AtomicUsize,
-) -> Result<Option<Vec<Attempt>>, Report> {
-    let lacks = |task: &&Task<'_>| task.fates.count(&Fate::Lacks) > 0;
+) -> Result<Option<Vec<LockAttempt>>, Report> {
+    let lacks = |task: &&PullTask<'_>| task.fates.count(&Fate::Lacks) > 0;
     let mut folders: Vec<PathBuf> = tasks
         .iter()
         .filter(lacks)
@@ -190,14 +192,14 @@ fn claim_all(
 }
 
 /// Waits until no other part-pull writes to this folder; `None` if a signal ends the waiting.
-fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<Attempt>, Fault> {
+fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAttempt>, Fault> {
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
         let attempt = local::claim(folder, run).map_err(|fault| {
             Fault::item(folder.display().to_string(), fault.here())
                 .fix("give a folder that you can write to with --to")
         })?;
-        if !matches!(attempt, Attempt::Busy(_)) {
+        if !matches!(attempt, LockAttempt::Busy(_)) {
             return Ok(Some(attempt));
         }
         if !is_announced {
@@ -221,7 +223,7 @@ fn folder(args: &Args, host: &Host, alone: bool) -> PathBuf {
 }
 
 /// Numbers all files; returns how many there are.
-fn number(tasks: &mut [Task<'_>]) -> u32 {
+fn number(tasks: &mut [PullTask<'_>]) -> u32 {
     let mut of = 0;
     for task in tasks {
         task.fates = Fates::new(of, task.items.len());
@@ -236,7 +238,7 @@ fn number(tasks: &mut [Task<'_>]) -> u32 {
     of
 }
 
-fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
+fn unmatched(tasks: &[PullTask<'_>], wanted: &SelectedFiles) -> Option<Fault> {
     let none = tasks.iter().all(|task| task.items.is_empty())
         && tasks.iter().any(|task| task.giver.is_ok());
     let problem = || {
@@ -252,7 +254,7 @@ fn unmatched(tasks: &[Task<'_>], wanted: &WantedFile) -> Option<Fault> {
 }
 
 /// The progress display for all files that are not here yet.
-fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
+fn progress(args: &Args, tasks: &[PullTask<'_>]) -> ProgressDisplay {
     let missing = tasks.iter().flat_map(|task| {
         let missing = task.lacking().into_iter();
         missing.map(|item| (task.host.id, item.bytes()))
@@ -266,7 +268,7 @@ fn progress(args: &Args, tasks: &[Task<'_>]) -> ProgressDisplay {
 }
 
 /// Prints what would be copied; returns the fault if that could not be written.
-fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
+fn print_plan(tasks: &[PullTask<'_>]) -> Option<Fault> {
     let mut out = Out::new("part-pull");
     for task in tasks {
         for item in task.lacking() {
@@ -277,15 +279,15 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
     out.fault()
 }
 
-impl<'a> Task<'a> {
+impl<'a> PullTask<'a> {
     fn list(
         host: &'a Host,
         opened: Result<Session, HostFault>,
         stop: &Arc<AtomicUsize>,
         workspace: &Path,
-        wanted: &WantedFile,
+        wanted: &SelectedFiles,
         folder: &Path,
-    ) -> Task<'a> {
+    ) -> PullTask<'a> {
         let listed = opened.and_then(|session| {
             let mut giver = SourceHost::begin(session, stop.clone(), workspace)?;
             let listed = giver.list(wanted)?;
@@ -295,14 +297,14 @@ impl<'a> Task<'a> {
             |broken| (Err(broken), Vec::new()),
             |(giver, listed)| (Ok(giver), listed),
         );
-        let item = |(src, there): Listed| Item {
+        let item = |(src, there): Listed| PulledFile {
             id: 0,
             dst: folder.join(src.strip_prefix(".").unwrap_or(&src)),
             src,
             there: *there.as_ref().unwrap_or(&UNKNOWN),
             unreadable: there.err(),
         };
-        Task {
+        PullTask {
             host,
             giver,
             items: listed.into_iter().map(item).collect(),
@@ -312,19 +314,19 @@ impl<'a> Task<'a> {
     }
 
     /// The paths that the host could not read, and why.
-    fn unreadable(&self) -> impl Iterator<Item = (&Item, &str)> {
+    fn unreadable(&self) -> impl Iterator<Item = (&PulledFile, &str)> {
         let items = self.items.iter();
         items.filter_map(|item| Some((item, item.unreadable.as_deref()?)))
     }
 
-    fn lacking(&self) -> Vec<&Item> {
-        let all: Vec<&Item> = self.items.iter().collect();
+    fn lacking(&self) -> Vec<&PulledFile> {
+        let all: Vec<&PulledFile> = self.items.iter().collect();
         self.fates.with(&Fate::Lacks, &all)
     }
 
     /// Which of those that are lacking are here.
     fn find_present(&mut self) {
-        let all: Vec<&Item> = self.items.iter().collect();
+        let all: Vec<&PulledFile> = self.items.iter().collect();
         for item in self.fates.with(&Fate::Lacks, &all) {
             if self.local.has(item) {
                 self.fates.set(item, Fate::There);
@@ -332,7 +334,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    fn pull(&mut self, board: &Reporter, wire: &WireOptions) {
+    fn pull(&mut self, board: &CopyReporter, wire: &WireOptions) {
         let begun = Instant::now();
         if let (true, Err(broken)) = (self.items.is_empty(), &self.giver) {
             board.record(&Pulled {
@@ -344,12 +346,12 @@ impl<'a> Task<'a> {
         if self.items.is_empty() {
             return;
         }
-        let reporter = HostReporter {
+        let reporter = PullReporter {
             host: self.host,
             fates: &self.fates,
             board,
         };
-        let all: Vec<&Item> = self.items.iter().collect();
+        let all: Vec<&PulledFile> = self.items.iter().collect();
         let here = self.fates.with(&Fate::There, &all);
         here.into_iter().for_each(|item| reporter.skipped(item));
         for (item, why) in self.unreadable() {
@@ -383,8 +385,8 @@ impl<'a> Task<'a> {
 fn bring_by_wire(
     giver: &mut SourceHost,
     local: &mut Local,
-    all: &[&Item],
-    (wire, reporter): (&WireOptions, &HostReporter<'_>),
+    all: &[&PulledFile],
+    (wire, reporter): (&WireOptions, &PullReporter<'_>),
 ) -> Result<(), HostFault> {
     let (host, board) = (reporter.host, reporter.board);
     let missing = reporter.fates.with(&Fate::Lacks, all);
@@ -404,18 +406,18 @@ fn bring_by_wire(
 fn bring(
     giver: &mut SourceHost,
     local: &mut Local,
-    items: &[&Item],
-    reporter: &HostReporter<'_>,
+    items: &[&PulledFile],
+    reporter: &PullReporter<'_>,
 ) -> Result<(), HostFault> {
     let moved: Moved<'_> = &|bytes| reporter.board.show.moved(reporter.host, bytes);
-    let (folders, files): (Vec<&Item>, Vec<&Item>) =
+    let (folders, files): (Vec<&PulledFile>, Vec<&PulledFile>) =
         items.iter().partition(|item| item.there.is_folder());
     for folder in folders {
         reporter.done(folder, local.make_empty(folder).map(|()| 0));
     }
-    let (small, others): (Vec<&Item>, Vec<&Item>) =
+    let (small, others): (Vec<&PulledFile>, Vec<&PulledFile>) =
         files.into_iter().partition(|item| giver::is_small(item));
-    let (large, middle): (Vec<&Item>, Vec<&Item>) = others
+    let (large, middle): (Vec<&PulledFile>, Vec<&PulledFile>) = others
         .into_iter()
         .partition(|item| item.there.bytes >= LARGE);
     giver.small(local, &small, &mut |item, result| {
@@ -435,7 +437,7 @@ fn bring(
     Ok(())
 }
 
-fn file_fault(host: &Host, item: &Item, why: &str) -> Fault {
+fn file_fault(host: &Host, item: &PulledFile, why: &str) -> Fault {
     let location = format!("{}: {}", host.location(), item.src.display());
     Fault::item(location, why).fix(match item.unreadable {
         Some(_) => "let the login read it there, or write patterns that leave it out",
@@ -444,23 +446,23 @@ fn file_fault(host: &Host, item: &Item, why: &str) -> Fault {
 }
 
 /// Reports the results of one host.
-struct HostReporter<'a> {
+struct PullReporter<'a> {
     host: &'a Host,
     fates: &'a Fates,
-    board: &'a Reporter,
+    board: &'a CopyReporter,
 }
 
-impl HostReporter<'_> {
-    fn skipped(&self, item: &Item) {
+impl PullReporter<'_> {
+    fn skipped(&self, item: &PulledFile) {
         self.report(item, true, Ok(0));
     }
 
     /// A file has its result.
-    fn done(&self, item: &Item, result: Received) {
+    fn done(&self, item: &PulledFile, result: Received) {
         self.report(item, false, result);
     }
 
-    fn report(&self, item: &Item, skipped: bool, result: Received) {
+    fn report(&self, item: &PulledFile, skipped: bool, result: Received) {
         if !self.fates.report(item) {
             return;
         }

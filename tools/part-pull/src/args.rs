@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::Parser;
-use cli::{Connect, CopyArgs};
+use cli::{ConnectArgs, CopyArgs};
 use std::path::PathBuf;
 
 /// Brings files back from the hosts: models, embeddings, logs.
@@ -51,5 +51,5 @@ pub struct Args {
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
 }

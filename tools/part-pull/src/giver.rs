@@ -1,7 +1,7 @@
 //! One host that gives files: its list, and the transfer to this machine.
 
 use crate::local::Local;
-use crate::plan::{Item, WantedFile};
+use crate::plan::{PulledFile, SelectedFiles};
 use remote::HostFault;
 use remote::Session;
 use remote::host_link::HostLink;
@@ -9,9 +9,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use transfer::partial::{Kept, Partial};
+use transfer::partial::{KeptPartial, Partial};
 use transfer::{SMALL, content, sums};
-use wire::files::{FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Give, Meta, Named, Read, Sum};
+use wire::files::{
+    FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Give, Meta, NumberedFile, Read, Sum,
+};
 
 /// The most files of a host that are listed, wanted or not; more are a mistake in the pattern, or
 /// of the host.
@@ -69,7 +71,7 @@ impl SourceHost {
     }
 
     /// The wanted files and empty folders, and unreadable paths that may contain some.
-    pub fn list(&mut self, wanted: &WantedFile) -> Result<Vec<Listed>, HostFault> {
+    pub fn list(&mut self, wanted: &SelectedFiles) -> Result<Vec<Listed>, HostFault> {
         self.client.send(FileRequest::Find {
             roots: wanted
                 .roots
@@ -132,17 +134,17 @@ impl SourceHost {
     pub fn small<'i>(
         &mut self,
         local: &mut Local,
-        items: &[&'i Item],
-        done: &mut dyn FnMut(&'i Item, Received),
+        items: &[&'i PulledFile],
+        done: &mut dyn FnMut(&'i PulledFile, Received),
     ) -> Result<(), HostFault> {
         let mut questions = items.chunks(FILES_AT_ONCE).zip(0u32..);
-        let mut expected: VecDeque<(u32, &Item)> = VecDeque::new();
+        let mut expected: VecDeque<(u32, &PulledFile)> = VecDeque::new();
         loop {
             while expected.len() < AHEAD * FILES_AT_ONCE
                 && let Some((some, chunk)) = questions.next()
             {
                 let ids = (0u32..).map(|index| chunk * FILES_AT_ONCE as u32 + index);
-                let named: Vec<(u32, &Item)> = ids.zip(some.iter().copied()).collect();
+                let named: Vec<(u32, &PulledFile)> = ids.zip(some.iter().copied()).collect();
                 self.client.send(FileRequest::ReadSmall {
                     files: named.iter().map(|(id, item)| name(*id, item)).collect(),
                 });
@@ -184,8 +186,8 @@ impl SourceHost {
     pub fn middle<'i>(
         &mut self,
         local: &mut Local,
-        items: &[&'i Item],
-        done: &mut dyn FnMut(&'i Item, Received),
+        items: &[&'i PulledFile],
+        done: &mut dyn FnMut(&'i PulledFile, Received),
         moved: Moved<'_>,
     ) -> Result<(), HostFault> {
         let mut asked = 0;
@@ -216,7 +218,7 @@ impl SourceHost {
     pub fn large(
         &mut self,
         local: &mut Local,
-        item: &Item,
+        item: &PulledFile,
         moved: Moved<'_>,
     ) -> Result<Received, HostFault> {
         let kept = self.resume(local, item)?;
@@ -246,7 +248,7 @@ impl SourceHost {
     /// file's.
     fn spans(
         &mut self,
-        item: &Item,
+        item: &PulledFile,
         partial: &Partial,
         missing: &[(u64, u64)],
         moved: Moved<'_>,
@@ -265,7 +267,11 @@ impl SourceHost {
     }
 
     /// The parts of a file that are here and equal those on the host.
-    fn resume(&mut self, local: &mut Local, item: &Item) -> Result<Option<Kept>, HostFault> {
+    fn resume(
+        &mut self,
+        local: &mut Local,
+        item: &PulledFile,
+    ) -> Result<Option<KeptPartial>, HostFault> {
         let Some(kept) = local.kept(item) else {
             return Ok(None);
         };
@@ -284,7 +290,7 @@ impl SourceHost {
                 let theirs = Sum::list(&body).unwrap_or_default();
                 let parts = sums::same(parts, bytes, &ours, &theirs);
                 let is_earlier = kept.is_earlier && !parts.list().is_empty();
-                Ok(Some(Kept {
+                Ok(Some(KeptPartial {
                     parts,
                     is_earlier,
                     ..kept
@@ -294,7 +300,7 @@ impl SourceHost {
         }
     }
 
-    fn ask(&mut self, id: u32, item: &Item, (offset, length): (u64, u64)) {
+    fn ask(&mut self, id: u32, item: &PulledFile, (offset, length): (u64, u64)) {
         self.client.send(FileRequest::Read {
             file: name(id, item),
             at: offset,
@@ -305,7 +311,7 @@ impl SourceHost {
     /// Fetches a part of a file; the inner error is the file's.
     fn part(
         &mut self,
-        item: &Item,
+        item: &PulledFile,
         range: (u64, u64),
         partial: &Partial,
         moved: Moved<'_>,
@@ -368,15 +374,15 @@ fn number(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
-fn name(id: u32, item: &Item) -> Named {
-    Named {
+fn name(id: u32, item: &PulledFile) -> NumberedFile {
+    NumberedFile {
         id,
         path: item.src.as_path().into(),
     }
 }
 
 /// Checks that the file that was read is the one that was listed.
-fn same(item: &Item, read: &Read) -> Result<(), String> {
+fn same(item: &PulledFile, read: &Read) -> Result<(), String> {
     match (&read.fault, read.meta) {
         (Some(FileFault::NotWhole), _) => Err(CHANGED.to_owned()),
         (Some(fault), _) => Err(format!("{UNREADABLE}: {fault}")),
@@ -385,7 +391,7 @@ fn same(item: &Item, read: &Read) -> Result<(), String> {
     }
 }
 
-fn whole(item: &Item, read: &Read) -> Result<(), String> {
+fn whole(item: &PulledFile, read: &Read) -> Result<(), String> {
     same(item, read)?;
     if read.bytes == item.there.bytes {
         Ok(())
@@ -395,6 +401,6 @@ fn whole(item: &Item, read: &Read) -> Result<(), String> {
 }
 
 /// Whether a file is sent together with others in one message.
-pub fn is_small(item: &Item) -> bool {
+pub fn is_small(item: &PulledFile) -> bool {
     item.there.bytes <= SMALL
 }

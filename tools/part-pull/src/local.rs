@@ -1,7 +1,7 @@
 //! Files on this machine. They are written under a temporary name beside the final one, and renamed
 //! when they are complete.
 
-use crate::plan::Item;
+use crate::plan::PulledFile;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use transfer::folder::{Folder, Links};
-use transfer::lock::{Attempt, Lock};
-use transfer::partial::{Finish, Kept, Names, Partial};
+use transfer::lock::{Lock, LockAttempt};
+use transfer::partial::{Finish, KeptPartial, Partial, PartialNames};
 use transfer::receiver::{Receiver, split};
 use transfer::source;
 use wire::files::FileFault;
@@ -24,7 +24,7 @@ const NEW_FOLDER: u32 = 0o777;
 
 /// Claims a folder, which is made: two part-pulls that write the same file under the same temporary
 /// name would rename it unfinished.
-pub fn claim(folder: &Path, run: &str) -> Result<Attempt, FileFault> {
+pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, FileFault> {
     let folder = Folder::open_or_make(folder, NEW_FOLDER)?;
     Ok(Lock::take(&folder, LOCK, run)?)
 }
@@ -48,15 +48,15 @@ pub struct Local {
 }
 
 /// The name of the partial file in its folder: the same for the same version of the file.
-fn partial_name(item: &Item) -> OsString {
+fn partial_name(item: &PulledFile) -> OsString {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let version = CRC64.checksum(version.as_bytes());
     format!("{}{version:016x}", beginning(item)).into()
 }
 
 /// The partial file; a file of another user in its place is removed first.
-fn own_partial(folder: &Folder, item: &Item) -> Names {
-    let names = Names::new(folder.clone(), partial_name(item));
+fn own_partial(folder: &Folder, item: &PulledFile) -> PartialNames {
+    let names = PartialNames::new(folder.clone(), partial_name(item));
     let me = nix::unistd::geteuid().as_raw();
     let is_own = |meta: fs::Metadata| meta.is_file() && meta.uid() == me && meta.nlink() == 1;
     if !folder.stat(&names.file).is_ok_and(is_own) {
@@ -66,7 +66,7 @@ fn own_partial(folder: &Folder, item: &Item) -> Names {
 }
 
 /// How the names of the partial files of all versions of a file begin.
-fn beginning(item: &Item) -> String {
+fn beginning(item: &PulledFile) -> String {
     let name = item.dst.file_name().unwrap_or_default();
     format!(".part-pull.{:016x}.", CRC64.checksum(name.as_bytes()))
 }
@@ -91,14 +91,14 @@ impl Local {
     }
 
     /// The folder and the name of a file, if the folder is there.
-    fn find<'p>(&mut self, item: &'p Item) -> Result<(Folder, &'p OsStr), FileFault> {
+    fn find<'p>(&mut self, item: &'p PulledFile) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(&item.dst).ok_or(FileFault::OutOfOrder)?;
         let folder = self.receiver(false)?.find(folder, Links::Inside)?;
         Ok((folder, name))
     }
 
     /// The folders of these files, and the partial files of earlier runs there.
-    fn left<'a>(&mut self, items: &[&'a Item]) -> Vec<(&'a Path, Folder, OsString)> {
+    fn left<'a>(&mut self, items: &[&'a PulledFile]) -> Vec<(&'a Path, Folder, OsString)> {
         let mut seen = BTreeSet::new();
         let mut left = Vec::new();
         for item in items {
@@ -116,16 +116,16 @@ impl Local {
 
     /// Gives back the space that runs which were killed had reserved for the rest of files. No
     /// other part-pull may be at work there.
-    pub fn release_left(&mut self, items: &[&Item]) {
+    pub fn release_left(&mut self, items: &[&PulledFile]) {
         for (_, folder, name) in self.left(items) {
             // a partial file that cannot be released remains
-            let _ = Names::new(folder, name).release();
+            let _ = PartialNames::new(folder, name).release();
         }
     }
 
     /// Removes partial files of other versions of the complete files. No other part-pull may be at
     /// work there.
-    pub fn remove_left(&mut self, items: &[&Item]) {
+    pub fn remove_left(&mut self, items: &[&PulledFile]) {
         let mut here = HashSet::new();
         for item in items {
             if self.has(item) {
@@ -142,7 +142,7 @@ impl Local {
     }
 
     /// Whether the host's file is already here.
-    pub fn has(&mut self, item: &Item) -> bool {
+    pub fn has(&mut self, item: &PulledFile) -> bool {
         let found = self.find(item).ok();
         let Some(here) = found.and_then(|(folder, name)| folder.stat(name).ok()) else {
             return false;
@@ -157,14 +157,18 @@ impl Local {
     }
 
     /// The kept parts of a file: of the partial file, or else of the one with the final name.
-    pub fn kept(&mut self, item: &Item) -> Option<Kept> {
+    pub fn kept(&mut self, item: &PulledFile) -> Option<KeptPartial> {
         let (folder, name) = self.find(item).ok()?;
         let names = own_partial(&folder, item);
-        Kept::find(Some(&names), item.there.bytes, || folder.file(name).ok())
+        KeptPartial::find(Some(&names), item.there.bytes, || folder.file(name).ok())
     }
 
     /// Begins a partial file, or resumes it with the parts that are kept.
-    pub fn begin(&mut self, item: &Item, kept: Option<&Kept>) -> Result<Partial, String> {
+    pub fn begin(
+        &mut self,
+        item: &PulledFile,
+        kept: Option<&KeptPartial>,
+    ) -> Result<Partial, String> {
         let mut begin = || {
             let receiver = self.receiver(true)?;
             receiver.forget();
@@ -180,7 +184,7 @@ impl Local {
     }
 
     /// Writes a small file completely.
-    pub fn write_small(&mut self, item: &Item, content: &[u8]) -> Result<(), String> {
+    pub fn write_small(&mut self, item: &PulledFile, content: &[u8]) -> Result<(), String> {
         let passing = partial_name(item);
         let receiver = self.receiver(true);
         let written = receiver.and_then(|receiver| {
@@ -190,7 +194,7 @@ impl Local {
     }
 
     /// Makes an empty folder.
-    pub fn make_empty(&mut self, item: &Item) -> Result<(), String> {
+    pub fn make_empty(&mut self, item: &PulledFile) -> Result<(), String> {
         let made = self
             .receiver(true)
             .and_then(|receiver| receiver.make(&item.dst));
@@ -198,7 +202,7 @@ impl Local {
     }
 
     /// Gives a file its mode, its time and its name.
-    pub fn commit(&mut self, item: &Item, partial: &Partial) -> Result<(), String> {
+    pub fn commit(&mut self, item: &PulledFile, partial: &Partial) -> Result<(), String> {
         let receiver = self.receiver(true);
         let finish = finish_of(item);
         receiver
@@ -212,7 +216,7 @@ impl Local {
     }
 }
 
-fn finish_of(item: &Item) -> Finish {
+fn finish_of(item: &PulledFile) -> Finish {
     Finish {
         mode: item.there.mode & 0o777 & !umask(),
         mtime: Some(item.there.mtime),

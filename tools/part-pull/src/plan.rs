@@ -9,7 +9,7 @@ use wire::files::Meta;
 
 /// The files that the patterns select.
 #[derive(Debug)]
-pub struct WantedFile {
+pub struct SelectedFiles {
     /// The folders and files to list, relative to the workspace.
     pub roots: Vec<String>,
     /// The patterns.
@@ -35,7 +35,7 @@ enum DotFiles {
 
 /// A wanted file of a host.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct PulledFile {
     /// Its number among all files of all hosts.
     pub id: u32,
     /// The path on the host, in the form of find(1): `./logs/a`.
@@ -48,13 +48,13 @@ pub struct Item {
     pub unreadable: Option<String>,
 }
 
-impl Numbered for Item {
+impl Numbered for PulledFile {
     fn number(&self) -> u32 {
         self.id
     }
 }
 
-impl Item {
+impl PulledFile {
     /// How many bytes are fetched.
     pub fn bytes(&self) -> u64 {
         if self.there.is_folder() {
@@ -68,7 +68,7 @@ impl Item {
 const QUOTE: &str = "[*] stands for a star, [[] for a bracket, [{] for a brace";
 
 /// Parses the patterns.
-pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
+pub fn wanted(patterns: &[String]) -> Result<SelectedFiles, Report> {
     let mut report = Report::default();
     let mut globs = GlobSetBuilder::new();
     let mut dots = Vec::new();
@@ -111,7 +111,7 @@ pub fn wanted(patterns: &[String]) -> Result<WantedFile, Report> {
         let built = globs.build();
         built.map_err(|error| Fault::usage("pattern", error.to_string()).fix(QUOTE))
     };
-    Ok(WantedFile {
+    Ok(SelectedFiles {
         roots,
         patterns: patterns.to_vec(),
         globs: build(globs)?,
@@ -181,7 +181,7 @@ fn is_below(path: &Path) -> bool {
         .all(|part| matches!(part, Component::Normal(_)))
 }
 
-impl WantedFile {
+impl SelectedFiles {
     /// Whether a file or an empty folder of a host is wanted. A host cannot name anything outside
     /// the workspace.
     pub fn takes(&self, path: &Path) -> bool {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     /// The paths of a list, each ended by NUL, that are wanted; in order.
-    fn choose(wanted: &WantedFile, list: &[u8]) -> Vec<PathBuf> {
+    fn choose(wanted: &SelectedFiles, list: &[u8]) -> Vec<PathBuf> {
         let names = list
             .split(|byte| *byte == 0)
             .filter(|name| !name.is_empty());

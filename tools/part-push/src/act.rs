@@ -3,11 +3,11 @@
 use crate::args::Args;
 use crate::context::PushContext;
 use crate::hand_on;
-use crate::plan::{self, Delivery, Source};
+use crate::plan::{self, Delivery, DeliverySource};
 use crate::push::Options;
 use crate::reporter::Reporter;
 use crate::target::Target;
-use crate::task::{State, Task};
+use crate::task::{PushState, Task};
 use crate::turn;
 use cli::copy;
 use cli::progress::ProgressDisplay;
@@ -129,18 +129,18 @@ fn open<'a>(
         };
         (
             host,
-            State {
+            PushState {
                 target,
                 broken,
                 reported,
-                ..State::default()
+                ..PushState::default()
             },
         )
     };
     let pairs: Vec<_> = hosts.iter().zip(opened).collect();
     let begun: Vec<_> =
         turn::threads(hosts.len())?.install(|| pairs.into_par_iter().map(begin).collect());
-    let task = |(host, state): (&'a Host, State)| {
+    let task = |(host, state): (&'a Host, PushState)| {
         let deliveries = by_host.remove(&host.id).unwrap_or_default();
         Task {
             host,
@@ -273,7 +273,7 @@ fn reporter(
         lacking,
     );
     Reporter {
-        copy: copy::Reporter::new(
+        copy: copy::CopyReporter::new(
             "part-push",
             args.connect.format.human(),
             u32::try_from(deliveries).unwrap_or(u32::MAX),
@@ -385,7 +385,7 @@ fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
 /// files are not examined, because each of many hosts may get 10,000 of them.
 fn room(delivery: &Delivery) -> u64 {
     match &delivery.source {
-        Source::File(path) if !plan::is_small(delivery) => match fs::metadata(path) {
+        DeliverySource::File(path) if !plan::is_small(delivery) => match fs::metadata(path) {
             Ok(meta) if source::is_sparse(&meta) => source::room(&meta).min(delivery.bytes),
             _ => delivery.bytes,
         },
@@ -440,10 +440,10 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
         let (send, skipped) = (task.lacking(), task.fates.count(&Fate::There));
         for delivery in &send {
             let source = match &delivery.source {
-                Source::File(path) => path.display().to_string(),
-                Source::Content(_) => "(made)".to_owned(),
-                Source::Folder => "(an empty folder)".to_owned(),
-                Source::There => "(not there)".to_owned(),
+                DeliverySource::File(path) => path.display().to_string(),
+                DeliverySource::Content(_) => "(made)".to_owned(),
+                DeliverySource::Folder => "(an empty folder)".to_owned(),
+                DeliverySource::There => "(not there)".to_owned(),
             };
             copy::print_planned(&mut out, task.host, &source, &delivery.dst, delivery.bytes);
         }

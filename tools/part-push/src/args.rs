@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
-use cli::{Connect, CopyArgs};
+use cli::{ConnectArgs, CopyArgs};
 
 /// Copies files to their hosts; each is there completely or not at all.
 ///
@@ -50,7 +50,7 @@ pub struct Args {
     /// How hosts are reached.
     // last: its heading would stand over all that follows
     #[command(flatten)]
-    pub connect: Connect,
+    pub connect: ConnectArgs,
 }
 
 impl CompressWhen {

@@ -6,7 +6,7 @@ use remote::host_link::HostLink;
 use std::fs::File;
 use tls::Identity;
 use transfer::content;
-use transfer::source::Piece;
+use transfer::source::SourcePiece;
 use wire::files::{BLOCK, Block, Content, FileRequest, Hex};
 
 /// How much is read ahead, so that the link never waits for this machine.
@@ -17,7 +17,7 @@ pub const AHEAD: u64 = 2 * BLOCK;
 pub fn send(
     client: &mut HostLink,
     source: &File,
-    (id, piece): (u32, &Piece),
+    (id, piece): (u32, &SourcePiece),
     buffer: &mut Vec<u8>,
     (packed, signer): (bool, Option<&Identity>),
 ) -> Result<u64, HostFault> {

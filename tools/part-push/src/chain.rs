@@ -71,7 +71,7 @@ pub enum Action {
 }
 
 #[derive(Debug)]
-struct Member {
+struct ChainMember {
     life: MemberState,
     source: Source,
     there: Parts,
@@ -89,7 +89,7 @@ struct Member {
     confirmed: bool,
 }
 
-impl Member {
+impl ChainMember {
     /// The rate in bytes a second since the first bytes came.
     fn rate(&self, now: Duration) -> f64 {
         let Some((begun, last)) = self.arrived else {
@@ -114,7 +114,7 @@ impl Member {
 #[derive(Debug)]
 pub struct Chain {
     bytes: u64,
-    members: Vec<Member>,
+    members: Vec<ChainMember>,
     /// A host to which nothing comes for so long is left out.
     patience: Duration,
 }
@@ -123,7 +123,7 @@ impl Chain {
     /// For a file of so many bytes. The hosts have these parts of it and get it in this order, each
     /// from the one before. A block may take as long as `block_takes` by a limit of ours.
     pub fn new(bytes: u64, kept: Vec<Parts>, block_takes: Duration) -> Chain {
-        let member = |(index, there): (usize, Parts)| Member {
+        let member = |(index, there): (usize, Parts)| ChainMember {
             life: MemberState::Joins,
             source: index.checked_sub(1).map_or(Source::Us, Source::Host),
             kept: there.bytes(),
@@ -168,7 +168,7 @@ impl Chain {
 
     /// Whether nobody waits for anything any longer.
     pub fn is_over(&self) -> bool {
-        let over = |member: &Member| match member.life {
+        let over = |member: &ChainMember| match member.life {
             MemberState::Out | MemberState::Finished => true,
             MemberState::Joins | MemberState::Takes | MemberState::Whole => false,
         };
@@ -203,7 +203,7 @@ impl Chain {
     /// Those that wait for what a host has, or for the word that all of it was right.
     fn children(&self, index: usize) -> Vec<usize> {
         let waits =
-            |member: &Member| !matches!(member.life, MemberState::Finished | MemberState::Out);
+            |member: &ChainMember| !matches!(member.life, MemberState::Finished | MemberState::Out);
         let children = self.members.iter().enumerate();
         children
             .filter(|(_, member)| member.source == Source::Host(index) && waits(member))
@@ -389,7 +389,7 @@ impl Chain {
 
     fn is_stalled(&self, index: usize, now: Duration) -> bool {
         let member = &self.members[index];
-        let waits = |member: &Member, limit: Duration| {
+        let waits = |member: &ChainMember, limit: Duration| {
             let waits = member.waits.map(|since| now.saturating_sub(since));
             matches!(member.life, MemberState::Joins | MemberState::Takes)
                 && waits.is_some_and(|waits| waits > limit)
@@ -411,7 +411,7 @@ impl Chain {
             return false;
         };
         let before = &self.members[from];
-        let observed = |member: &Member| {
+        let observed = |member: &ChainMember| {
             member
                 .arrived
                 .is_some_and(|(begun, _)| now.saturating_sub(begun) > OBSERVED)

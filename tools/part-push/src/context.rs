@@ -4,7 +4,7 @@ use crate::args::Args;
 use record::Host;
 use remote::Remote;
 use remote::direct::WireOptions;
-use remote::limit::Limit;
+use remote::limit::RateLimit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -23,7 +23,7 @@ pub struct PushContext<'a> {
     /// How content travels.
     pub wire: WireOptions,
     /// The rate limit that all hosts share.
-    pub limit: Option<Arc<Limit>>,
+    pub limit: Option<Arc<RateLimit>>,
     /// The number of a signal that ends everything.
     pub stop: Arc<AtomicUsize>,
     /// The folder below which all files lie.

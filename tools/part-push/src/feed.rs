@@ -1,6 +1,6 @@
 //! Reads what is sent. Detects sources that change.
 
-use crate::plan::{Delivery, Source};
+use crate::plan::{Delivery, DeliverySource};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ pub fn small(file: &Delivery) -> Small {
         bytes: file.bytes,
         mode: file.mode
             | match file.source {
-                Source::Folder => FOLDER,
+                DeliverySource::Folder => FOLDER,
                 _ => 0,
             },
         mtime: file.mtime,
@@ -72,12 +72,12 @@ pub fn read_all(files: &[&Delivery]) -> SmallFiles {
 /// Reads exactly the bytes that the record promises.
 fn read_whole(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     let path = match &file.source {
-        Source::Content(text) => {
+        DeliverySource::Content(text) => {
             all.extend_from_slice(text.as_bytes());
             return Ok(());
         }
-        Source::Folder | Source::There => return Ok(()),
-        Source::File(path) => path,
+        DeliverySource::Folder | DeliverySource::There => return Ok(()),
+        DeliverySource::File(path) => path,
     };
     let opened = open(file)?;
     let begin = all.len();
@@ -102,14 +102,14 @@ pub fn is_sparse(file: &File) -> bool {
 /// becomes a file in memory.
 pub fn open(file: &Delivery) -> Result<File, String> {
     let path = match &file.source {
-        Source::File(path) => path,
-        Source::Content(text) => {
+        DeliverySource::File(path) => path,
+        DeliverySource::Content(text) => {
             let made = memfd_create("part-push", MFdFlags::MFD_CLOEXEC);
             let mut made = File::from(made.map_err(|error| error.to_string())?);
             let written = made.write_all(text.as_bytes());
             return written.map(|()| made).map_err(|error| error.to_string());
         }
-        Source::Folder | Source::There => {
+        DeliverySource::Folder | DeliverySource::There => {
             return Err("there is nothing here to send".to_owned());
         }
     };
@@ -125,8 +125,8 @@ pub fn open(file: &Delivery) -> Result<File, String> {
 /// What is wrong with a source that was read, if it has changed.
 pub fn changed(file: &Delivery) -> Option<String> {
     match &file.source {
-        Source::File(path) => compared(path, std::fs::metadata(path), file),
-        Source::Content(_) | Source::Folder | Source::There => None,
+        DeliverySource::File(path) => compared(path, std::fs::metadata(path), file),
+        DeliverySource::Content(_) | DeliverySource::Folder | DeliverySource::There => None,
     }
 }
 
@@ -155,14 +155,14 @@ mod tests {
         let file = |id, content: &str| Delivery {
             id,
             bytes: content.len() as u64,
-            source: Source::Content(content.into()),
+            source: DeliverySource::Content(content.into()),
             ..Delivery::sample()
         };
         let long = "x".repeat(BLOCK as usize - 3);
         let missing = Delivery {
             id: 2,
             bytes: 1000,
-            source: Source::File(Path::new("/no/such/file").into()),
+            source: DeliverySource::File(Path::new("/no/such/file").into()),
             ..Delivery::sample()
         };
         let files = [&file(0, ""), &file(1, &long), &missing, &file(3, "hello")];

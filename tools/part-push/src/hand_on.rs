@@ -11,7 +11,7 @@ use crate::chain::{self, Action, Chain, Rank, Source as From};
 use crate::compression::Compression;
 use crate::context::PushContext;
 use crate::feed::{self, small};
-use crate::plan::{self, Delivery, Source, key};
+use crate::plan::{self, Delivery, DeliverySource, key};
 use crate::push::{self, Options};
 use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::{Kept, Target};
@@ -37,7 +37,7 @@ use wire::files::{BLOCK, FileEvent, FileRequest, HandOn, Hex, Open, PIECES_AT_ON
 const TURN: Duration = Duration::from_millis(20);
 
 /// One host of a chain.
-struct Member<'t, 'a> {
+struct ChainHost<'t, 'a> {
     task: &'t Task<'a>,
     delivery: &'a Delivery,
     /// The connection, which is given back to the task in the end.
@@ -89,8 +89,8 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
         }
     }
     for hosts in by_file.into_values() {
-        let begin = |(task, delivery)| Member::begin(task, delivery);
-        let mut members: Vec<Member<'_, '_>> = hosts.into_iter().filter_map(begin).collect();
+        let begin = |(task, delivery)| ChainHost::begin(task, delivery);
+        let mut members: Vec<ChainHost<'_, '_>> = hosts.into_iter().filter_map(begin).collect();
         chain::order(&mut members, |member| member.rank);
         while !members.is_empty() {
             let at_once = members.len().min(usize::from(context.args.jobs));
@@ -102,7 +102,7 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
 }
 
 fn hand_on(
-    mut members: Vec<Member<'_, '_>>,
+    mut members: Vec<ChainHost<'_, '_>>,
     options: Options,
     (wire, block_takes): (Wire, Duration),
     board: &Reporter,
@@ -110,7 +110,7 @@ fn hand_on(
     // a fault of the source is reported when the file is sent to each host, and without a key each
     // host can still get it from here
     if let [first, _, ..] = &members[..]
-        && let Source::File(path) = &first.delivery.source
+        && let DeliverySource::File(path) = &first.delivery.source
         && let Ok(file) = feed::open(first.delivery)
         && let Ok(signer) = Identity::new()
     {
@@ -129,13 +129,13 @@ fn hand_on(
         };
         relay.run();
     }
-    let give_back = |member: Member<'_, '_>| member.give_back(wire, board);
+    let give_back = |member: ChainHost<'_, '_>| member.give_back(wire, board);
     members.into_par_iter().for_each(give_back);
 }
 
-impl<'t, 'a> Member<'t, 'a> {
+impl<'t, 'a> ChainHost<'t, 'a> {
     /// Takes over the connection of a host to which others may hand on.
-    fn begin(task: &'t Task<'a>, delivery: &'a Delivery) -> Option<Member<'t, 'a>> {
+    fn begin(task: &'t Task<'a>, delivery: &'a Delivery) -> Option<ChainHost<'t, 'a>> {
         let (kept, listens) = task.for_chain(delivery)?;
         let rank = Rank {
             was_refused: task.was_refused.load(Ordering::Relaxed),
@@ -144,7 +144,7 @@ impl<'t, 'a> Member<'t, 'a> {
         };
         let mut target = task.lock().target.take()?;
         target.client.hear_of_chains(true);
-        Some(Member {
+        Some(ChainHost {
             task,
             delivery,
             rank,
@@ -192,7 +192,7 @@ impl<'t, 'a> Member<'t, 'a> {
 
 /// One file on its way to all hosts of a chain.
 struct Relay<'r, 't, 'a> {
-    members: &'r mut [Member<'t, 'a>],
+    members: &'r mut [ChainHost<'t, 'a>],
     chain: Chain,
     file: &'r File,
     path: &'r Path,
@@ -216,7 +216,7 @@ impl Relay<'_, '_, '_> {
     fn run(&mut self) {
         // what they have is compared at the same time
         let file = self.file;
-        let resume = |member: &mut Member<'_, '_>| member.target.resume(member.delivery, file);
+        let resume = |member: &mut ChainHost<'_, '_>| member.target.resume(member.delivery, file);
         let kept: Vec<_> = self.members.par_iter_mut().map(resume).collect();
         for (index, kept) in kept.into_iter().enumerate() {
             match kept {
@@ -519,7 +519,7 @@ impl Relay<'_, '_, '_> {
     /// Sends and receives on all connections. Waits for the first of them, which usually is the one
     /// that is fed, unless the next piece can be read.
     fn exchange(&mut self) {
-        let mut limit = match self.members.iter().any(Member::takes_more) {
+        let mut limit = match self.members.iter().any(ChainHost::takes_more) {
             true => Duration::ZERO,
             false => TURN,
         };

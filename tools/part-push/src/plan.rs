@@ -21,7 +21,7 @@ pub struct Delivery {
     /// The `id` of the file record.
     pub file: u32,
     /// The source of the bytes.
-    pub source: Source,
+    pub source: DeliverySource,
     /// Where it goes, absolute. The deliveries of one file share it, and the source: there may be
     /// a million of them.
     pub dst: Arc<Path>,
@@ -36,7 +36,7 @@ pub struct Delivery {
 
 /// The source of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum DeliverySource {
     /// A file on this machine.
     File(Arc<Path>),
     /// The content of the record itself.
@@ -56,7 +56,10 @@ impl Numbered for Delivery {
 impl Delivery {
     /// Whether there are bytes to send and to compare.
     pub fn has_bytes(&self) -> bool {
-        matches!(self.source, Source::File(_) | Source::Content(_))
+        matches!(
+            self.source,
+            DeliverySource::File(_) | DeliverySource::Content(_)
+        )
     }
 }
 
@@ -142,15 +145,15 @@ fn delivery(file: &FileCopy, workspace: Option<&Path>) -> Result<Delivery, Fault
 }
 
 /// Where the bytes of a file come from.
-fn source(file: &FileCopy) -> Result<Source, Fault> {
+fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
     let wrong =
         |problem: &str| Err(Fault::data(format!("file record {}", file.id), problem).fix(ANEW));
     Ok(match (file.source()?, &file.content) {
-        (None, None) if file.is_folder()? => Source::Folder,
-        (None, None) => Source::There,
-        (Some(path), None) => Source::File(path.into()),
+        (None, None) if file.is_folder()? => DeliverySource::Folder,
+        (None, None) => DeliverySource::There,
+        (Some(path), None) => DeliverySource::File(path.into()),
         (None, Some(content)) if content.len() as u64 == file.bytes => {
-            Source::Content(content.as_str().into())
+            DeliverySource::Content(content.as_str().into())
         }
         (None, Some(_)) => return wrong("bytes is not the length of content"),
         (Some(_), Some(_)) => return wrong("has both src and content, where one is enough"),
@@ -161,7 +164,7 @@ fn source(file: &FileCopy) -> Result<Source, Fault> {
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
     let written = deliveries
         .iter()
-        .filter(|delivery| delivery.source != Source::There);
+        .filter(|delivery| delivery.source != DeliverySource::There);
     let mut parents = written.filter_map(|delivery| delivery.dst.parent());
     let first = parents.next().map(Path::to_owned).unwrap_or_default();
     parents.fold(first, |base, parent| {
@@ -200,7 +203,7 @@ pub fn is_small(delivery: &Delivery) -> bool {
 /// Whether a file for several hosts is handed on. A smaller file reaches each of them sooner than
 /// they have connected.
 pub fn is_handed_on(delivery: &Delivery) -> bool {
-    delivery.bytes >= LARGE && matches!(delivery.source, Source::File(_))
+    delivery.bytes >= LARGE && matches!(delivery.source, DeliverySource::File(_))
 }
 
 const CRC: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
@@ -244,10 +247,10 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
             .is_none_or(|mtime| same_time(mtime, there.mtime))
     };
     match delivery.source {
-        Source::Folder => there.is_folder(),
+        DeliverySource::Folder => there.is_folder(),
         // a part may be a folder, of whose files nothing is known here
-        Source::There => there.is_folder() || there.is_file() && there.bytes > 0,
-        Source::File(_) | Source::Content(_) => {
+        DeliverySource::There => there.is_folder() || there.is_file() && there.bytes > 0,
+        DeliverySource::File(_) | DeliverySource::Content(_) => {
             there.is_file()
                 && there.bytes == delivery.bytes
                 && there.mode & 0o7777 == delivery.mode
@@ -272,7 +275,7 @@ mod tests {
                 id: 0,
                 host: 0,
                 file: 0,
-                source: Source::Content(String::new().into()),
+                source: DeliverySource::Content(String::new().into()),
                 dst: Path::new("/w/a").into(),
                 bytes: 5,
                 mtime: Some((100, 7)),
@@ -337,8 +340,8 @@ mod tests {
         });
         // a folder, a file and an empty one
         for (source, expected) in [
-            (Source::Folder, [true, false, false]),
-            (Source::There, [true, true, false]),
+            (DeliverySource::Folder, [true, false, false]),
+            (DeliverySource::There, [true, true, false]),
         ] {
             let delivery = Delivery {
                 source,
@@ -355,8 +358,10 @@ mod tests {
         let source = |dst: &str| {
             super::delivery(&record(dst), None).map(|delivery| (delivery.dst, delivery.source))
         };
-        assert!(matches!(source("/w/a/"), Ok((dst, Source::Folder)) if dst.as_os_str() == "/w/a"));
-        assert!(matches!(source("/w/a"), Ok((_, Source::There))));
+        let (dst, folder) = source("/w/a/").unwrap();
+        assert_eq!(dst.as_os_str(), "/w/a");
+        assert!(matches!(folder, DeliverySource::Folder));
+        assert!(matches!(source("/w/a"), Ok((_, DeliverySource::There))));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::blocks::{self, AHEAD};
 use crate::compression::Compression;
 use crate::feed::{self, small};
-use crate::plan::{self, Delivery, Source, key};
+use crate::plan::{self, Delivery, DeliverySource, key};
 use crate::reporter::{HostReporter, Outcome};
 use crate::target::Target;
 use remote::Body;
@@ -32,7 +32,7 @@ pub fn push(
     options: Options,
     reporter: &HostReporter<'_>,
 ) -> Result<(), HostFault> {
-    let mut push = Push {
+    let mut push = HostPush {
         target,
         reporter,
         under_way: BTreeMap::new(),
@@ -48,7 +48,7 @@ pub fn push(
     sent
 }
 
-struct Push<'a, 'd> {
+struct HostPush<'a, 'd> {
     target: &'a mut Target,
     reporter: &'a HostReporter<'a>,
     /// The deliveries that the host has not confirmed, by their numbers.
@@ -66,9 +66,9 @@ struct UnderWay<'d> {
     sent: u64,
 }
 
-impl<'d> Push<'_, 'd> {
+impl<'d> HostPush<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
-        let is_here = |delivery: &&Delivery| delivery.source != Source::There;
+        let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::There;
         let (here, elsewhere): (Vec<_>, Vec<_>) = deliveries.iter().partition(|one| is_here(one));
         let why = "it must already be on the host, and is not there; this machine has no copy";
         for delivery in elsewhere {

@@ -23,7 +23,7 @@ pub struct Outcome {
 /// Reports the results of all hosts.
 pub struct Reporter {
     /// As for files in the other direction.
-    pub copy: copy::Reporter,
+    pub copy: copy::CopyReporter,
     /// The numbers of the files that some host did not get.
     pub failed_files: Mutex<BTreeSet<u32>>,
 }

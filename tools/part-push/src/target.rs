@@ -1,7 +1,7 @@
 //! One host that receives: the files that it has, the partial files of an earlier push, and the
 //! parts that need not be sent.
 
-use crate::plan::{Delivery, Source, is_sure, is_there, key};
+use crate::plan::{Delivery, DeliverySource, is_sure, is_there, key};
 use remote::Body;
 use remote::HostFault;
 use remote::Session;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use transfer::parts::Parts;
 use transfer::sums::SummedBlock;
 use transfer::{content, sums};
-use wire::files::{BLOCK, FileEvent, FileRequest, Meta, Ready, Receive, Sum};
+use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
 
 /// How many names are asked for at once: each has at most 4096 bytes, in one message.
 const NAMES_AT_ONCE: usize = 200;
@@ -24,7 +24,7 @@ pub struct Target {
     /// The connection.
     pub client: HostLink,
     /// What it reported at the beginning.
-    pub ready: Ready,
+    pub ready: FolderReport,
     /// The partial files on the host, by key.
     partials: BTreeMap<String, PartsOnHost>,
     /// The deliveries in whose places there are other files.
@@ -129,7 +129,8 @@ impl Target {
         // large files are compared by pieces, because a file that differs need not be sent whole;
         // what a record holds always is
         let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|at| {
-            matches!(deliveries[*at].source, Source::File(_)) && deliveries[*at].bytes > BLOCK
+            matches!(deliveries[*at].source, DeliverySource::File(_))
+                && deliveries[*at].bytes > BLOCK
         });
         let chosen: Vec<&Delivery> = large.iter().map(|at| deliveries[*at]).collect();
         self.claim(&chosen)?;
@@ -151,7 +152,7 @@ impl Target {
 
     /// Whether all pieces of a large file are the same. Those that are need not be compared again.
     fn is_same(&mut self, delivery: &Delivery) -> Result<bool, HostFault> {
-        let Source::File(path) = &delivery.source else {
+        let DeliverySource::File(path) = &delivery.source else {
             return Ok(false);
         };
         let Ok(source) = File::open(path) else {
@@ -302,10 +303,10 @@ impl Target {
 }
 
 /// The checksum of a source, if it can be read.
-fn sum(source: &Source) -> Option<Sum> {
+fn sum(source: &DeliverySource) -> Option<Sum> {
     match source {
-        Source::Content(text) => Some(content::sum(text.as_bytes())),
-        Source::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
-        Source::Folder | Source::There => None,
+        DeliverySource::Content(text) => Some(content::sum(text.as_bytes())),
+        DeliverySource::File(path) => sums::of_whole(&File::open(path).ok()?).ok(),
+        DeliverySource::Folder | DeliverySource::There => None,
     }
 }

@@ -1,7 +1,7 @@
 //! A host and its deliveries: examined, served, given up.
 
 use crate::context::PushContext;
-use crate::plan::{self, Delivery, Source};
+use crate::plan::{self, Delivery, DeliverySource};
 use crate::push::{self, Options};
 use crate::reporter::{HostReporter, Outcome, Reporter};
 use crate::target::Target;
@@ -34,14 +34,14 @@ pub struct Task<'a> {
     /// When the first delivery was sent.
     pub begun: OnceLock<Instant>,
     /// The state of the host.
-    pub state: Mutex<State>,
+    pub state: Mutex<PushState>,
     /// Whether another host has refused what this one handed on.
     pub was_refused: AtomicBool,
 }
 
 /// The state of a host.
 #[derive(Default)]
-pub struct State {
+pub struct PushState {
     /// The connection; `None` if the host could not be reached or was given up, for the reason in
     /// `broken`.
     pub target: Option<Target>,
@@ -66,7 +66,7 @@ fn unsent(error: Option<String>) -> Outcome {
 
 impl<'a> Task<'a> {
     /// Locks the state of the host.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, PushState> {
         self.state.lock()
     }
 
@@ -97,8 +97,9 @@ impl<'a> Task<'a> {
         }
         let inspect = |target: &mut Target| {
             // nobody but us puts files there, and 10,000 names cost a host a tenth of a second
-            let needless =
-                |delivery: &Delivery| target.ready.empty && delivery.source != Source::There;
+            let needless = |delivery: &Delivery| {
+                target.ready.empty && delivery.source != DeliverySource::There
+            };
             let asked: Vec<&Delivery> = self
                 .deliveries
                 .iter()

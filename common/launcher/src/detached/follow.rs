@@ -5,7 +5,7 @@
 use crate::output::lines::WholeLines;
 use crate::output::queue::OutputLines;
 use crate::output::sink::OutputSink;
-use crate::output::status::{self, Phase, State};
+use crate::output::status::{self, EndPhase, StatusFacts};
 use crate::run::hosts::ConnectedHosts;
 use crate::run::inbox::RunEvent;
 use crate::run::signals::Signals;
@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use session::SessionEvent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use wire::supervise::Stream;
+use wire::supervise::ProcessStream;
 use wire::{Event, Request};
 
 /// How often the status line is renewed.
@@ -38,7 +38,7 @@ pub enum Until {
 
 /// What the records say of the processes.
 #[derive(Debug, Default)]
-struct Seen {
+struct FollowedProcesses {
     started: BTreeSet<u32>,
     listening: BTreeSet<u32>,
     exited: BTreeSet<u32>,
@@ -70,7 +70,7 @@ pub struct Follower<'a, 'h> {
     unfinished: [Vec<u8>; 2],
     /// The lines of each process, from their pieces.
     whole: WholeLines,
-    seen: Seen,
+    seen: FollowedProcesses,
     followed: Followed,
 }
 
@@ -94,7 +94,7 @@ impl<'a, 'h> Follower<'a, 'h> {
             begun: Instant::now(),
             unfinished: Default::default(),
             whole: WholeLines::default(),
-            seen: Seen::default(),
+            seen: FollowedProcesses::default(),
             followed: Followed::default(),
         }
     }
@@ -186,7 +186,7 @@ impl<'a, 'h> Follower<'a, 'h> {
         }
     }
 
-    fn take(&mut self, stream: Stream, bytes: &[u8]) {
+    fn take(&mut self, stream: ProcessStream, bytes: &[u8]) {
         let unfinished = &mut self.unfinished[stream as usize];
         unfinished.extend_from_slice(bytes);
         let end = unfinished.iter().rposition(|byte| *byte == b'\n');
@@ -197,8 +197,8 @@ impl<'a, 'h> Follower<'a, 'h> {
             .filter(|line| !line.is_empty())
         {
             match stream {
-                Stream::Stdout => self.record(line),
-                Stream::Stderr => self
+                ProcessStream::Stdout => self.record(line),
+                ProcessStream::Stderr => self
                     .sink
                     .notice(&term::plain(&String::from_utf8_lossy(line))),
             }
@@ -219,7 +219,7 @@ impl<'a, 'h> Follower<'a, 'h> {
                     && !self.seen.started.insert(id)
                 {
                     // the job was started again
-                    self.seen = Seen::default();
+                    self.seen = FollowedProcesses::default();
                     self.seen.started.insert(id);
                 }
             }
@@ -292,12 +292,19 @@ impl<'a, 'h> Follower<'a, 'h> {
         }
         let hosts: BTreeSet<u32> = self.processes.iter().map(|process| process.host).collect();
         let phase = match self.seen.is_ending {
-            true => Phase::Ending { kill_in: None },
-            false => Phase::Running,
+            true => EndPhase::Ending { kill_in: None },
+            false => EndPhase::Running,
         };
         let age = self.begun.elapsed();
         let hosts = (hosts.len(), hosts.len());
-        status::line(self.job, hosts, progress, age, State::default(), phase)
+        status::line(
+            self.job,
+            hosts,
+            progress,
+            age,
+            StatusFacts::default(),
+            phase,
+        )
     }
 }
 

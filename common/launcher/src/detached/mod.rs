@@ -56,7 +56,7 @@ use wire::Text;
 /// processes have the values of `--env`.
 #[derive(Serialize, Deserialize)]
 pub struct DetachedJob {
-    pub plan: plan::Job,
+    pub plan: plan::JobPlan,
     /// All hosts of the stream.
     pub hosts: Vec<Host>,
     pub graph: Option<Graph>,

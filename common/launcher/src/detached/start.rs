@@ -24,7 +24,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Where the launcher listens, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Listening {
+pub struct LauncherPort {
     /// The port; 0 for any.
     pub port: u16,
     /// How long agents may take to connect.
@@ -36,7 +36,7 @@ pub struct Listening {
 pub fn start(
     hosts: &mut ConnectedHosts<'_>,
     job: &DetachedJob,
-    listening: Listening,
+    listening: LauncherPort,
 ) -> Result<(), Stopped> {
     let Some(first) = hosts.sessions.first().map(|session| session.host) else {
         return Ok(());

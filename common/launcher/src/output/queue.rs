@@ -33,7 +33,7 @@ pub struct OutputLines {
     pub lossy: bool,
 }
 
-pub enum Item {
+pub enum QueueItem {
     /// Records, or lines of this tool, which are never dropped.
     Records(Vec<u8>),
     /// Records that a host may cause without end, such as samples.
@@ -42,15 +42,15 @@ pub enum Item {
     Output(OutputLines),
 }
 
-impl Item {
+impl QueueItem {
     fn size(&self) -> usize {
         ITEM_BYTES + self.text().len()
     }
 
     fn text(&self) -> &[u8] {
         match self {
-            Item::Records(text) | Item::Reports { text, .. } => text,
-            Item::Output(lines) => &lines.text,
+            QueueItem::Records(text) | QueueItem::Reports { text, .. } => text,
+            QueueItem::Output(lines) => &lines.text,
         }
     }
 
@@ -62,13 +62,13 @@ impl Item {
 /// The queue between the job and stdout.
 #[derive(Default)]
 pub struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    next: Batch,
+struct QueueState {
+    next: WriteBatch,
     bytes: usize,
     /// How many bytes of reports wait, by host.
     reports: HashMap<u32, usize>,
@@ -78,19 +78,19 @@ struct State {
 
 /// What is to be written next, in the order of the fields.
 #[derive(Default)]
-pub struct Batch {
+pub struct WriteBatch {
     /// Records before the dropped lines.
     pub kept: Vec<u8>,
     /// How many lines and reports were dropped behind those records.
     pub dropped: u64,
-    pub items: VecDeque<Item>,
+    pub items: VecDeque<QueueItem>,
     /// The status line below.
     pub status: String,
 }
 
 impl Queue {
     /// Queues records, or lines that may be dropped.
-    pub fn push(&self, item: Item) {
+    pub fn push(&self, item: QueueItem) {
         self.state.lock().push(item);
         self.changed.notify_one();
     }
@@ -111,9 +111,9 @@ impl Queue {
     }
 
     /// About this many bytes, as soon as there are any; `None` at the end.
-    pub fn next(&self, bytes: usize) -> Option<Batch> {
+    pub fn next(&self, bytes: usize) -> Option<WriteBatch> {
         let mut state = self.state.lock();
-        let is_empty = |state: &State| {
+        let is_empty = |state: &QueueState| {
             state.next.items.is_empty() && state.next.kept.is_empty() && !state.status_is_new
         };
         (self.changed).wait_while(&mut state, |state| !state.over && is_empty(state));
@@ -121,11 +121,11 @@ impl Queue {
             return None;
         }
         state.status_is_new = false;
-        let mut batch = Batch {
+        let mut batch = WriteBatch {
             kept: std::mem::take(&mut state.next.kept),
             dropped: std::mem::take(&mut state.next.dropped),
             status: state.next.status.clone(),
-            ..Batch::default()
+            ..WriteBatch::default()
         };
         let mut taken = 0;
         while taken < bytes
@@ -138,9 +138,9 @@ impl Queue {
     }
 }
 
-impl State {
-    fn push(&mut self, item: Item) {
-        if let Item::Reports { host, .. } = &item {
+impl QueueState {
+    fn push(&mut self, item: QueueItem) {
+        if let QueueItem::Reports { host, .. } = &item {
             let waiting = self.reports.entry(*host).or_default();
             if *waiting + item.size() > MOST_REPORTS {
                 self.next.dropped += item.lines();
@@ -151,7 +151,7 @@ impl State {
         self.bytes += item.size();
         match (self.next.items.back_mut(), item) {
             // what came at the same moment is one item
-            (Some(Item::Output(last)), Item::Output(new))
+            (Some(QueueItem::Output(last)), QueueItem::Output(new))
                 if (
                     last.process_index,
                     last.stderr,
@@ -171,16 +171,16 @@ impl State {
             && let Some(oldest) = self.pop()
         {
             match oldest {
-                Item::Records(bytes) => self.next.kept.extend(bytes),
+                QueueItem::Records(bytes) => self.next.kept.extend(bytes),
                 other => self.next.dropped += other.lines(),
             }
         }
     }
 
-    fn pop(&mut self) -> Option<Item> {
+    fn pop(&mut self) -> Option<QueueItem> {
         let item = self.next.items.pop_front()?;
         self.bytes -= item.size();
-        if let Item::Reports { host, .. } = &item
+        if let QueueItem::Reports { host, .. } = &item
             && let Some(waiting) = self.reports.get_mut(host)
         {
             *waiting -= item.size();
@@ -206,27 +206,29 @@ mod tests {
     fn the_oldest_lines_are_dropped_whole_and_counted_and_records_stay() {
         let queue = Queue::default();
         let block = "x\n".repeat(1 << 19);
-        queue.push(Item::Records(b"first record\n".to_vec()));
-        (0..100).for_each(|n| queue.push(Item::Output(lines(0, n, &block))));
-        queue.push(Item::Records(b"last record\n".to_vec()));
+        queue.push(QueueItem::Records(b"first record\n".to_vec()));
+        (0..100).for_each(|n| queue.push(QueueItem::Output(lines(0, n, &block))));
+        queue.push(QueueItem::Records(b"last record\n".to_vec()));
         let next = queue.next(usize::MAX).unwrap();
         assert_eq!(next.kept, b"first record\n");
-        let is_output = |item: &&Item| matches!(item, Item::Output(_));
+        let is_output = |item: &&QueueItem| matches!(item, QueueItem::Output(_));
         let left = next.items.iter().filter(is_output).count() as u64;
-        assert!((60..64).contains(&left) && matches!(next.items.back(), Some(Item::Records(_))));
+        assert!(
+            (60..64).contains(&left) && matches!(next.items.back(), Some(QueueItem::Records(_)))
+        );
         assert_eq!(next.dropped, (100 - left) << 19);
     }
 
     #[test]
     fn each_host_has_a_budget_for_its_reports() {
         let queue = Queue::default();
-        let report = |host: u32| Item::Reports {
+        let report = |host: u32| QueueItem::Reports {
             host,
             text: [vec![b'x'; 1 << 20], vec![b'\n']].concat(),
         };
         (0..5).for_each(|_| queue.push(report(7)));
         queue.push(report(8));
-        queue.push(Item::Records(b"exited\n".to_vec()));
+        queue.push(QueueItem::Records(b"exited\n".to_vec()));
         let next = queue.next(usize::MAX).unwrap();
         assert_eq!((next.items.len(), next.dropped), (5, 2));
         queue.push(report(7));
@@ -248,7 +250,7 @@ mod tests {
             (1, 2, "d"),
             (1, 2, "e\n"),
         ] {
-            queue.push(Item::Output(lines(process_index, time_ms, text)));
+            queue.push(QueueItem::Output(lines(process_index, time_ms, text)));
         }
         let text: Vec<_> = queue
             .next(usize::MAX)
@@ -256,7 +258,7 @@ mod tests {
             .items
             .into_iter()
             .map(|item| match item {
-                Item::Output(lines) => lines.text,
+                QueueItem::Output(lines) => lines.text,
                 _ => panic!("only lines were queued"),
             })
             .collect();

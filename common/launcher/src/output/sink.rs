@@ -3,7 +3,7 @@
 
 use crate::output::fold::is_folded;
 use crate::output::log_dir::LogDir;
-use crate::output::queue::{Item, OutputLines, Queue};
+use crate::output::queue::{OutputLines, Queue, QueueItem};
 use record::jsonl::{self, Head, Stream};
 use record::term;
 use record::{Dropped, Output, Process, Profile, Record, Sample, Summary};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use verdict::{Job, Run, Verdict};
+use verdict::{Conclusion, JobHistory, Run};
 
 /// Moves to the beginning of the line and empties it.
 const CLEAR: &[u8] = b"\r\x1b[K";
@@ -129,8 +129,8 @@ impl OutputSink {
     }
 
     /// Why the job ended, with this summary.
-    pub fn judge(&self, summary: &Summary) -> Verdict {
-        let mut job = Job::of(&self.run).unwrap_or_default();
+    pub fn judge(&self, summary: &Summary) -> Conclusion {
+        let mut job = JobHistory::of(&self.run).unwrap_or_default();
         job.summary = Some(summary.clone());
         verdict::verdict(&job)
     }
@@ -139,7 +139,7 @@ impl OutputSink {
     pub fn pass(&mut self, records: Vec<u8>) {
         self.log_dir.write_records(&records);
         if !self.human {
-            self.queue.push(Item::Records(records));
+            self.queue.push(QueueItem::Records(records));
         }
     }
 
@@ -157,7 +157,7 @@ impl OutputSink {
         let text = jsonl::line(record);
         self.log_dir.write_records(&text);
         if !self.human {
-            self.queue.push(Item::Reports { host, text });
+            self.queue.push(QueueItem::Reports { host, text });
         }
     }
 
@@ -166,7 +166,7 @@ impl OutputSink {
         let id = self.ids[lines.process_index];
         self.log_dir
             .write_output_records(|| output_records(id, &lines));
-        self.queue.push(Item::Output(lines));
+        self.queue.push(QueueItem::Output(lines));
     }
 
     /// Writes lines of a process to its log: only whole ones, because both of its streams go there.
@@ -202,7 +202,7 @@ impl OutputSink {
         match self.has_status {
             true => {
                 let line = term::plain_lines(&format!("{text}\n"));
-                self.queue.push(Item::Reports {
+                self.queue.push(QueueItem::Reports {
                     host: NOTICES,
                     text: line.into_bytes(),
                 });
@@ -353,11 +353,11 @@ impl StdoutWriter {
             }
             for item in &next.items {
                 match item {
-                    Item::Records(text) | Item::Reports { text, .. } => {
+                    QueueItem::Records(text) | QueueItem::Reports { text, .. } => {
                         self.unfinished = None;
                         batch.extend_from_slice(text);
                     }
-                    Item::Output(lines) => self.show(lines, &mut batch),
+                    QueueItem::Output(lines) => self.show(lines, &mut batch),
                 }
             }
             has_status = !next.status.is_empty();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// How far the end of the job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum EndPhase {
     /// The end has not begun.
     Running,
     /// The end has begun; KILL follows after this time.
@@ -15,7 +15,7 @@ pub enum Phase {
 
 /// Further facts for the status line.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct State<'a> {
+pub struct StatusFacts<'a> {
     /// The hosts that use most, in words.
     pub busiest: &'a str,
     /// Why the job stalls, if it does; empty if that is not known.
@@ -33,8 +33,8 @@ pub fn line(
     (up, hosts): (usize, usize),
     progress: Progress,
     age: Duration,
-    state: State<'_>,
-    phase: Phase,
+    state: StatusFacts<'_>,
+    phase: EndPhase,
 ) -> String {
     let Progress {
         listening,
@@ -53,19 +53,19 @@ pub fn line(
         );
     }
     text += &format!(", {}", whole_seconds(age));
-    if phase == Phase::Running {
+    if phase == EndPhase::Running {
         text += &state_text(state);
     }
     match phase {
-        Phase::Running => text,
-        Phase::Ending { kill_in: None } => text + ", ending",
-        Phase::Ending {
+        EndPhase::Running => text,
+        EndPhase::Ending { kill_in: None } => text + ", ending",
+        EndPhase::Ending {
             kill_in: Some(left),
         } => text + &format!(", ending: {}", kill_notice(left)),
     }
 }
 
-fn state_text(state: State<'_>) -> String {
+fn state_text(state: StatusFacts<'_>) -> String {
     let mut text = String::new();
     match (state.stalls, state.silent) {
         (Some(""), _) => text += ", stalls",
@@ -113,16 +113,17 @@ mod tests {
             others: 4,
         };
         let seconds = Duration::from_secs;
-        let state = State::default();
-        let shown = |phase| line("try7", (2, 3), progress, seconds(9), state, phase);
-        let with = |state| line("try7", (2, 3), progress, seconds(9), state, Phase::Running);
-        let busy = with(State {
+        let state = StatusFacts::default();
+        let job = |state, phase| line("try7", (2, 3), progress, seconds(9), state, phase);
+        let shown = |phase| job(state, phase);
+        let with = |state| job(state, EndPhase::Running);
+        let busy = with(StatusFacts {
             busiest: "CPU 90 %",
             silent: Some(seconds(59)),
             ..state
         });
         assert!(busy.ends_with("running, 9 s, CPU 90 %"), "{busy}");
-        let silent = State {
+        let silent = StatusFacts {
             silent: Some(seconds(245)),
             ..state
         };
@@ -135,17 +136,17 @@ mod tests {
             ),
         ];
         for (stalls, expected) in table {
-            let shown = with(State { stalls, ..silent });
+            let shown = with(StatusFacts { stalls, ..silent });
             assert!(shown.ends_with(expected), "{shown}");
         }
         assert_eq!(
-            shown(Phase::Running),
+            shown(EndPhase::Running),
             "job try7: 2/3 hosts up, 1/2 servers listening, 3/4 trainers running, 9 s"
         );
-        assert!(shown(Phase::Ending { kill_in: None }).ends_with(", 9 s, ending"));
+        assert!(shown(EndPhase::Ending { kill_in: None }).ends_with(", 9 s, ending"));
         let left = Duration::from_millis(6500);
         assert!(
-            shown(Phase::Ending {
+            shown(EndPhase::Ending {
                 kill_in: Some(left)
             })
             .ends_with("9 s, ending: KILL in 7 s, or Ctrl-C again")
@@ -156,7 +157,7 @@ mod tests {
             ..Progress::default()
         };
         assert_eq!(
-            line("a", (1, 1), alone, seconds(75), state, Phase::Running),
+            line("a", (1, 1), alone, seconds(75), state, EndPhase::Running),
             "job a: 1/1 hosts up, 1/1 processes running, 1 min 15 s"
         );
     }

@@ -7,16 +7,16 @@ use super::host_states::HostStates;
 use super::hosts::{ConnectedHosts, HostSession};
 use super::inbox::RunEvent;
 use super::multiplexer::Multiplexer;
-use super::outcome::{Outcome, cause_label};
+use super::outcome::{JobOutcome, cause_label};
 use super::process_table::{ProcessTable, ProtocolBreach};
 use super::profile_timer::ProfileTimer;
 use super::records::{exit, first_failure, member};
 use super::stall_reporter::StallReporter;
 use super::usage::{self, Busiest};
 use crate::output::sink::OutputSink;
-use crate::output::status::{self, Phase, State};
+use crate::output::status::{self, EndPhase, StatusFacts};
 use crate::plan;
-use job::{Action, Cause, Ending, Job, Step};
+use job::{Cause, Ending, JobAction, JobLife, Step};
 use record::term::now_ms;
 use record::{Process, Role};
 use session::SessionEvent;
@@ -28,8 +28,8 @@ use wire::{Event, Request};
 const TICK: Duration = Duration::from_millis(500);
 /// The event loop of a running job.
 pub struct EventLoop<'a, 'h> {
-    job: Job,
-    plan: &'a plan::Job,
+    job: JobLife,
+    plan: &'a plan::JobPlan,
     processes: &'a [Process],
     hosts: &'a mut ConnectedHosts<'h>,
     sink: &'a mut OutputSink,
@@ -55,7 +55,7 @@ pub struct EventLoop<'a, 'h> {
 impl<'a, 'h> EventLoop<'a, 'h> {
     /// Begins with processes whose start has been requested.
     pub fn begin(
-        plan: &'a plan::Job,
+        plan: &'a plan::JobPlan,
         (processes, first): (&'a [Process], usize),
         hosts: &'a mut ConnectedHosts<'h>,
         sink: &'a mut OutputSink,
@@ -70,7 +70,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         };
         let on_hosts = hosts.sessions.iter().map(of_host);
         EventLoop {
-            job: Job::new(on_hosts, plan.rules.clone(), now),
+            job: JobLife::new(on_hosts, plan.rules.clone(), now),
             plan,
             processes,
             begun: now,
@@ -91,7 +91,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// Runs until all hosts have ended.
-    pub fn run(mut self) -> Outcome {
+    pub fn run(mut self) -> JobOutcome {
         while self.tick(Instant::now()) {
             if let Some(event) = self.next_event() {
                 self.handle(event, Instant::now());
@@ -345,7 +345,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
         }
     }
 
-    fn act(&mut self, action: Option<Action>) {
+    fn act(&mut self, action: Option<JobAction>) {
         let steps = self.job.steps(action);
         self.take(steps);
     }
@@ -372,8 +372,8 @@ impl<'a, 'h> EventLoop<'a, 'h> {
 
     fn status(&self) -> String {
         let phase = match self.job.ending() {
-            None => Phase::Running,
-            Some(_) => Phase::Ending {
+            None => EndPhase::Running,
+            Some(_) => EndPhase::Ending {
                 kill_in: self.end_times.kill_in(self.now),
             },
         };
@@ -383,7 +383,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             (self.states.up_count(), self.hosts.sessions.len()),
             self.job.progress(),
             self.now.saturating_duration_since(self.begun),
-            State {
+            StatusFacts {
                 busiest: &busiest,
                 stalls: self.stalls.brief(),
                 silent: self
@@ -395,7 +395,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
     }
 
     /// How the job ended.
-    pub fn end(self) -> Outcome {
+    pub fn end(self) -> JobOutcome {
         self.sink.status("");
         let ending = self.job.ending().cloned().unwrap_or_default();
         let failed = self.failed();
@@ -415,7 +415,7 @@ impl<'a, 'h> EventLoop<'a, 'h> {
             true => exit(&ending),
             false => exit(&ending).worst(report.exit()),
         };
-        Outcome {
+        JobOutcome {
             exit,
             cause_label: ending.cause.as_ref().map(cause_label),
             cause: ending.cause,

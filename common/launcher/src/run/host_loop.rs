@@ -21,7 +21,7 @@ const LAST_REQUESTS_PACE: Duration = Duration::from_millis(10);
 
 /// What the loop does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum LoopStep {
     /// It exchanges bytes with the host, and waits for them at most this long.
     Exchange(Duration),
     /// It waits for room in the inbox, and reads nothing from the host.
@@ -92,33 +92,33 @@ impl HostLoop {
         let mut events = Vec::new();
         loop {
             match self.turn(events, Instant::now(), term::uptime()) {
-                Next::Exchange(limit) => events = self.session.step(Some(&self.waker), limit),
-                Next::WaitForRoom => {
+                LoopStep::Exchange(limit) => events = self.session.step(Some(&self.waker), limit),
+                LoopStep::WaitForRoom => {
                     self.inbox.wait_for_room(self.round, self.host_index);
                     events = Vec::new();
                 }
-                Next::SendTheRest => return self.send_the_rest(),
-                Next::End => return,
+                LoopStep::SendTheRest => return self.send_the_rest(),
+                LoopStep::End => return,
             }
         }
     }
 
     /// Handles what came in the last exchange, and decides what is next. `uptime` goes on while the
     /// machine sleeps.
-    pub fn turn(&mut self, events: Vec<SessionEvent>, now: Instant, uptime: Duration) -> Next {
+    pub fn turn(&mut self, events: Vec<SessionEvent>, now: Instant, uptime: Duration) -> LoopStep {
         // before what the host did because nobody listened is handled, and its silence is judged
         self.notice_pause(now, uptime);
         if self.take(events, now) {
-            return Next::End;
+            return LoopStep::End;
         }
         if !self.send_commands(now) {
-            return Next::SendTheRest;
+            return LoopStep::SendTheRest;
         }
         if self.inbox.is_full(self.round, self.host_index) {
             self.unread = Some(now);
             // a host that hears nothing takes us for gone
             self.session.flush();
-            return Next::WaitForRoom;
+            return LoopStep::WaitForRoom;
         }
         if self.is_silent(now) {
             let seconds = self.patience.as_secs_f32();
@@ -129,7 +129,7 @@ impl HostLoop {
             let limit = format!("{megabytes} MB before the job starts");
             return self.lose(format!("its answer is larger than {limit}"));
         }
-        Next::Exchange(self.until_heartbeat(now))
+        LoopStep::Exchange(self.until_heartbeat(now))
     }
 
     /// Passes on what has come; returns whether nothing follows.
@@ -153,9 +153,9 @@ impl HostLoop {
         self.inbox.push(self.round, self.host_index, event, bytes);
     }
 
-    fn lose(&self, why: String) -> Next {
+    fn lose(&self, why: String) -> LoopStep {
         self.push(SessionEvent::Lost(why), 0);
-        Next::End
+        LoopStep::End
     }
 
     /// Sends the commands that wait; returns whether anybody is still interested.

@@ -31,15 +31,15 @@ pub enum RunEvent {
 /// own; signals wait for whoever takes the next event.
 #[derive(Default)]
 pub struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<Queues>,
     arrived: Condvar,
     room: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Queues {
     signals: VecDeque<RunEvent>,
-    hosts: Vec<Waiting>,
+    hosts: Vec<HostQueue>,
     /// The host whose turn it is.
     turn: usize,
     /// The number of the round. Hosts of earlier ones are not listened to.
@@ -47,13 +47,13 @@ struct State {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct HostQueue {
     /// The events, each with the bytes that came with it.
     events: VecDeque<(SessionEvent, u64)>,
     bytes: u64,
 }
 
-impl Waiting {
+impl HostQueue {
     fn is_full(&self) -> bool {
         self.events.len() >= MAX_WAITING_EVENTS || self.bytes >= MAX_WAITING_BYTES
     }
@@ -64,7 +64,7 @@ impl Inbox {
     /// number.
     pub fn begin_round(&self, hosts: usize) -> u32 {
         let mut state = self.state.lock();
-        state.hosts = (0..hosts).map(|_| Waiting::default()).collect();
+        state.hosts = (0..hosts).map(|_| HostQueue::default()).collect();
         state.turn = 0;
         state.round += 1;
         self.room.notify_all();
@@ -107,7 +107,8 @@ impl Inbox {
 
     /// Waits a moment for room for one more event of a host.
     pub fn wait_for_room(&self, round: u32, host_index: usize) {
-        let is_full = |state: &mut State| state.round == round && state.hosts[host_index].is_full();
+        let is_full =
+            |state: &mut Queues| state.round == round && state.hosts[host_index].is_full();
         let mut state = self.state.lock();
         self.room.wait_while_for(&mut state, is_full, ROOM_PAUSE);
     }
@@ -115,7 +116,7 @@ impl Inbox {
     /// The next event, signals first; `None` if nothing happens within the limit.
     pub fn next(&self, limit: Duration) -> Option<RunEvent> {
         let mut state = self.state.lock();
-        let is_empty = |state: &mut State| state.is_empty();
+        let is_empty = |state: &mut Queues| state.is_empty();
         self.arrived.wait_while_for(&mut state, is_empty, limit);
         if let Some(signal) = state.signals.pop_front() {
             return Some(signal);
@@ -135,7 +136,7 @@ impl Inbox {
     }
 }
 
-impl State {
+impl Queues {
     fn is_empty(&self) -> bool {
         self.signals.is_empty() && self.hosts.iter().all(|host| host.events.is_empty())
     }

@@ -3,16 +3,16 @@
 
 use super::event_loop::EventLoop;
 use super::hosts::ConnectedHosts;
-use super::outcome::{Outcome, Stopped, conclude, explain};
+use super::outcome::{JobOutcome, Stopped, conclude, explain};
 use super::signals::Signals;
 use crate::detached::DetachedJob;
 use crate::detached::follow::{Followed, Follower, Until};
-use crate::detached::start::{self, Listening, on_host};
+use crate::detached::start::{self, LauncherPort, on_host};
 use crate::output::sink::OutputSink;
-use crate::plan::{self, Parts};
+use crate::plan::{self, SplitProcesses};
 use crate::preflight::conversation::Conversation;
 use crate::preflight::{self, JobUnderCheck};
-use crate::servers::{self, Found};
+use crate::servers::{self, FoundServers};
 use crate::spec;
 use job::{Cause, Limit, Rules};
 use record::error::{Fault, Report};
@@ -23,7 +23,7 @@ use session::{HostFault, Session};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use wire::Request;
-use wire::servers::{Find, Group};
+use wire::servers::{Find, TrainerGroup};
 use wire::supervise::Start;
 
 /// How long to wait before a failed job starts again, because what made it fail may pass.
@@ -47,7 +47,7 @@ pub enum NextTry {
 
 impl NextTry {
     /// What follows a try that ended like this; `tries` were made before it.
-    pub fn of(plan: &plan::Job, outcome: &Outcome, tries: u32) -> NextTry {
+    pub fn of(plan: &plan::JobPlan, outcome: &JobOutcome, tries: u32) -> NextTry {
         if tries == plan.restart || !is_worth_another_try(outcome, tries) {
             return NextTry::None;
         }
@@ -74,7 +74,7 @@ impl NextTry {
 }
 
 /// Whether a job that ended like this is started again; `tries` were made before the last one.
-fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
+fn is_worth_another_try(outcome: &JobOutcome, tries: u32) -> bool {
     let failed = matches!(
         outcome.cause,
         Some(
@@ -96,7 +96,7 @@ fn is_worth_another_try(outcome: &Outcome, tries: u32) -> bool {
 }
 
 /// How the launcher reaches the hosts of a job.
-pub trait Connect {
+pub trait ReachHosts {
     /// Begins a conversation with the agent of each host; the results are in the order of the
     /// hosts.
     fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>>;
@@ -111,9 +111,9 @@ pub trait Connect {
 pub struct Launcher<'a> {
     pub hosts: &'a [Host],
     pub graph: Option<Graph>,
-    pub connect: &'a dyn Connect,
+    pub connect: &'a dyn ReachHosts,
     /// Where the launcher of a detached job listens.
-    pub listening: Listening,
+    pub listening: LauncherPort,
     pub signals: Signals,
 }
 
@@ -122,8 +122,8 @@ impl<'a> Launcher<'a> {
     /// summary.
     pub fn run(
         &self,
-        mut plan: plan::Job,
-        parts: &Parts,
+        mut plan: plan::JobPlan,
+        parts: &SplitProcesses,
         mut sink: OutputSink,
         begun: Instant,
     ) -> Result<(Exit, Summary), Report> {
@@ -149,11 +149,11 @@ impl<'a> Launcher<'a> {
     /// Tries the job until it has ended well, another try would be pointless, or all are used.
     fn all_tries(
         &self,
-        plan: &mut plan::Job,
-        parts: &Parts,
+        plan: &mut plan::JobPlan,
+        parts: &SplitProcesses,
         sink: &mut OutputSink,
         begun: Instant,
-    ) -> Result<Outcome, Report> {
+    ) -> Result<JobOutcome, Report> {
         let mut tries = 0;
         loop {
             let outcome = self.one_try(plan, parts, sink);
@@ -177,7 +177,7 @@ impl<'a> Launcher<'a> {
                 plan.restart
             ));
             if let Some(number) = self.signals.within(pause) {
-                return Ok(Outcome {
+                return Ok(JobOutcome {
                     exit: Exit::Signal(number),
                     cause: Some(Cause::Signal(number)),
                     cause_label: Some("signal"),
@@ -189,7 +189,12 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    fn one_try(&self, plan: &plan::Job, parts: &Parts, sink: &mut OutputSink) -> Outcome {
+    fn one_try(
+        &self,
+        plan: &plan::JobPlan,
+        parts: &SplitProcesses,
+        sink: &mut OutputSink,
+    ) -> JobOutcome {
         let (processes, first) = match parts.others() {
             [] => (parts.staying(), 0),
             others => (others, parts.staying().len()),
@@ -208,8 +213,8 @@ impl<'a> Launcher<'a> {
     /// started here only if there is nothing else.
     fn start(
         &self,
-        plan: &plan::Job,
-        parts: &Parts,
+        plan: &plan::JobPlan,
+        parts: &SplitProcesses,
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
         let processes = match (parts.others(), parts.servers.as_deref()) {
@@ -227,8 +232,8 @@ impl<'a> Launcher<'a> {
     /// for.
     fn start_with_servers(
         &self,
-        plan: &plan::Job,
-        parts: &Parts,
+        plan: &plan::JobPlan,
+        parts: &SplitProcesses,
         name: &str,
         sink: &mut OutputSink,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
@@ -239,7 +244,7 @@ impl<'a> Launcher<'a> {
             let mut talk = Conversation::with(&hosts);
             let found = servers::find(&mut talk, self.hosts, processes, name)?;
             match found {
-                Found::Ready => {
+                FoundServers::Ready => {
                     self.examine(&mut talk, plan, processes, sink)?;
                     let group = servers::take_group(&mut talk, name)?;
                     self.start_on(&hosts, plan, processes, Some((name, group)));
@@ -249,14 +254,14 @@ impl<'a> Launcher<'a> {
                     ));
                     return Ok(hosts);
                 }
-                Found::Missing(why) if parts.staying().is_empty() => {
+                FoundServers::Missing(why) if parts.staying().is_empty() => {
                     return Err(no_servers(name, why));
                 }
-                Found::Missing(why) if servers::claim_start(&mut talk, name)? => {
+                FoundServers::Missing(why) if servers::claim_start(&mut talk, name)? => {
                     sink.notice(&format!("dgl-spawn: starting graph servers {name}: {why}"));
                     self.start_servers(plan, parts, name, sink)?;
                 }
-                Found::Starting | Found::Missing(_) => {
+                FoundServers::Starting | FoundServers::Missing(_) => {
                     if !std::mem::replace(&mut waits, true) {
                         sink.notice(&format!(
                             "dgl-spawn: waiting for graph servers {name}, which start just now"
@@ -273,13 +278,13 @@ impl<'a> Launcher<'a> {
     /// Starts the graph servers of a job that stay, as a job of their own.
     fn start_servers(
         &self,
-        plan: &plan::Job,
-        parts: &Parts,
+        plan: &plan::JobPlan,
+        parts: &SplitProcesses,
         name: &str,
         sink: &mut OutputSink,
     ) -> Result<(), Stopped> {
         let limits = plan.rules.limits.iter().copied();
-        let plan = plan::Job {
+        let plan = plan::JobPlan {
             name: name.to_owned(),
             token: session::random_token().map_err(|fault| Stopped::Hosts(fault.report()))?,
             rules: Rules {
@@ -331,7 +336,7 @@ impl<'a> Launcher<'a> {
     fn examine(
         &self,
         talk: &mut Conversation<'_, '_>,
-        plan: &plan::Job,
+        plan: &plan::JobPlan,
         processes: &[Process],
         sink: &OutputSink,
     ) -> Result<(), Stopped> {
@@ -351,9 +356,9 @@ impl<'a> Launcher<'a> {
     fn start_on(
         &self,
         hosts: &ConnectedHosts<'_>,
-        plan: &plan::Job,
+        plan: &plan::JobPlan,
         processes: &[Process],
-        group: Option<(&str, Group)>,
+        group: Option<(&str, TrainerGroup)>,
     ) {
         for session in &hosts.sessions {
             let mut own = session.members.iter().map(|member| &processes[*member]);
@@ -390,7 +395,7 @@ impl<'a> Launcher<'a> {
     /// Connects to the hosts that have processes, and tells each what the job is.
     fn connect(
         &self,
-        plan: &plan::Job,
+        plan: &plan::JobPlan,
         processes: &[Process],
     ) -> Result<ConnectedHosts<'a>, Stopped> {
         let members = members(processes);
@@ -425,7 +430,7 @@ impl<'a> Launcher<'a> {
 
     fn hold(
         &self,
-        plan: &plan::Job,
+        plan: &plan::JobPlan,
         sessions: Vec<(&'a Host, Vec<usize>, Session)>,
     ) -> Result<ConnectedHosts<'a>, Stopped> {
         ConnectedHosts::new(sessions, plan.host_timeout, self.signals.inbox())
@@ -444,7 +449,7 @@ fn members(processes: &[Process]) -> Members {
     members
 }
 
-fn begun_notice(plan: &plan::Job, processes: &[Process], hosts: &ConnectedHosts<'_>) -> String {
+fn begun_notice(plan: &plan::JobPlan, processes: &[Process], hosts: &ConnectedHosts<'_>) -> String {
     format!(
         "dgl-spawn: job {}: {} on {}",
         plan.name,

@@ -7,7 +7,7 @@ use crate::output::sink::OutputSink;
 use record::term::now_ms;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use wire::supervise::Stream;
+use wire::supervise::ProcessStream;
 
 /// How often unfinished lines are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -68,7 +68,7 @@ impl Multiplexer {
     pub fn write(
         &mut self,
         process: usize,
-        (stream, piece): (Stream, &[u8]),
+        (stream, piece): (ProcessStream, &[u8]),
         now: Instant,
         sink: &mut OutputSink,
     ) -> Result<(), &'static str> {
@@ -88,7 +88,7 @@ impl Multiplexer {
     pub fn drain(
         &mut self,
         process: usize,
-        stream: Stream,
+        stream: ProcessStream,
         sink: &mut OutputSink,
     ) -> Result<(), &'static str> {
         let drained = &mut self.processes[process].drained[stream as usize];
@@ -155,7 +155,7 @@ impl Multiplexer {
         };
         let lines = |text: Vec<u8>| OutputLines {
             process_index: self.first + process,
-            stderr: stream == Stream::Stderr as usize,
+            stderr: stream == ProcessStream::Stderr as usize,
             time_ms: now_ms(),
             text,
             continues,

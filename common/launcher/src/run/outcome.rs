@@ -10,10 +10,10 @@ use record::exit::Exit;
 use record::term::{self, millis};
 use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
-use verdict::Verdict;
+use verdict::Conclusion;
 
 /// How a job, or one try of it, ended.
-pub struct Outcome {
+pub struct JobOutcome {
     pub exit: Exit,
     pub cause: Option<Cause>,
     /// The cause in the summary record.
@@ -62,12 +62,12 @@ pub fn cause_label(cause: &Cause) -> &'static str {
 
 impl Stopped {
     /// The outcome of a try that started nothing.
-    pub fn outcome(self) -> Outcome {
+    pub fn outcome(self) -> JobOutcome {
         let (exit, cause, cause_label, report) = match self {
             Stopped::Servers(summary) => {
                 let exit = Exit::Process(summary.code.max(1));
                 let outcome = Stopped::Hosts(Report::default()).outcome();
-                return Outcome {
+                return JobOutcome {
                     exit,
                     cause: Some(Cause::Process),
                     cause_label: Some("servers"),
@@ -85,7 +85,7 @@ impl Stopped {
             Stopped::Hosts(report) => (report.exit(), Some(Cause::Host), "host", report),
             Stopped::Preflight(report) => (report.exit(), None, "preflight", report),
         };
-        Outcome {
+        JobOutcome {
             exit,
             cause,
             cause_label: Some(cause_label),
@@ -104,8 +104,8 @@ impl Stopped {
 /// Reports how the job ended to programs and people; returns the exit status and the summary.
 pub fn conclude(
     hosts: &[Host],
-    plan: &plan::Job,
-    outcome: &Outcome,
+    plan: &plan::JobPlan,
+    outcome: &JobOutcome,
     begun: Instant,
     mut sink: OutputSink,
     signals: &Signals,
@@ -129,7 +129,7 @@ pub fn conclude(
     }
 }
 
-fn summary(plan: &plan::Job, outcome: &Outcome, begun: Instant) -> Summary {
+fn summary(plan: &plan::JobPlan, outcome: &JobOutcome, begun: Instant) -> Summary {
     Summary {
         ok: outcome.exit == Exit::Done,
         code: outcome.exit.code(),
@@ -145,8 +145,8 @@ fn summary(plan: &plan::Job, outcome: &Outcome, begun: Instant) -> Summary {
 /// Tells people why the job ended.
 pub fn explain(
     hosts: &[Host],
-    plan: &plan::Job,
-    outcome: &Outcome,
+    plan: &plan::JobPlan,
+    outcome: &JobOutcome,
     begun: Instant,
     sink: &OutputSink,
 ) {
@@ -168,7 +168,7 @@ pub fn explain(
     outcome.raised.iter().cloned().for_each(&notice);
     explain_reason(plan, outcome.cause.as_ref(), sink);
     let verdict = sink.judge(&summary(plan, outcome, begun));
-    if outcome.failure.is_some() || verdict.outcome == verdict::Outcome::Hidden {
+    if outcome.failure.is_some() || verdict.outcome == verdict::RunOutcome::Hidden {
         explain_verdict(&plan.name, &verdict, sink);
     }
     match (&outcome.failure, &outcome.cause) {
@@ -201,7 +201,7 @@ pub fn explain(
 }
 
 /// Tells people why the job ended, if neither a process nor a host of it has failed.
-fn explain_reason(plan: &plan::Job, cause: Option<&Cause>, sink: &OutputSink) {
+fn explain_reason(plan: &plan::JobPlan, cause: Option<&Cause>, sink: &OutputSink) {
     if let Some(reason) = reason(cause) {
         let name = &plan.name;
         sink.notice(&format!("dgl-spawn: job {name} was ended: {reason}"));
@@ -212,7 +212,7 @@ fn explain_reason(plan: &plan::Job, cause: Option<&Cause>, sink: &OutputSink) {
 }
 
 /// Tells people what dgl-why would say.
-fn explain_verdict(job: &str, verdict: &Verdict, sink: &OutputSink) {
+fn explain_verdict(job: &str, verdict: &Conclusion, sink: &OutputSink) {
     let (outcome, cause) = (verdict.outcome.words(), &verdict.cause);
     let text = format!("job {job} {outcome}: {}", cause.text);
     sink.notice(&format!("dgl-spawn: {}", term::plain(&text)));

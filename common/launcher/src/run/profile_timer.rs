@@ -5,7 +5,7 @@ use record::term::millis;
 use std::time::Instant;
 use wire::Request;
 use wire::reap::Pick;
-use wire::stacks::Record;
+use wire::stacks::RecordStacks;
 
 /// How often a second the stacks of processes are read.
 const RATE: u32 = 10;
@@ -27,7 +27,7 @@ impl ProfileTimer {
     /// The request to all hosts, when it is due.
     pub fn take_due(
         &mut self,
-        plan: &plan::Job,
+        plan: &plan::JobPlan,
         are_all_started: bool,
         now: Instant,
     ) -> Option<Request> {
@@ -41,7 +41,7 @@ impl ProfileTimer {
         if !is_due || std::mem::replace(&mut self.is_asked, true) {
             return None;
         }
-        Some(Request::RecordStacks(Record {
+        Some(Request::RecordStacks(RecordStacks {
             pick: Pick {
                 job: Some(plan.name.clone()),
                 ..Pick::default()

@@ -1,13 +1,13 @@
 //! Between the records of a job and its state machine: the members of the job, and the records of
 //! the end that the machine decides.
 
-use job::{Cause, Ending, ExitStatus, JobFailure, Loss, Member, Reason};
+use job::{Cause, Ending, ExitStatus, JobFailure, JobMember, Loss, Reason};
 use record::exit::Exit;
 use record::{self, FirstFailure, Process};
 
 /// A process as the state machine sees it.
-pub fn member(process: &Process) -> Member {
-    Member {
+pub fn member(process: &Process) -> JobMember {
+    JobMember {
         role: process.role,
         service: process.service,
         awaited: process.port.is_some(),
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn a_server_with_a_port_is_awaited() {
-        let members: Vec<Member> = processes().iter().map(member).collect();
+        let members: Vec<JobMember> = processes().iter().map(member).collect();
         let expected = [(job::Role::Server, true), (job::Role::Trainer, false)];
         assert_eq!(
             members,
-            expected.map(|(role, awaited)| Member {
+            expected.map(|(role, awaited)| JobMember {
                 role,
                 service: false,
                 awaited

@@ -4,7 +4,7 @@
 //! The launcher has asked all hosts for the stacks of their processes. When all have sent them, it
 //! decides, and the stall is reported.
 
-use job::Stalled;
+use job::JobStalled;
 use record::stacks::{self, Comparison, LONG_CALL, Member};
 use record::{Culprit, Process, Stack, term};
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ pub struct StallReports {
     /// The stacks of each host that has not finished its answer, and how many bytes it sent.
     pending: BTreeMap<usize, (Vec<Stack>, usize)>,
     /// The answer of each host.
-    answers: BTreeMap<usize, Answer>,
+    answers: BTreeMap<usize, HostStacks>,
     /// When the last sign of life was before a stall that was reported.
     since_ms: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct HostStacks {
     stacks: Vec<Stack>,
     /// Stopped processes, by their positions among the job's.
     stopped: Vec<usize>,
@@ -39,7 +39,7 @@ struct Answer {
 /// A stall that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundStall {
-    pub stalled: Stalled,
+    pub stalled: JobStalled,
     /// When the stall was found, in milliseconds since 1970.
     pub time_ms: u64,
 }
@@ -97,7 +97,8 @@ impl StallReports {
     /// stopped by a signal.
     pub fn answered(&mut self, host_index: usize, stopped: Vec<usize>) {
         let stacks = self.pending.remove(&host_index).unwrap_or_default().0;
-        self.answers.insert(host_index, Answer { stacks, stopped });
+        self.answers
+            .insert(host_index, HostStacks { stacks, stopped });
     }
 
     /// The stall that was found, with the answers of all hosts.
@@ -325,7 +326,7 @@ mod tests {
 
     fn stall(ends: bool) -> FoundStall {
         FoundStall {
-            stalled: Stalled {
+            stalled: JobStalled {
                 silent: Duration::from_secs(600),
                 computing: None,
                 ends,

@@ -79,7 +79,7 @@ impl<'a> StallReporter<'a> {
     }
 
     /// The job stalls, by the answers of all hosts.
-    pub fn found(&mut self, stalled: job::Stalled, sink: &mut OutputSink) {
+    pub fn found(&mut self, stalled: job::JobStalled, sink: &mut OutputSink) {
         let stall = self.reports.complete(FoundStall {
             stalled,
             time_ms: now_ms(),

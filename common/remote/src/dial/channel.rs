@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use nix::poll::PollFlags;
 use session::LinkChannel;
-use session::channel::{Channel, Stream};
+use session::channel::{Channel, ChannelStream};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use tls::Link;
 use wire::codec;
-use wire::dial::Word;
+use wire::dial::DialMessage;
 
 /// A session over the connection. At its end, the output of the command that started the agent is
 /// used in place of a stderr, because it may have the reason.
@@ -29,7 +29,7 @@ impl Dialed {
     pub(crate) fn begin(mut link: Link, token: &str, engine: Arc<Engine>) -> io::Result<Dialed> {
         link.be_patient()?;
         let token = token.to_owned();
-        link.send(&codec::encode(&Word::Serve { token }, &[]))?;
+        link.send(&codec::encode(&DialMessage::Serve { token }, &[]))?;
         Ok(Dialed {
             direct: LinkChannel::dialed(link),
             written_before: engine.written_bytes(),
@@ -40,12 +40,12 @@ impl Dialed {
 }
 
 impl Channel for Dialed {
-    fn read(&mut self, stream: Stream, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, stream: ChannelStream, buffer: &mut [u8]) -> io::Result<usize> {
         match stream {
-            Stream::Stdout => self.direct.read(stream, buffer),
-            Stream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
-            Stream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
-            Stream::Stderr => {
+            ChannelStream::Stdout => self.direct.read(stream, buffer),
+            ChannelStream::Stderr if self.direct.is_open() => Err(io::ErrorKind::WouldBlock.into()),
+            ChannelStream::Stderr if std::mem::replace(&mut self.explained, true) => Ok(0),
+            ChannelStream::Stderr => {
                 let words = self.engine.written_since(self.written_before);
                 let count = words.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&words[words.len() - count..]);

@@ -12,7 +12,7 @@ use wire::dial::Hello;
 
 /// What decides which host an agent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Evidence {
+pub(crate) enum HostEvidence {
     /// The address from which it connects.
     Source,
     /// Its report: the addresses of its network interfaces, or else its names. For agents that
@@ -23,7 +23,7 @@ pub(crate) enum Evidence {
 /// The expected hosts, by everything that identifies an agent. A host is given by its index among
 /// them.
 pub(crate) struct HostIndex {
-    evidence: Evidence,
+    evidence: HostEvidence,
     addresses: Vec<Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, Vec<usize>>,
     by_name: HashMap<String, Vec<usize>>,
@@ -32,7 +32,7 @@ pub(crate) struct HostIndex {
 }
 
 impl HostIndex {
-    pub(crate) fn new(hosts: &[Host], evidence: Evidence) -> HostIndex {
+    pub(crate) fn new(hosts: &[Host], evidence: HostEvidence) -> HostIndex {
         let mut index = HostIndex {
             evidence,
             addresses: hosts.iter().map(|host| host.ip.0).collect(),
@@ -66,7 +66,7 @@ impl HostIndex {
     /// unexpected.
     pub(crate) fn hosts_of(&self, hello: &Hello, from: IpAddr) -> Vec<usize> {
         let mut found = self.hosts_reported(hello);
-        found.retain(|host| self.evidence == Evidence::OwnWord || self.proves(from, *host));
+        found.retain(|host| self.evidence == HostEvidence::OwnWord || self.proves(from, *host));
         match from {
             IpAddr::V4(from) if found.is_empty() => {
                 self.by_address.get(&from).cloned().unwrap_or_default()
@@ -84,7 +84,7 @@ impl HostIndex {
             .copied()
             .collect();
         // agents on this machine all have its addresses
-        if found.is_empty() || self.evidence == Evidence::Source {
+        if found.is_empty() || self.evidence == HostEvidence::Source {
             let names = hello.names.iter().map(|name| name.to_ascii_lowercase());
             found.extend(names.flat_map(|name| self.hosts_named(&name)));
         }
@@ -165,7 +165,7 @@ mod tests {
             host([10, 0, 0, 5], Some("twin.b.example"), None),
             host([10, 0, 0, 6], Some("10.0.0.6"), None),
         ];
-        let index = HostIndex::new(&hosts, Evidence::OwnWord);
+        let index = HostIndex::new(&hosts, HostEvidence::OwnWord);
         let lo = [127, 0, 0, 1];
         let table: [(&[&str], &[[u8; 4]], &[usize]); 13] = [
             (&["x"], &[lo, [10, 0, 0, 1]], &[0]),
@@ -204,8 +204,8 @@ mod tests {
             host([127, 0, 1, 2], Some("n4"), None),
             host([127, 0, 1, 2], Some("n5"), None),
         ];
-        let (source, word) = (Evidence::Source, Evidence::OwnWord);
-        let table: [(Evidence, [u8; 4], &[&str], &[[u8; 4]], &[usize]); 10] = [
+        let (source, word) = (HostEvidence::Source, HostEvidence::OwnWord);
+        let table: [(HostEvidence, [u8; 4], &[&str], &[[u8; 4]], &[usize]); 10] = [
             (source, [10, 99, 0, 1], &["n1"], &[[10, 99, 0, 1]], &[0]),
             // whatever it reports
             (source, [10, 99, 0, 1], &["n2"], &[[10, 99, 0, 2]], &[0]),

@@ -16,10 +16,10 @@ mod host_index;
 mod server;
 mod ticket;
 
-use super::options::Options;
+use super::options::RemoteOptions;
 use super::{HostFault, greeting, threads};
 pub(crate) use engine::OF_ONE_HOST;
-pub(crate) use host_index::Evidence;
+pub(crate) use host_index::HostEvidence;
 use session::Session;
 use session::session_token;
 
@@ -28,7 +28,7 @@ use host_index::HostIndex;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use record::Host;
-use server::{AgentId, Claim, DialServer};
+use server::{AgentId, DialClaim, DialServer};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::dial::Ender;
@@ -41,13 +41,13 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 /// The state of `--connect 'dial COMMAND'`.
 pub(crate) struct Dial {
     command: String,
-    evidence: Evidence,
-    options: Options,
-    state: Mutex<State>,
+    evidence: HostEvidence,
+    options: RemoteOptions,
+    state: Mutex<DialState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DialState {
     server: Option<Arc<DialServer>>,
     engines: Vec<Arc<Engine>>,
     /// Until when agents of a command that was started are waited for.
@@ -56,7 +56,7 @@ struct State {
     index: Option<HostIndex>,
 }
 
-impl State {
+impl DialState {
     /// Prints the notices about unexpected agents. If several commands were started, further agents
     /// of the same host are expected and not mentioned.
     fn print_notices(&self, notice: fn(&str)) {
@@ -68,7 +68,7 @@ impl State {
 }
 
 impl Dial {
-    pub(crate) fn new(command: &str, evidence: Evidence, options: Options) -> Dial {
+    pub(crate) fn new(command: &str, evidence: HostEvidence, options: RemoteOptions) -> Dial {
         Dial {
             command: command.to_owned(),
             evidence,
@@ -133,7 +133,7 @@ impl Dial {
         drop(state);
         let why = |words| engine.why_absent(words, self.options.connect_timeout);
         let fix = absence_fix(server);
-        if is_first && claims.iter().all(|claim| *claim == Claim::Nobody) {
+        if is_first && claims.iter().all(|claim| *claim == DialClaim::Nobody) {
             let why = why(["a host dialed in", "no host dialed in"]);
             return Err(HostFault::for_all(why).fix(fix));
         }

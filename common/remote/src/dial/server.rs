@@ -7,7 +7,7 @@
 use super::host_index::HostIndex;
 use super::ticket::TicketFolder;
 use crate::bootstrap::Agents;
-use crate::options::Options;
+use crate::options::RemoteOptions;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use record::term::{count, first_few, plain};
@@ -17,9 +17,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{Admission, Greeting, Guests, Identity, Limits, Link, Outcome, Port};
+use tls::{Admission, AdmissionOutcome, Guests, Identity, Limits, Link, PeerGreeting, ServedPort};
 use wire::codec::{self, Decoder};
-use wire::dial::{Ender, Hello, Ticket, Word};
+use wire::dial::{DialMessage, Ender, Hello, Ticket};
 
 /// The most that an agent reports of itself: its names, and 16 bytes for each address. A node of
 /// Kubernetes has an address for each of its networks, some hundreds.
@@ -61,7 +61,7 @@ pub(crate) struct AgentId(usize);
 
 /// Who has dialed in as a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum DialClaim {
     Nobody,
     /// Its agent.
     Agent(AgentId),
@@ -71,18 +71,18 @@ pub(crate) enum Claim {
     Foreign(String),
 }
 
-impl Claim {
+impl DialClaim {
     /// Whether the host's agent may still connect.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self, Claim::Nobody | Claim::Foreign(_))
+        matches!(self, DialClaim::Nobody | DialClaim::Foreign(_))
     }
 
     /// The host's agent, or why it has none; `absence` is the fault if none connected.
     pub(crate) fn agent(self, absence: &dyn Fn() -> HostFault) -> Result<AgentId, HostFault> {
         match self {
-            Claim::Agent(id) => Ok(id),
-            Claim::Nobody => Err(absence()),
-            Claim::Several(agents) => {
+            DialClaim::Agent(id) => Ok(id),
+            DialClaim::Nobody => Err(absence()),
+            DialClaim::Several(agents) => {
                 let shown = agents[..agents.len().min(MOST_SHOWN)].join(" and ");
                 let problem = format!("several agents dialed in as this host: {shown}");
                 Err(HostFault::unreachable(problem).fix(
@@ -90,7 +90,7 @@ impl Claim {
                      the ticket and claims to be this one",
                 ))
             }
-            Claim::Foreign(agent) => {
+            DialClaim::Foreign(agent) => {
                 let problem =
                     format!("{agent} tells that it is this host, whose address is another one");
                 Err(HostFault::unreachable(problem).fix(
@@ -104,7 +104,7 @@ impl Claim {
 }
 
 /// An agent that was admitted.
-struct Agent {
+struct DialedAgent {
     hello: Hello,
     from: IpAddr,
     /// How many bytes it has reported of itself.
@@ -120,7 +120,7 @@ struct Agent {
     is_mentioned: bool,
 }
 
-impl Agent {
+impl DialedAgent {
     /// Another of its connections waits.
     fn park(&mut self, parked: Link) {
         while self.parked.len() >= MOST_PARKED {
@@ -191,7 +191,7 @@ impl Budget {
 #[derive(Default)]
 struct WaitingAgents {
     /// In the order in which they connected.
-    agents: BTreeMap<usize, Agent>,
+    agents: BTreeMap<usize, DialedAgent>,
     /// The number of the next one.
     next: usize,
     by_name: HashMap<String, usize>,
@@ -244,15 +244,15 @@ impl WaitingAgents {
         }
     }
 
-    fn take_outcome(&mut self, outcome: Outcome<Greeting>) {
+    fn take_outcome(&mut self, outcome: AdmissionOutcome<PeerGreeting>) {
         let from = match outcome {
-            Outcome::Admitted(greeting, from) => match hello_of(&greeting.received) {
+            AdmissionOutcome::Admitted(greeting, from) => match hello_of(&greeting.received) {
                 Some(hello) => {
                     return self.admit(hello, greeting.received.len(), greeting.link, from);
                 }
                 None => from,
             },
-            Outcome::Refused(from) => from,
+            AdmissionOutcome::Refused(from) => from,
         };
         self.strangers += 1;
         self.last_stranger = Some(from);
@@ -272,7 +272,7 @@ impl WaitingAgents {
         self.used.add(bytes);
         self.used_by_source.entry(from).or_default().add(bytes);
         self.by_name.insert(hello.agent.clone(), self.next);
-        let agent = Agent {
+        let agent = DialedAgent {
             hello,
             from,
             bytes,
@@ -287,8 +287,8 @@ impl WaitingAgents {
     }
 
     /// Who has dialed in as each host.
-    fn claims(&mut self, index: &HostIndex) -> Vec<Claim> {
-        let mut claims = vec![Claim::Nobody; index.count()];
+    fn claims(&mut self, index: &HostIndex) -> Vec<DialClaim> {
+        let mut claims = vec![DialClaim::Nobody; index.count()];
         let mut live = Vec::new();
         for (id, agent) in &mut self.agents {
             live.extend(agent.is_live().then_some(*id));
@@ -298,20 +298,20 @@ impl WaitingAgents {
             let hosts = index.hosts_of(&agent.hello, agent.from);
             for host in index.hosts_reported(&agent.hello) {
                 if !hosts.contains(&host) && claims[host].is_open() {
-                    claims[host] = Claim::Foreign(agent.shown());
+                    claims[host] = DialClaim::Foreign(agent.shown());
                 }
             }
             for host in hosts {
                 let serves = |id: &AgentId| self.agents[&id.0].has_served;
                 match &mut claims[host] {
                     // an agent that connects after a serving one does not affect it
-                    Claim::Agent(first) if serves(first) => {}
-                    Claim::Agent(first) if !agent.has_served => {
+                    DialClaim::Agent(first) if serves(first) => {}
+                    DialClaim::Agent(first) if !agent.has_served => {
                         let first = self.agents[&first.0].shown();
-                        claims[host] = Claim::Several(vec![first, agent.shown()]);
+                        claims[host] = DialClaim::Several(vec![first, agent.shown()]);
                     }
-                    Claim::Several(agents) if !agent.has_served => agents.push(agent.shown()),
-                    claim => *claim = Claim::Agent(AgentId(id)),
+                    DialClaim::Several(agents) if !agent.has_served => agents.push(agent.shown()),
+                    claim => *claim = DialClaim::Agent(AgentId(id)),
                 }
             }
         }
@@ -334,13 +334,13 @@ fn hello_of(received: &[u8]) -> Option<Hello> {
 /// The port of this tool, and what agents need to find it. It is open until it is closed.
 pub(crate) struct DialServer {
     waiting: Arc<Mutex<WaitingAgents>>,
-    port: Mutex<Option<Port>>,
+    port: Mutex<Option<ServedPort>>,
     pub(crate) folder: TicketFolder,
     pub(crate) addresses: Vec<SocketAddrV4>,
 }
 
 impl DialServer {
-    pub(crate) fn open(options: &Options, hosts: &[Host]) -> Result<DialServer, HostFault> {
+    pub(crate) fn open(options: &RemoteOptions, hosts: &[Host]) -> Result<DialServer, HostFault> {
         let failed = |error: io::Error| HostFault::for_all(error.to_string());
         let (listeners, addresses) = listen(options, hosts)?;
         let identity = Identity::new().map_err(failed)?;
@@ -360,9 +360,9 @@ impl DialServer {
         }));
         let admitted = Arc::clone(&waiting);
         let admission = Admission::new(listeners, Limits::FOR_AGENTS).map_err(failed)?;
-        let port = Port::serve(
+        let port = ServedPort::serve(
             admission,
-            move |stream| Greeting::with_line(stream, &guests, &[], MAX_HELLO),
+            move |stream| PeerGreeting::with_line(stream, &guests, &[], MAX_HELLO),
             move |outcome| admitted.lock().take_outcome(outcome),
         );
         Ok(DialServer {
@@ -374,7 +374,7 @@ impl DialServer {
     }
 
     /// Who has dialed in as each host.
-    pub(crate) fn claims(&self, index: &HostIndex) -> Vec<Claim> {
+    pub(crate) fn claims(&self, index: &HostIndex) -> Vec<DialClaim> {
         self.waiting.lock().claims(index)
     }
 
@@ -385,16 +385,16 @@ impl DialServer {
         index: &HostIndex,
         until: Instant,
         mut is_pointless: impl FnMut() -> bool,
-    ) -> Vec<Claim> {
+    ) -> Vec<DialClaim> {
         let mut waiting = self.waiting.lock();
         loop {
             let mut claims = waiting.claims(index);
             for claim in &mut claims {
-                if matches!(claim, Claim::Agent(id) if !waiting.is_parked(*id)) {
-                    *claim = Claim::Nobody;
+                if matches!(claim, DialClaim::Agent(id) if !waiting.is_parked(*id)) {
+                    *claim = DialClaim::Nobody;
                 }
             }
-            let is_complete = !claims.iter().any(Claim::is_open);
+            let is_complete = !claims.iter().any(DialClaim::is_open);
             if is_complete || Instant::now() >= until || is_pointless() {
                 return claims;
             }
@@ -441,14 +441,14 @@ impl DialServer {
     pub(crate) fn notices(&self, index: &HostIndex) -> Vec<String> {
         let mut waiting = self.waiting.lock();
         let mut is_served = vec![false; index.count()];
-        let hosts_of = |agent: &Agent| index.hosts_of(&agent.hello, agent.from);
+        let hosts_of = |agent: &DialedAgent| index.hosts_of(&agent.hello, agent.from);
         for agent in waiting.agents.values().filter(|agent| agent.has_served) {
             hosts_of(agent)
                 .into_iter()
                 .for_each(|host| is_served[host] = true);
         }
         let (mut unasked, mut twice) = (Vec::new(), Vec::new());
-        let silent = |agent: &&mut Agent| !agent.has_served && !agent.is_mentioned;
+        let silent = |agent: &&mut DialedAgent| !agent.has_served && !agent.is_mentioned;
         for agent in waiting.agents.values_mut().filter(silent) {
             let hosts = hosts_of(agent);
             if hosts.iter().all(|host| is_served[*host]) {
@@ -502,7 +502,7 @@ impl DialServer {
         let has_agents = !agents.is_empty();
         for mut parked in agents.into_values().flat_map(|agent| agent.parked) {
             // an agent that does not receive this sees the end of its connection
-            let _ = parked.send(&codec::encode(&Word::Leave, &[]));
+            let _ = parked.send(&codec::encode(&DialMessage::Leave, &[]));
             let _ = parked.close();
         }
         has_agents
@@ -512,7 +512,7 @@ impl DialServer {
 /// Listens on the addresses of this machine from which the hosts are reached, or on the one that
 /// the user named.
 fn listen(
-    options: &Options,
+    options: &RemoteOptions,
     hosts: &[Host],
 ) -> Result<(Vec<TcpListener>, Vec<SocketAddrV4>), HostFault> {
     let own_addresses = match options.dial_address {

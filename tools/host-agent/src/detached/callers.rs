@@ -2,7 +2,7 @@
 //! own, by which it is known. It waits with one connection at a time; when that is taken for a
 //! conversation, it connects again.
 
-use launcher::run::launcher::Connect;
+use launcher::run::launcher::ReachHosts;
 use parking_lot::{Mutex, MutexGuard};
 use record::Host;
 use session::transport::Transport;
@@ -12,10 +12,13 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::{Admission, Greeting, Guests, Identity, Limits, Link, Outcome, Port, PublicKey};
+use tls::{
+    Admission, AdmissionOutcome, Guests, Identity, Limits, Link, PeerGreeting, PublicKey,
+    ServedPort,
+};
 use wire::codec;
 use wire::detached::HostTicket;
-use wire::dial::{Ticket, Word};
+use wire::dial::{DialMessage, Ticket};
 
 /// The most that an agent reports of itself, which is not needed here.
 const MAX_HELLO: usize = 16 << 10;
@@ -35,7 +38,7 @@ pub struct Callers {
     /// The key of the agent of each host.
     keys: BTreeMap<u32, PublicKey>,
     parked: Parked,
-    _port: Port,
+    _port: ServedPort,
 }
 
 impl Callers {
@@ -64,9 +67,9 @@ impl Callers {
         let guests = Guests::new(&identity, keys.values().copied().collect())?;
         let parked = Parked::default();
         let admitted = Arc::clone(&parked);
-        let port = Port::serve(
+        let port = ServedPort::serve(
             Admission::new(vec![listener], Limits::FOR_AGENTS)?,
-            move |stream| Greeting::with_line(stream, &guests, &[], MAX_HELLO),
+            move |stream| PeerGreeting::with_line(stream, &guests, &[], MAX_HELLO),
             move |outcome| park(&admitted, outcome),
         )?;
         let callers = Callers {
@@ -106,7 +109,7 @@ impl Callers {
     fn begin(&self, host: u32) -> Result<(Transport, String), HostFault> {
         let token = session_token()?;
         let mut link = self.take(host).ok_or_else(gone)?;
-        let word = Word::Serve {
+        let word = DialMessage::Serve {
             token: token.clone(),
         };
         let sent = link
@@ -118,7 +121,7 @@ impl Callers {
     }
 }
 
-impl Connect for Callers {
+impl ReachHosts for Callers {
     fn open_agents(&self, hosts: &[Host]) -> Vec<Result<Session, HostFault>> {
         // all begin at once, and are then waited for
         let begun: Vec<_> = hosts.iter().map(|host| self.begin(host.id)).collect();
@@ -135,14 +138,14 @@ impl Drop for Callers {
     fn drop(&mut self) {
         for link in self.parked.lock().values_mut().flatten() {
             // an agent that cannot be told sees the end of its connection
-            let _ = link.send(&codec::encode(&Word::Leave, &[]));
+            let _ = link.send(&codec::encode(&DialMessage::Leave, &[]));
             let _ = link.close();
         }
     }
 }
 
-fn park(parked: &Parked, outcome: Outcome<Greeting>) {
-    let Outcome::Admitted(Greeting { link, .. }, _) = outcome else {
+fn park(parked: &Parked, outcome: AdmissionOutcome<PeerGreeting>) {
+    let AdmissionOutcome::Admitted(PeerGreeting { link, .. }, _) = outcome else {
         return;
     };
     let _ = link.notice_silence();

@@ -40,21 +40,21 @@ const SUMMARY_BYTES: usize = 16 << 10;
 
 /// A job's folder, which need not exist.
 #[derive(Clone, Debug)]
-pub struct Folder(PathBuf);
+pub struct JobFolder(PathBuf);
 
 /// A lock that is held as long as this process is the job's launcher.
 #[derive(Debug)]
 pub struct LauncherLock(#[allow(dead_code)] Option<Flock<File>>);
 
-impl Folder {
+impl JobFolder {
     /// The folder of a job on the host with this address; `None` if the name cannot be a job's.
-    pub fn of(job: &str, address: Ipv4Addr) -> Option<Folder> {
-        Some(Folder(of_job(job)?.join(address.to_string())))
+    pub fn of(job: &str, address: Ipv4Addr) -> Option<JobFolder> {
+        Some(JobFolder(of_job(job)?.join(address.to_string())))
     }
 
     /// The folder at this path.
-    pub fn at(path: &Path) -> Folder {
-        Folder(path.to_owned())
+    pub fn at(path: &Path) -> JobFolder {
+        JobFolder(path.to_owned())
     }
 
     pub fn path(&self) -> &Path {
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn one_launcher_at_a_time_has_a_folder() {
         let scratch = std::env::temp_dir().join(format!("dgl-tools-folder-{}", std::process::id()));
-        let folder = Folder(scratch.join("deeper/10.0.0.1"));
+        let folder = JobFolder(scratch.join("deeper/10.0.0.1"));
         let lock = folder
             .make(&[("token", b"one\n"), ("processes", b"")])
             .unwrap();

@@ -1,11 +1,11 @@
 //! Sends what the launcher of a detached job has written and writes on this host, from the
 //! beginning on. When nobody reads that any longer this ends, and the job does not.
 
-use super::folder::Folder;
+use super::folder::JobFolder;
 use super::folder::{MESSAGES, RECORDS};
 use super::pipes::MessageReader;
 use super::tail::Tail;
-use crate::output::Output;
+use crate::output::EventOutput;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{self, Read, Write};
@@ -17,9 +17,9 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 use wire::codec;
-use wire::detached::{LauncherEnded, Record};
+use wire::detached::{DetachedProcess, LauncherEnded};
 use wire::job::JobOnHost;
-use wire::supervise::{self, Stream};
+use wire::supervise::{self, ProcessStream};
 use wire::{Event, Failure, Request};
 
 /// How often files are checked; those that grow fast are read without a pause.
@@ -28,17 +28,17 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALIVE_PACE: Duration = Duration::from_secs(1);
 
 /// Sends the records of a detached job.
-pub fn send_records(wanted: &JobOnHost, output: &mut Output) {
+pub fn send_records(wanted: &JobOnHost, output: &mut EventOutput) {
     match find(wanted).and_then(|folder| folder.processes().ok()) {
         Some(records) => records
             .into_iter()
-            .for_each(|record| output.event(&Event::Record(Record { record }))),
+            .for_each(|record| output.event(&Event::Record(DetachedProcess { record }))),
         None => output.event(&Event::NoJob),
     }
 }
 
-fn find(wanted: &JobOnHost) -> Option<Folder> {
-    Folder::of(&wanted.name, wanted.address).filter(|folder| folder.processes().is_ok())
+fn find(wanted: &JobOnHost) -> Option<JobFolder> {
+    JobFolder::of(&wanted.name, wanted.address).filter(|folder| folder.processes().is_ok())
 }
 
 /// Becomes a process that reports the job, whose command line shows what it does. Returns the
@@ -59,15 +59,15 @@ pub fn follow(wanted: &JobOnHost) -> Result<Event, Failure> {
 /// `host-agent follow FOLDER`: reports on stdout; orders come on stdin.
 pub fn run(folder: &Path) -> ExitCode {
     match io::stdin().as_fd().try_clone_to_owned() {
-        Ok(stdin) => report(&Folder::at(folder), MessageReader::shared(stdin, &[])),
+        Ok(stdin) => report(&JobFolder::at(folder), MessageReader::shared(stdin, &[])),
         Err(_) => ExitCode::FAILURE,
     }
 }
 
 /// Reports a job on stdout, and takes signals to its launcher.
-pub fn report(folder: &Folder, orders: MessageReader) -> ExitCode {
+pub fn report(folder: &JobFolder, orders: MessageReader) -> ExitCode {
     let launcher = folder.connect().ok();
-    let mut reporter = Reporter {
+    let mut reporter = FollowReporter {
         records: Tail::new(folder.file(RECORDS)),
         messages: Tail::new(folder.file(MESSAGES)),
         launcher: launcher.filter(|launcher| launcher.set_nonblocking(true).is_ok()),
@@ -104,24 +104,24 @@ fn write_event(event: &Event, body: &[u8]) -> io::Result<()> {
     out.flush()
 }
 
-fn report_block(stream: Stream, block: &[u8]) -> io::Result<()> {
+fn report_block(stream: ProcessStream, block: &[u8]) -> io::Result<()> {
     write_event(
         &Event::Output(supervise::Output { index: 0, stream }),
         block,
     )
 }
 
-struct Reporter {
+struct FollowReporter {
     records: Tail,
     messages: Tail,
     /// The connection with the launcher; `None` once that has ended.
     launcher: Option<UnixStream>,
-    folder: Folder,
+    folder: JobFolder,
     /// Where signals for the launcher come from.
     orders: MessageReader,
 }
 
-impl Reporter {
+impl FollowReporter {
     /// Reports what is new; returns whether there may be more. Fails if nobody reads the report, or
     /// a file cannot be read.
     fn turn(&mut self) -> io::Result<bool> {
@@ -149,10 +149,10 @@ impl Reporter {
                 break;
             }
             more = true;
-            report_block(Stream::Stderr, &messages)?;
+            report_block(ProcessStream::Stderr, &messages)?;
         }
         if !records.is_empty() {
-            report_block(Stream::Stdout, &records)?;
+            report_block(ProcessStream::Stdout, &records)?;
         }
         Ok(more)
     }

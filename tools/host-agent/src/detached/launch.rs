@@ -2,17 +2,17 @@
 //! all hosts connect to it; when all are here, it does not need the tool any longer.
 
 use super::callers::Callers;
-use super::folder::{Folder, LauncherLock, MESSAGES, PROCESSES, RECORDS};
+use super::folder::{JobFolder, LauncherLock, MESSAGES, PROCESSES, RECORDS};
 use super::orders;
 use crate::dial::back;
 use crate::open_files;
-use crate::output::Output;
+use crate::output::EventOutput;
 use crate::processes;
 use crate::requests::{Next, Requests};
 use launcher::detached::DetachedJob;
-use launcher::detached::start::Listening;
+use launcher::detached::start::LauncherPort;
 use launcher::output::sink::OutputSink;
-use launcher::plan::Parts;
+use launcher::plan::SplitProcesses;
 use launcher::run::launcher::{Launcher, own_fault};
 use launcher::run::signals::Signals;
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
@@ -41,18 +41,18 @@ const MAX_PLAN: usize = 256 << 20;
 /// A launcher that has its job and waits for the agents.
 struct Prepared {
     job: DetachedJob,
-    parts: Parts,
+    parts: SplitProcesses,
     callers: Callers,
     sink: OutputSink,
-    folder: Folder,
-    listening: Listening,
+    folder: JobFolder,
+    listening: LauncherPort,
     _lock: LauncherLock,
 }
 
 /// `host-agent launch`: serves the tool behind stdin and stdout, a socket, and then the job.
 pub fn launch() -> ExitCode {
     open_files::raise_limit();
-    let mut output = Output::default();
+    let mut output = EventOutput::default();
     // to the request by which it was started
     output.event(&Event::Done);
     let Some(prepared) = prepare(&mut output) else {
@@ -76,7 +76,7 @@ pub fn launch() -> ExitCode {
 }
 
 /// Takes the job and waits for the agents of all hosts; `None` if the tool goes before that.
-fn prepare(output: &mut Output) -> Option<Prepared> {
+fn prepare(output: &mut EventOutput) -> Option<Prepared> {
     let mut requests = Requests::default();
     let (mut plan, mut prepared) = (String::new(), None::<Prepared>);
     let mut heard = Instant::now();
@@ -114,14 +114,18 @@ fn prepare(output: &mut Output) -> Option<Prepared> {
 }
 
 /// Takes the name of the job and listens for the agents; `None` if the name is in use.
-fn begin(plan: &str, launch: &Launch, output: &mut Output) -> Result<Option<Prepared>, Failure> {
+fn begin(
+    plan: &str,
+    launch: &Launch,
+    output: &mut EventOutput,
+) -> Result<Option<Prepared>, Failure> {
     let failed = |what: &str, why: &dyn std::fmt::Display| Failure::new(format!("{what}: {why}"));
     let job: DetachedJob =
         serde_json::from_str(plan).map_err(|error| failed("the plan of the job", &error))?;
-    let parts = Parts::of(job.processes.clone())
+    let parts = SplitProcesses::of(job.processes.clone())
         .map_err(|report| failed("the plan of the job", &report.lines("").join("; ")))?;
     let unwritable = "the job's folder cannot be made or written";
-    let folder = Folder::of(&launch.job.name, launch.job.address)
+    let folder = JobFolder::of(&launch.job.name, launch.job.address)
         .ok_or_else(|| failed(unwritable, &"~/.local/state/dgl-tools: HOME is not set"))?;
     let lines = |process: &Process| record::jsonl::line(process);
     let records: Vec<u8> = job.public_records().iter().flat_map(lines).collect();
@@ -162,7 +166,7 @@ fn begin(plan: &str, launch: &Launch, output: &mut Output) -> Result<Option<Prep
         callers,
         sink,
         folder,
-        listening: Listening {
+        listening: LauncherPort {
             port: 0,
             patience: Duration::from_millis(launch.patience_ms),
         },
@@ -172,7 +176,7 @@ fn begin(plan: &str, launch: &Launch, output: &mut Output) -> Result<Option<Prep
 
 /// Makes the folder of the job; `None` if the launcher of another one has it. One whose processes
 /// have ended is about to end itself.
-fn make(folder: &Folder, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
+fn make(folder: &JobFolder, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
     let until = Instant::now() + END_LIMIT;
     loop {
         let lock = folder.make(files)?;
@@ -190,7 +194,7 @@ fn name_of(hosts: &[Host], process: &Process) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "/dev/null belongs to the system")]
 /// Closes the connection with the tool: from here on, what is said goes into files.
-fn leave_tool(folder: &Folder, has_log_dir: bool) -> io::Result<()> {
+fn leave_tool(folder: &JobFolder, has_log_dir: bool) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stderr(folder.append(MESSAGES)?)?;
     dup2_stdin(&null)?;

@@ -1,7 +1,7 @@
 //! Signals to a launcher on its own host, over a Unix socket in the job's folder that only its user
 //! can open. A connected process sees by the end of the connection that the launcher has ended.
 
-use super::folder::Folder;
+use super::folder::JobFolder;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -17,7 +17,7 @@ use wire::codec::Decoder;
 const AT_ONCE: usize = 64;
 
 /// Takes signals from now on, in threads of their own.
-pub fn serve(folder: &Folder) -> io::Result<()> {
+pub fn serve(folder: &JobFolder) -> io::Result<()> {
     let listener = folder.listen()?;
     let connections = Arc::new(());
     let accept = move || {

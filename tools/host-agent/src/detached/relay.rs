@@ -2,7 +2,7 @@
 //! requests to it and its events back. When all agents have connected to it, the launcher closes
 //! that connection, and follow.rs sends what it writes.
 
-use super::folder::Folder;
+use super::folder::JobFolder;
 use super::follow;
 use super::pipes::MessageReader;
 use super::start_apart;
@@ -37,7 +37,7 @@ pub fn relay(rest: &[u8], watcher: &mut Watcher) -> Result<ExitCode, Failure> {
 
 /// Carries requests and events until the launcher closes the connection; returns the job's folder
 /// if the launcher goes on.
-fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<Option<Folder>> {
+fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<Option<JobFolder>> {
     let mut events = MessageReader::shared(launcher.try_clone()?.into(), &[]);
     let mut detached = None;
     let mut out = io::stdout().lock();
@@ -63,7 +63,7 @@ fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<O
         }
         while let Some(message) = events.next::<Event>().map_err(io::Error::other)? {
             if let Event::Detached(job) = &message.head {
-                detached = Some(Folder::at(&PathBuf::from(&job.folder.0)));
+                detached = Some(JobFolder::at(&PathBuf::from(&job.folder.0)));
             }
             out.write_all(&codec::encode(&message.head, &message.body))?;
             out.flush()?;

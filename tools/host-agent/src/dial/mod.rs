@@ -14,7 +14,7 @@ mod relay;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use relay::Relay;
+use relay::DialRelay;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tls::{Identity, Link, PublicKey};
 use wire::codec::{self, Decoder};
-use wire::dial::{Hello, TICKET_VARIABLE, Ticket, Word};
+use wire::dial::{DialMessage, Hello, TICKET_VARIABLE, Ticket};
 
 /// How long one address is tried before the next one.
 const TRY_LIMIT: Duration = Duration::from_secs(5);
@@ -144,7 +144,7 @@ impl Dialer {
 
     fn serve(&mut self, link: Link, received: Vec<u8>, token: &str) -> Result<(), String> {
         self.block_signals().map_err(|error| error.to_string())?;
-        let relay = Relay::begin(link, received, token)
+        let relay = DialRelay::begin(link, received, token)
             .map_err(|error| format!("host-agent serve cannot be started: {error}"))?;
         let thread = std::thread::Builder::new().spawn(move || relay.run());
         self.conversations.retain(|thread| !thread.is_finished());
@@ -168,10 +168,10 @@ impl Dialer {
     fn wait_for_word(&mut self, link: &mut Link) -> Waited {
         let mut decoder = Decoder::default();
         loop {
-            match decoder.next_message::<Word>() {
+            match decoder.next_message::<DialMessage>() {
                 Ok(Some(message)) => match message.head {
-                    Word::Serve { token } => return Waited::Serve(token, decoder.rest()),
-                    Word::Leave => return Waited::Leave,
+                    DialMessage::Serve { token } => return Waited::Serve(token, decoder.rest()),
+                    DialMessage::Leave => return Waited::Leave,
                 },
                 Ok(None) => {}
                 Err(_) => return Waited::Leave,

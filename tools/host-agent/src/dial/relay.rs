@@ -22,7 +22,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const PACE: Duration = Duration::from_millis(10);
 
 /// The connection and the serving agent.
-pub struct Relay {
+pub struct DialRelay {
     link: Link,
     /// Bytes that have come from the connection already.
     received: Vec<u8>,
@@ -31,9 +31,9 @@ pub struct Relay {
     stdout: ChildStdout,
 }
 
-impl Relay {
+impl DialRelay {
     /// Starts the serving agent; `received` has already come from the connection.
-    pub fn begin(link: Link, received: Vec<u8>, token: &str) -> io::Result<Relay> {
+    pub fn begin(link: Link, received: Vec<u8>, token: &str) -> io::Result<DialRelay> {
         link.be_patient()?;
         let mut child = Command::new("/proc/self/exe")
             .arg0("host-agent")
@@ -45,7 +45,7 @@ impl Relay {
             .spawn()?;
         let stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Relay {
+        Ok(DialRelay {
             link,
             received,
             child,

@@ -8,7 +8,7 @@
 use super::begin::begin;
 use super::incoming_file::{Caller, IncomingFiles};
 use super::serve::converse;
-use crate::output::{Output, SharedLink, SharedOutput};
+use crate::output::{EventOutput, SharedLink, SharedOutput};
 use crate::requests::{Next, Requests};
 use parking_lot::Mutex;
 use std::io;
@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tls::{Admission, Greeting, Guests, Limits, Outcome, Port, PublicKey};
+use tls::{Admission, AdmissionOutcome, Guests, Limits, PeerGreeting, PublicKey, ServedPort};
 use wire::codec;
 use wire::files::{FileEvent, FileRequest, Listen};
 use wire::{Event, Request};
@@ -38,15 +38,15 @@ const MOST_CONNECTIONS: usize = 64;
 
 /// The port, open as long as the conversation of the login.
 pub struct DirectListener {
-    port: Option<Port>,
+    port: Option<ServedPort>,
     connections: Arc<Connections>,
 }
 
 /// The connections that were admitted.
 #[derive(Default)]
-struct Connections(Mutex<Vec<Connection>>);
+struct Connections(Mutex<Vec<DirectConnection>>);
 
-struct Connection {
+struct DirectConnection {
     key: PublicKey,
     stream: TcpStream,
     thread: JoinHandle<()>,
@@ -97,11 +97,11 @@ impl DirectListener {
         let (files, welcome) = (Arc::clone(files), codec::encode(&Event::Alive, &[]));
         let connections: Arc<Connections> = Arc::default();
         let all = Arc::clone(&connections);
-        let served = Port::serve(
+        let served = ServedPort::serve(
             Admission::new(vec![listener], LIMITS)?,
-            move |stream| Greeting::with_line(stream, &guests, &welcome, MAX_FIRST),
+            move |stream| PeerGreeting::with_line(stream, &guests, &welcome, MAX_FIRST),
             move |outcome| {
-                if let Outcome::Admitted(greeting, _) = outcome {
+                if let AdmissionOutcome::Admitted(greeting, _) = outcome {
                     // without a descriptor or a thread the peer sees the end of its connection
                     let _ = all.begin(greeting, tool, &files);
                 }
@@ -138,7 +138,7 @@ impl Connections {
     /// Serves a peer in a thread of its own.
     fn begin(
         &self,
-        greeting: Greeting,
+        greeting: PeerGreeting,
         tool: PublicKey,
         files: &Arc<IncomingFiles>,
     ) -> io::Result<()> {
@@ -162,7 +162,7 @@ impl Connections {
         let stream = TcpStream::from(greeting.link.as_fd().try_clone_to_owned()?);
         let files = Arc::clone(files);
         let thread = std::thread::Builder::new().spawn(move || serve(greeting, caller, &files))?;
-        connections.push(Connection {
+        connections.push(DirectConnection {
             key,
             stream,
             thread,
@@ -172,8 +172,8 @@ impl Connections {
 }
 
 /// Serves a connection to its end.
-fn serve(greeting: Greeting, caller: Caller, files: &Arc<IncomingFiles>) {
-    let Greeting {
+fn serve(greeting: PeerGreeting, caller: Caller, files: &Arc<IncomingFiles>) {
+    let PeerGreeting {
         mut link, received, ..
     } = greeting;
     link.widen();
@@ -185,7 +185,7 @@ fn serve(greeting: Greeting, caller: Caller, files: &Arc<IncomingFiles>) {
 
 fn converse_over(link: &SharedLink, received: &[u8], caller: Caller, files: &Arc<IncomingFiles>) {
     let mut requests = Requests::over(Arc::clone(link), received);
-    let output = Arc::new(SharedOutput::new(Output::over(Arc::clone(link))));
+    let output = Arc::new(SharedOutput::new(EventOutput::over(Arc::clone(link))));
     let Ok(Next::Request(first)) = requests.next_within(Some(LIMITS.time)) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! Hands a file on to another host as it comes to this one. It is read back from the disk, so that
 //! a slow host delays only itself.
 
-use super::incoming_file::{IncomingFile, IncomingFiles, Next, Piece};
+use super::incoming_file::{IncomingFile, IncomingFiles, NextPiece, Piece};
 use session::{Body, LinkChannel, Session, SessionEvent};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -91,13 +91,13 @@ fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Resu
     let mut wanted = Parts::of(&to.parts);
     while !wanted.list().is_empty() {
         match file.next(&wanted, to.host, PATIENCE) {
-            Next::Piece(piece) => {
+            NextPiece::Piece(piece) => {
                 next.piece(file, to.there, piece)?;
                 let end = piece.at + piece.length;
                 wanted = wanted.without(&Parts::of(&[(piece.at, end)]));
             }
-            Next::Nothing => next.send_request(&Request::Alive, Vec::new())?,
-            Next::Over => return Err(Broken::after("it is not handed on any more")),
+            NextPiece::Nothing => next.send_request(&Request::Alive, Vec::new())?,
+            NextPiece::Over => return Err(Broken::after("it is not handed on any more")),
         }
     }
     next.end(to.there)

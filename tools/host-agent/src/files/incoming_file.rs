@@ -14,7 +14,7 @@ use tls::{Identity, PublicKey};
 use transfer::content;
 use transfer::partial::Partial;
 use transfer::parts::Parts;
-use transfer::source::Version;
+use transfer::source::FileVersion;
 use wire::files::{Block, FileEvent, FileFault, Open, Signature, SignedPiece};
 
 /// How often the parts that have come are reported.
@@ -40,7 +40,7 @@ pub struct IncomingFiles {
     pub stage: OnceLock<Weak<Stage>>,
     /// The files in whose places there are others whose checksums the tool has, by key: what those
     /// were like then.
-    pub compared: Mutex<BTreeMap<String, Version>>,
+    pub compared: Mutex<BTreeMap<String, FileVersion>>,
     by_key: Mutex<BTreeMap<String, Weak<IncomingFile>>>,
 }
 
@@ -110,7 +110,7 @@ pub struct Piece {
 }
 
 /// What can be handed on next.
-pub enum Next {
+pub enum NextPiece {
     /// A piece that has come.
     Piece(Piece),
     /// Nothing new has come for a while.
@@ -237,23 +237,23 @@ impl IncomingFile {
     }
 
     /// The next piece that has come of the wanted parts.
-    pub fn next(&self, wanted: &Parts, host: u32, patience: Duration) -> Next {
+    pub fn next(&self, wanted: &Parts, host: u32, patience: Duration) -> NextPiece {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
         loop {
             if !state.forwards.contains_key(&host) {
-                return Next::Over;
+                return NextPiece::Over;
             }
             let here = self.partial.parts().both(wanted);
             let mut begins = here.list().iter().map(|(begin, _)| *begin);
             if let Some(piece) = begins.find_map(|begin| state.piece_at(begin)) {
-                return Next::Piece(piece);
+                return NextPiece::Piece(piece);
             }
             if state.is_over {
-                return Next::Over;
+                return NextPiece::Over;
             }
             if self.changed.wait_until(&mut state, until).timed_out() {
-                return Next::Nothing;
+                return NextPiece::Nothing;
             }
         }
     }
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
     use transfer::GRAIN;
     use transfer::folder::Folder;
-    use transfer::partial::Names;
+    use transfer::partial::PartialNames;
     use wire::files::{Hex, Small};
 
     const SIZE: u64 = 4 * GRAIN;
@@ -328,7 +328,7 @@ mod tests {
         let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
-        let names = Names::new(Folder::open(&folder).unwrap(), "part");
+        let names = PartialNames::new(Folder::open(&folder).unwrap(), "part");
         let partial = Partial::begin(names, SIZE, Parts::default(), None, true).unwrap();
         partial.scatter().unwrap();
         std::fs::remove_dir_all(folder).unwrap();
@@ -346,7 +346,7 @@ mod tests {
             chained: Some(tool.public_key().to_string()),
             sparse: true,
         };
-        let events = Arc::new(SharedOutput::new(crate::output::Output::default()));
+        let events = Arc::new(SharedOutput::new(crate::output::EventOutput::default()));
         IncomingFile::new(request, partial, events)
     }
 
@@ -445,8 +445,8 @@ mod tests {
         }
         file.begin_forward(9);
         let next = |begin, end| match file.next(&Parts::of(&[(begin, end)]), 9, Duration::ZERO) {
-            Next::Piece(piece) => Some((piece.at, piece.length)),
-            Next::Nothing | Next::Over => None,
+            NextPiece::Piece(piece) => Some((piece.at, piece.length)),
+            NextPiece::Nothing | NextPiece::Over => None,
         };
         let table = [
             ((0, SIZE), Some((0, GRAIN))),

@@ -19,7 +19,7 @@ mod serve;
 mod stage;
 
 use crate::notes::{Note, Watcher};
-use crate::output::{Output, SharedOutput};
+use crate::output::{EventOutput, SharedOutput};
 use crate::requests::{Requests, widen};
 use begin::begin;
 use direct_listener::DirectListener;
@@ -35,7 +35,7 @@ use wire::{Event, Failure};
 pub fn serve(
     first: FileRequest,
     mut requests: Requests,
-    output: Output,
+    output: EventOutput,
     watcher: &mut Watcher,
 ) -> ExitCode {
     // a file that exceeds a limit is an error of that file, not the end of the agent

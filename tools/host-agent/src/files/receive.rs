@@ -13,12 +13,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tls::PublicKey;
 use transfer::folder::{Folder, Links, writable_by_others};
-use transfer::partial::{Finish, Kept, Names, Partial};
+use transfer::partial::{Finish, KeptPartial, Partial, PartialNames};
 use transfer::parts::Parts;
 use transfer::receiver::{Receiver, split};
 use transfer::{content, room, sums};
 use wire::Failure;
-use wire::files::{Batch, FileEvent, FileFault, FileRequest, HandOn, Open, Ready, Receive, Small};
+use wire::files::{
+    Batch, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive, Small,
+};
 
 /// The mode of the folders of a workspace that are missing, before the umask.
 const NEW_FOLDER: u32 = 0o755;
@@ -95,7 +97,7 @@ impl Push {
             |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
         let entered = self.stage.as_ref().map(|stage| stage.enter());
         let entered = entered.transpose().map_err(failed)?.unwrap_or_default();
-        self.output.send(FileEvent::Ready(Ready {
+        self.output.send(FileEvent::Ready(FolderReport {
             busy: entered.busy,
             unlocked: entered.unlocked,
             free_bytes: room::free_bytes(&self.base),
@@ -158,7 +160,7 @@ impl Push {
     }
 
     /// The partial file of this key.
-    fn part(&self, key: &str) -> Result<(&Stage, Names), FileFault> {
+    fn part(&self, key: &str) -> Result<(&Stage, PartialNames), FileFault> {
         let stage = self.stage.as_deref().filter(|_| is_key(key));
         let stage = stage.ok_or(FileFault::OutOfOrder)?;
         Ok((stage, stage::part(&stage.folder()?, key)))
@@ -264,7 +266,7 @@ impl Push {
             part
         });
         let earlier = || self.earlier(dst?);
-        let kept = Kept::find(part.as_ref(), bytes, earlier).and_then(|kept| {
+        let kept = KeptPartial::find(part.as_ref(), bytes, earlier).and_then(|kept| {
             let sums = sums::of(&kept.file, &kept.parts, bytes).ok()?;
             Some((kept, sums))
         });

@@ -16,8 +16,8 @@ use transfer::parts::Parts;
 use transfer::source::Pieces;
 use transfer::{source, sums};
 use wire::files::{
-    BLOCK, Block, FILES_AT_ONCE, FileEvent, FileFault, FileRequest, Found, Give, Named, Read,
-    Ready, Unreadable,
+    BLOCK, Block, FILES_AT_ONCE, FileEvent, FileFault, FileRequest, FolderReport, FoundFile, Give,
+    NumberedFile, Read, Unreadable,
 };
 use wire::{Failure, Text};
 
@@ -41,7 +41,7 @@ impl Sender {
             FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
             _ => Failure::new(format!("there is no folder {}", give.base.path().display())),
         })?;
-        output.send(FileEvent::Ready(Ready::default()));
+        output.send(FileEvent::Ready(FolderReport::default()));
         Ok(Sender {
             output,
             base,
@@ -117,7 +117,7 @@ impl Sender {
     }
 
     /// Sends small files, as many in one message as fit.
-    fn read_small(&mut self, files: &[Named]) {
+    fn read_small(&mut self, files: &[NumberedFile]) {
         let (mut content, mut read) = (Vec::new(), Vec::new());
         for file in files.iter().take(FILES_AT_ONCE) {
             let (one, bytes) = self.read_whole(file);
@@ -138,7 +138,7 @@ impl Sender {
     }
 
     /// Reads a whole file into `block`; returns how many bytes.
-    fn read_whole(&mut self, named: &Named) -> (Read, usize) {
+    fn read_whole(&mut self, named: &NumberedFile) -> (Read, usize) {
         let room = usize::try_from(BLOCK).unwrap_or(usize::MAX);
         self.block.resize(room, 0);
         let mut read = Read {
@@ -167,13 +167,13 @@ impl Sender {
         }
     }
 
-    fn open<'p>(&mut self, named: &'p Named) -> Result<Opened<'p>, FileFault> {
+    fn open<'p>(&mut self, named: &'p NumberedFile) -> Result<Opened<'p>, FileFault> {
         let (folder, name) = self.split(named.path.path())?;
         let file = folder.file(name).map_err(|error| fault(&error))?;
         Ok(Opened { file, folder, name })
     }
 
-    fn read(&mut self, named: &Named, at: u64, length: u64) {
+    fn read(&mut self, named: &NumberedFile, at: u64, length: u64) {
         let mut read = Read {
             id: named.id,
             bytes: 0,
@@ -225,7 +225,7 @@ impl Sender {
         None
     }
 
-    fn sum(&mut self, named: &Named, bytes: u64, parts: &[(u64, u64)]) {
+    fn sum(&mut self, named: &NumberedFile, bytes: u64, parts: &[(u64, u64)]) {
         let parts = Parts::of(parts);
         let opened = self.open(named).ok();
         let summed = opened.and_then(|opened| sums::of(&opened.file, &parts, bytes).ok());
@@ -242,13 +242,13 @@ impl Sender {
 /// A list of names that is sent in pieces.
 struct Listing<'a> {
     output: &'a SharedOutput,
-    entries: Vec<Found>,
+    entries: Vec<FoundFile>,
     unreadable: Vec<Unreadable>,
 }
 
 impl Listing<'_> {
     fn add(&mut self, path: PathBuf, meta: &fs::Metadata) {
-        self.entries.push(Found {
+        self.entries.push(FoundFile {
             path: path.into(),
             meta: source::meta(meta),
         });

@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use transfer::folder::Folder;
-use transfer::lock::{self, Attempt, Lock};
-use transfer::partial::Names;
+use transfer::lock::{self, Lock, LockAttempt};
+use transfer::partial::PartialNames;
 use wire::files::FileFault;
 
 /// Fewer bytes of a file than this are not worth keeping; they are sent again.
@@ -45,11 +45,11 @@ pub struct Stage {
     name: String,
     /// Whether the push has come as far as to ask for what was kept of its files, or to send some.
     has_begun: AtomicBool,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<LockedStage>>,
 }
 
 /// What a push has while it is at work.
-struct Held {
+struct LockedStage {
     folder: Folder,
     /// `None` where the file system has no locks.
     _lock: Option<Lock>,
@@ -89,9 +89,9 @@ impl Stage {
             return Ok(Entered::default());
         }
         let (lock, unlocked) = match Lock::take(&self.base, LOCK, &self.run)? {
-            Attempt::Taken(lock) => (Some(lock), lock::local_option(&self.base)),
-            Attempt::NoLocks(error) => (None, Some(error.desc())),
-            Attempt::Busy(busy) => {
+            LockAttempt::Taken(lock) => (Some(lock), lock::local_option(&self.base)),
+            LockAttempt::NoLocks(error) => (None, Some(error.desc())),
+            LockAttempt::Busy(busy) => {
                 return Ok(Entered {
                     busy: Some(busy),
                     unlocked: None,
@@ -101,7 +101,7 @@ impl Stage {
         if unlocked.is_none() {
             self.salvage_dead();
         }
-        *held = Some(Held {
+        *held = Some(LockedStage {
             folder: self.make()?,
             _lock: lock,
         });
@@ -142,11 +142,11 @@ impl Stage {
         let folder = stage.base.folder(&stage.name).ok();
         let folder = folder.filter(Folder::is_ours)?;
         // another push that is at work already has put it away
-        let Attempt::Taken(lock) = Lock::take(&stage.base, LOCK, run).ok()? else {
+        let LockAttempt::Taken(lock) = Lock::take(&stage.base, LOCK, run).ok()? else {
             return None;
         };
         let _lock = Some(lock);
-        *stage.held.lock() = Some(Held { folder, _lock });
+        *stage.held.lock() = Some(LockedStage { folder, _lock });
         Some(stage)
     }
 
@@ -183,10 +183,10 @@ impl Stage {
 
     /// Takes over the partial file of an earlier push. It is renamed, so that no other push takes
     /// it over too.
-    pub fn claim(&self, part: &Names, key: &str) {
+    pub fn claim(&self, part: &PartialNames, key: &str) {
         if part.folder.stat(&part.file).is_err()
             && let Some(kept) = kept(&self.base)
-            && Names::new(kept, key).rename(part).is_ok()
+            && PartialNames::new(kept, key).rename(part).is_ok()
         {
             // an older version has kept what it had reserved, too
             let _ = part.release();
@@ -227,8 +227,8 @@ impl Stage {
 }
 
 /// A partial file in a stage, and its notes.
-pub fn part(stage: &Folder, key: &str) -> Names {
-    Names {
+pub fn part(stage: &Folder, key: &str) -> PartialNames {
+    PartialNames {
         folder: stage.clone(),
         file: format!("part.{key}").into(),
         notes: format!("good.{key}").into(),
@@ -300,7 +300,7 @@ fn keep(base: &Folder, stage: &Folder, key: &str) {
         let _ = make_kept(base, stage);
     }
     if let Some(kept) = kept(base) {
-        let _ = part.rename(&Names::new(kept, key));
+        let _ = part.rename(&PartialNames::new(kept, key));
     }
 }
 

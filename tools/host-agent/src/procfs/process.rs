@@ -147,13 +147,13 @@ fn parse_status(text: &str) -> Option<Status> {
 
 /// The environment that a process was started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(Vec<u8>);
+pub struct ProcessEnvironment(Vec<u8>);
 
-impl Environment {
+impl ProcessEnvironment {
     /// The content of /proc/PID/environ.
     #[cfg(test)]
-    pub fn new(bytes: Vec<u8>) -> Environment {
-        Environment(bytes)
+    pub fn new(bytes: Vec<u8>) -> ProcessEnvironment {
+        ProcessEnvironment(bytes)
     }
 
     /// The value of a variable; of several of one name the first, which getenv(3) returns too.
@@ -171,8 +171,8 @@ impl Environment {
 }
 
 /// Reads /proc/PID/environ, which is empty if the process has ended.
-pub fn environment(pid: i32) -> Option<Environment> {
-    fs::read(path(pid, "environ")).ok().map(Environment)
+pub fn environment(pid: i32) -> Option<ProcessEnvironment> {
+    fs::read(path(pid, "environ")).ok().map(ProcessEnvironment)
 }
 
 /// The words of the command, joined by blanks; the beginning of a long one.
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn variables_are_known_by_their_whole_names() {
-        let environment = Environment::new(
+        let environment = ProcessEnvironment::new(
             b"XTOKEN=no\0TOKEN=yes\0TOKEN=later\0EMPTY=\0TOKENS\0=x\0LAST=\xff".to_vec(),
         );
         let table = [
@@ -345,7 +345,7 @@ mod tests {
         for (name, value) in table {
             assert_eq!(environment.text(name).as_deref(), value, "{name}");
         }
-        assert_eq!(Environment::default().get(""), None);
+        assert_eq!(ProcessEnvironment::default().get(""), None);
     }
 
     #[test]

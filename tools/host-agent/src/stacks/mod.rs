@@ -16,7 +16,7 @@ mod system_call;
 use crate::command;
 use crate::job_processes::{self, JobProcess};
 use crate::netlink;
-use crate::output::Output;
+use crate::output::EventOutput;
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use job::Role;
@@ -26,7 +26,9 @@ use recorder::{PROFILES_BYTES, RECORD_LIMIT, python_parent};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use wire::stacks::{MAX_CONNECTIONS, Profile, Reading, Record, Stack, TakeStacks, Why};
+use wire::stacks::{
+    CountedStacks, MAX_CONNECTIONS, ProcessStacks, Reading, RecordStacks, TakeStacks, Why,
+};
 use wire::{Event, Failure};
 
 /// How many processes are read at once, so that the job does not feel it.
@@ -38,9 +40,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 const READING_BYTES: usize = 4 << 20;
 
 /// Reports where each selected process stands.
-pub fn take(wanted: &TakeStacks, output: &mut Output) {
+pub fn take(wanted: &TakeStacks, output: &mut EventOutput) {
     let processes = job_processes::selected(&wanted.pick);
-    let mut stacks: Vec<Stack> = side_by_side(&processes, |one| {
+    let mut stacks: Vec<ProcessStacks> = side_by_side(&processes, |one| {
         let known = Known {
             process: one.member.process,
             role: one.role,
@@ -58,9 +60,9 @@ pub fn take(wanted: &TakeStacks, output: &mut Output) {
 }
 
 /// Reports where each selected process has been over a time.
-pub fn record(wanted: &Record, output: &mut Output) -> Result<(), Failure> {
+pub fn record(wanted: &RecordStacks, output: &mut EventOutput) -> Result<(), Failure> {
     let mut profiles = record_apart(wanted)?;
-    let is_denied = |one: &Profile| matches!(one.why, Some(Why::Denied { .. }));
+    let is_denied = |one: &CountedStacks| matches!(one.why, Some(Why::Denied { .. }));
     if !profiles.is_empty() && profiles.iter().all(is_denied) {
         let processes = job_processes::selected(&wanted.pick);
         let mut by_supervisors = processes.iter().filter_map(|one| {
@@ -76,7 +78,7 @@ pub fn record(wanted: &Record, output: &mut Output) -> Result<(), Failure> {
 }
 
 /// Records in a process of its own.
-fn record_apart(wanted: &Record) -> Result<Vec<Profile>, Failure> {
+fn record_apart(wanted: &RecordStacks) -> Result<Vec<CountedStacks>, Failure> {
     let failure = |problem: String| Failure::new(format!("stacks cannot be recorded: {problem}"));
     let mut command = Command::new("/proc/self/exe");
     command.arg0("host-agent").arg("record");
@@ -99,7 +101,7 @@ fn record_apart(wanted: &Record) -> Result<Vec<Profile>, Failure> {
 
 /// `host-agent record WANTED`: prints a profile for each process, as JSON.
 pub fn print_record(wanted: &str) -> ExitCode {
-    let Ok(wanted) = serde_json::from_str::<Record>(wanted) else {
+    let Ok(wanted) = serde_json::from_str::<RecordStacks>(wanted) else {
         return ExitCode::from(2);
     };
     let find = || job_processes::selected(&wanted.pick);
@@ -118,12 +120,12 @@ pub struct Known {
 }
 
 /// Reads where a process stands; for the supervisor of its job, in a thread that may fail.
-pub fn read_known(job: &str, known: &Known) -> Stack {
+pub fn read_known(job: &str, known: &Known) -> ProcessStacks {
     stack(job, known, reader::read(known.process))
 }
 
 /// The parent is not known yet: see [`name_all_parents`].
-fn stack(job: &str, known: &Known, reading: Reading) -> Stack {
+fn stack(job: &str, known: &Known, reading: Reading) -> ProcessStacks {
     let record = record::Stack {
         job: job.to_owned(),
         pid: known.process.pid.cast_unsigned(),
@@ -134,7 +136,7 @@ fn stack(job: &str, known: &Known, reading: Reading) -> Stack {
         error: reading.error,
         ..record::Stack::default()
     };
-    Stack {
+    ProcessStacks {
         record,
         why: reading.why,
     }
@@ -142,7 +144,7 @@ fn stack(job: &str, known: &Known, reading: Reading) -> Stack {
 
 /// Adds the connections of each process, all as they are at one moment; none where the kernel does
 /// not tell.
-pub fn add_connections(stacks: &mut [Stack]) {
+pub fn add_connections(stacks: &mut [ProcessStacks]) {
     let all = netlink::tcp_connections().unwrap_or_default();
     for stack in stacks.iter_mut().map(|one| &mut one.record) {
         let inodes = procfs::socket_inodes(stack.pid.cast_signed());
@@ -157,7 +159,7 @@ pub fn add_connections(stacks: &mut [Stack]) {
 }
 
 /// Which of these has started which.
-pub fn name_all_parents(stacks: &mut [Stack]) {
+pub fn name_all_parents(stacks: &mut [ProcessStacks]) {
     name_parents(stacks, |pid| Some(procfs::stat(pid)?.parent));
 }
 
@@ -186,7 +188,7 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
 
 /// Names the parents of Pythons that another one of the same role and rank has started, such as
 /// samplers. A shell around a Python is not such a parent.
-fn name_parents(stacks: &mut [Stack], parent_of: impl Fn(i32) -> Option<i32>) {
+fn name_parents(stacks: &mut [ProcessStacks], parent_of: impl Fn(i32) -> Option<i32>) {
     let pythons: Vec<_> = stacks
         .iter()
         .map(|one| &one.record)
@@ -249,7 +251,7 @@ pub fn print(pid: &str, start_ticks: &str) -> ExitCode {
 mod tests {
     use super::*;
 
-    fn stack(pid: u32, rank: u32, threads: usize) -> Stack {
+    fn stack(pid: u32, rank: u32, threads: usize) -> ProcessStacks {
         let record = record::Stack {
             pid,
             role: Some(Role::Trainer),
@@ -257,7 +259,7 @@ mod tests {
             threads: vec![record::Thread::default(); threads],
             ..record::Stack::default()
         };
-        Stack { record, why: None }
+        ProcessStacks { record, why: None }
     }
 
     #[test]

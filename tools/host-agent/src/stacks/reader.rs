@@ -46,11 +46,11 @@ pub fn read(process: ProcessHandle) -> Reading {
                     ..Reading::default()
                 };
             }
-            Err(Problem::Denied) => return denied(),
-            Err(Problem::Other(_)) if !process.is_alive() => {
+            Err(ReadProblem::Denied) => return denied(),
+            Err(ReadProblem::Other(_)) if !process.is_alive() => {
                 return Reading::unreadable(Why::Ended, "it has ended".to_owned());
             }
-            Err(Problem::Other(problem)) => last = Reading::unreadable(Why::Other, problem),
+            Err(ReadProblem::Other(problem)) => last = Reading::unreadable(Why::Other, problem),
         }
     }
     last
@@ -66,7 +66,7 @@ pub fn has_python(pid: i32) -> bool {
 }
 
 /// Why a process could not be read.
-pub enum Problem {
+pub enum ReadProblem {
     /// The kernel does not allow it.
     Denied,
     Other(String),
@@ -93,12 +93,12 @@ impl Spy {
     }
 
     /// Where the threads are.
-    pub fn read_threads(&mut self, most_frames: usize) -> Result<Vec<Thread>, Problem> {
+    pub fn read_threads(&mut self, most_frames: usize) -> Result<Vec<Thread>, ReadProblem> {
         let traces = self.traces()?;
         Ok(threads(self.process.pid, &traces, most_frames))
     }
 
-    fn traces(&mut self) -> Result<Vec<StackTrace>, Problem> {
+    fn traces(&mut self) -> Result<Vec<StackTrace>, ReadProblem> {
         let config = Config {
             blocking: LockingStrategy::NonBlocking,
             collect_thread_names: true,
@@ -112,8 +112,8 @@ impl Spy {
         };
         self.failures = if read.is_ok() { 0 } else { self.failures + 1 };
         let mut traces = read.map_err(|error| match error.chain().any(is_denied) {
-            true => Problem::Denied,
-            false => Problem::Other(cut(&format!("{error:#}"))),
+            true => ReadProblem::Denied,
+            false => ReadProblem::Other(cut(&format!("{error:#}"))),
         })?;
         // py-spy has the youngest first
         traces.reverse();
@@ -123,7 +123,7 @@ impl Spy {
 }
 
 /// All threads, the main one first, with the variables of their functions.
-pub fn traces_with_locals(process: ProcessHandle) -> Result<Vec<StackTrace>, Problem> {
+pub fn traces_with_locals(process: ProcessHandle) -> Result<Vec<StackTrace>, ReadProblem> {
     let mut spy = Spy::new(process);
     spy.with_locals = true;
     spy.traces()

@@ -5,7 +5,7 @@
 //! recording takes at most one processor from the job. A sample that would come too late is left
 //! out and counted as missed.
 
-use super::reader::{self, Problem, Spy};
+use super::reader::{self, ReadProblem, Spy};
 use crate::job_processes::JobProcess;
 use crate::processes::ProcessHandle;
 use crate::procfs;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use wire::stacks::{
-    MAX_COUNTED_DEPTH, MAX_COUNTED_FRAMES, MAX_COUNTED_STACKS, Profile, Record, Why,
+    CountedStacks, MAX_COUNTED_DEPTH, MAX_COUNTED_FRAMES, MAX_COUNTED_STACKS, RecordStacks, Why,
 };
 
 /// How much longer than its time a recording may take, on a busy host.
@@ -43,10 +43,10 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Records the processes that `find` finds, again and again, while `goes_on` says so.
 pub fn record(
-    wanted: &Record,
+    wanted: &RecordStacks,
     find: impl Fn() -> Vec<JobProcess>,
     goes_on: impl Fn() -> bool,
-) -> Vec<Profile> {
+) -> Vec<CountedStacks> {
     let until = Instant::now() + Duration::from_millis(wanted.time_ms);
     thread::scope(|scope| {
         let mut recordings: BTreeMap<ProcessHandle, Recording<'_>> = BTreeMap::new();
@@ -75,14 +75,14 @@ pub fn record(
             }
         }
         let ended = recordings.into_values().filter_map(Recording::end);
-        let mut profiles: Vec<(Profile, Option<i32>)> = ended.collect();
+        let mut profiles: Vec<(CountedStacks, Option<i32>)> = ended.collect();
         name_parents(&mut profiles);
         profiles.into_iter().map(|(profile, _)| profile).collect()
     })
 }
 
 /// Names the parents of those that another Python of the same role and rank has started.
-fn name_parents(profiles: &mut [(Profile, Option<i32>)]) {
+fn name_parents(profiles: &mut [(CountedStacks, Option<i32>)]) {
     let records = profiles.iter().map(|(profile, _)| &profile.record);
     let pythons: Vec<_> = records.map(|one| (one.pid, one.role, one.rank)).collect();
     for (profile, parent) in profiles {
@@ -116,7 +116,7 @@ impl<'s> Recording<'s> {
     fn begin<'env>(
         scope: &'s Scope<'s, 'env>,
         process: JobProcess,
-        wanted: &'env Record,
+        wanted: &'env RecordStacks,
         until: Instant,
     ) -> Option<Recording<'s>> {
         let handle = process.member.process;
@@ -139,7 +139,7 @@ impl<'s> Recording<'s> {
 
     /// The profile, and the parent of the process in the kernel; `None` of a process that ended
     /// before it was read once.
-    fn end(self) -> Option<(Profile, Option<i32>)> {
+    fn end(self) -> Option<(CountedStacks, Option<i32>)> {
         // a panic in it: the memory of another process may hold anything
         let samples = self.thread.join().unwrap_or_else(|_| Samples {
             problem: Some((Why::Other, "what reads it has failed".to_owned())),
@@ -164,7 +164,7 @@ impl<'s> Recording<'s> {
             error,
             ..record::Profile::default()
         };
-        Some((Profile { record, why }, self.parent))
+        Some((CountedStacks { record, why }, self.parent))
     }
 }
 
@@ -187,7 +187,7 @@ struct Samples {
 
 impl Samples {
     /// Samples until the time is over, the process has ended, or it cannot be read.
-    fn at(process: ProcessHandle, wanted: &Record, until: Instant) -> Samples {
+    fn at(process: ProcessHandle, wanted: &RecordStacks, until: Instant) -> Samples {
         let (mut samples, begun) = (Samples::default(), Instant::now());
         let mut spy = Spy::new(process);
         let mut due = begun;
@@ -215,12 +215,12 @@ impl Samples {
                 return true;
             }
             Err(_) if !spy.process.is_alive() => return false,
-            Err(Problem::Denied) => {
+            Err(ReadProblem::Denied) => {
                 let denied = reader::denied();
                 self.problem = denied.why.zip(denied.error);
                 return false;
             }
-            Err(Problem::Other(problem)) => self.problem = Some((Why::Other, problem)),
+            Err(ReadProblem::Other(problem)) => self.problem = Some((Why::Other, problem)),
         }
         self.missed += 1;
         if spy.failures >= FAILURES {

@@ -27,7 +27,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::stacks::{Profile, Reading, Record};
+use wire::stacks::{CountedStacks, Reading, RecordStacks};
 
 /// How long to wait for the question of a connection.
 const QUESTION_LIMIT: Duration = Duration::from_secs(2);
@@ -46,8 +46,8 @@ const AT_ONCE: usize = 3;
 enum Question {
     /// Its [`Reading`].
     Stacks,
-    /// The [`Profile`]s of it and of all other Pythons of the job.
-    Record(Record),
+    /// The [`CountedStacks`]s of it and of all other Pythons of the job.
+    Record(RecordStacks),
     /// For how many milliseconds it has written nothing; nothing if the supervisor has not started
     /// that process itself.
     Silence,
@@ -155,7 +155,11 @@ fn has_gone(stream: &UnixStream) -> bool {
 
 /// What the supervisor of this process records of the whole job; `None` if no supervisor does so
 /// for us.
-pub fn record(token: &str, process: ProcessHandle, wanted: &Record) -> Option<Vec<Profile>> {
+pub fn record(
+    token: &str,
+    process: ProcessHandle,
+    wanted: &RecordStacks,
+) -> Option<Vec<CountedStacks>> {
     let limit = Duration::from_millis(wanted.time_ms) + RECORD_LIMIT;
     ask(token, process, &Question::Record(wanted.clone()), limit)
 }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use verdict::evidence::{Evidence, Raiser};
 use verdict::syntax;
-use wire::stacks::Stack;
-use wire::supervise::{Raised, Stream};
+use wire::stacks::ProcessStacks;
+use wire::supervise::{ProcessStream, Raised};
 
 /// Output within this time after the exception belongs to it: the rest of its message, or DGL's
 /// message that the client leaves. A process that writes later has continued.
@@ -61,7 +61,7 @@ struct Pending {
 
 /// What is to be done about a process.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub enum ExceptionStep {
     /// Its stacks are to be read; nothing more is due about it until
     /// [`ExceptionWatch::take_stacks`].
     ReadStacks(u32),
@@ -86,7 +86,7 @@ impl ExceptionWatch {
     }
 
     /// A process has written something.
-    pub fn wrote(&mut self, index: u32, stream: Stream, bytes: &[u8], now: Instant) {
+    pub fn wrote(&mut self, index: u32, stream: ProcessStream, bytes: &[u8], now: Instant) {
         let examine_after = if self.early { AFTERTHOUGHT } else { self.after };
         let watched = self.processes.entry(index).or_default();
         match &mut watched.pending {
@@ -94,7 +94,7 @@ impl ExceptionWatch {
             Some(pending) => pending.wrote = now,
             None => {}
         }
-        if stream == Stream::Stdout {
+        if stream == ProcessStream::Stdout {
             return;
         }
         for (raiser, exception) in watched.lines(bytes) {
@@ -125,7 +125,7 @@ impl ExceptionWatch {
     }
 
     /// The steps that are due now. `idle` tells for how long a process has given no sign of life.
-    pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<Step> {
+    pub fn steps(&mut self, now: Instant, idle: impl Fn(u32) -> Duration) -> Vec<ExceptionStep> {
         let (after, early) = (self.after, self.early);
         let all = self.processes.iter_mut();
         let pending = all.filter_map(|(index, one)| Some((*index, one.pending.as_mut()?)));
@@ -134,9 +134,9 @@ impl ExceptionWatch {
             .collect()
     }
 
-    /// The stacks of a process and its children were read, which answers a [`Step::ReadStacks`];
-    /// there are none where they could not be.
-    pub fn take_stacks(&mut self, index: u32, stacks: &[Stack]) {
+    /// The stacks of a process and its children were read, which answers an
+    /// [`ExceptionStep::ReadStacks`]; there are none where they could not be.
+    pub fn take_stacks(&mut self, index: u32, stacks: &[ProcessStacks]) {
         let watched = self.processes.get_mut(&index);
         let Some(pending) = watched.and_then(|one| one.pending.as_mut()) else {
             return;
@@ -185,7 +185,7 @@ impl Pending {
         (after, early): (Duration, bool),
         idle: Duration,
         now: Instant,
-    ) -> Option<Step> {
+    ) -> Option<ExceptionStep> {
         let quiet = now.saturating_duration_since(self.wrote);
         if self.is_reported || self.is_being_read {
             return None;
@@ -200,7 +200,7 @@ impl Pending {
                 (quiet * 2).min(after)
             };
             self.is_being_read = true;
-            return Some(Step::ReadStacks(index));
+            return Some(ExceptionStep::ReadStacks(index));
         }
         // what a process did when it raised is seen a while later; one that has not left its script
         // may be computing silently
@@ -210,7 +210,7 @@ impl Pending {
             return None;
         }
         self.is_reported = true;
-        Some(Step::Report(Raised {
+        Some(ExceptionStep::Report(Raised {
             index,
             exception: self.exception.clone(),
             silent_ms: millis(quiet),
@@ -221,7 +221,7 @@ impl Pending {
 }
 
 /// The frames of the main thread of a Python; `None` for a sampler or another child.
-fn main_frames(stack: &Stack) -> Option<&[String]> {
+fn main_frames(stack: &ProcessStacks) -> Option<&[String]> {
     let frames = stack.record.main_frames()?;
     let is_child = stack.record.parent.is_some() || stacks::child(frames).is_some();
     (!is_child && !frames.is_empty()).then_some(frames)
@@ -247,23 +247,23 @@ mod tests {
             Trainer(ExceptionWatch::new(Duration::ZERO, early), Instant::now())
         }
 
-        fn writes(&mut self, at: u64, stream: Stream, text: &[u8]) {
+        fn writes(&mut self, at: u64, stream: ProcessStream, text: &[u8]) {
             self.0
                 .wrote(0, stream, text, self.1 + Duration::from_secs(at));
         }
 
         fn raises(&mut self, at: u64) {
-            self.writes(at, Stream::Stderr, TRACE);
-            self.writes(at, Stream::Stderr, b"ValueError: no\n");
+            self.writes(at, ProcessStream::Stderr, TRACE);
+            self.writes(at, ProcessStream::Stderr, b"ValueError: no\n");
         }
 
         /// What is to be done at that time, where it has been idle for so long; a look finds these
         /// frames.
-        fn steps(&mut self, at: u64, idle: u64, frames: &[&str]) -> Vec<Step> {
+        fn steps(&mut self, at: u64, idle: u64, frames: &[&str]) -> Vec<ExceptionStep> {
             let now = self.1 + Duration::from_secs(at);
             let idle = |_| Duration::from_secs(idle);
             let mut steps = self.0.steps(now, idle);
-            if steps == [Step::ReadStacks(0)] {
+            if steps == [ExceptionStep::ReadStacks(0)] {
                 self.0.take_stacks(0, &[stack(frames)]);
                 steps = self.0.steps(now, idle);
             }
@@ -271,13 +271,13 @@ mod tests {
         }
     }
 
-    fn stack(frames: &[&str]) -> Stack {
+    fn stack(frames: &[&str]) -> ProcessStacks {
         let thread = Thread {
             name: Some("MainThread".to_owned()),
             frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
             ..Thread::default()
         };
-        let mut stack = Stack::default();
+        let mut stack = ProcessStacks::default();
         stack.record.threads = vec![thread];
         stack
     }
@@ -288,8 +288,8 @@ mod tests {
     ];
     const AT_WORK: &[&str] = &["all_reduce (c10d.py:9)", "<module> (train.py:131)"];
 
-    fn steps_after_look(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<Step> {
-        vec![Step::Report(Raised {
+    fn steps_after_look(left: Option<bool>, silent_s: u64, frames: &[&str]) -> Vec<ExceptionStep> {
+        vec![ExceptionStep::Report(Raised {
             index: 0,
             exception: "ValueError: no".to_owned(),
             silent_ms: silent_s * 1000,
@@ -302,7 +302,11 @@ mod tests {
     fn one_that_waits_at_its_exit_is_told_of_once() {
         let mut trainer = Trainer::new(false);
         trainer.raises(0);
-        trainer.writes(1, Stream::Stdout, b"Client[1] in group[0] is exiting...\n");
+        trainer.writes(
+            1,
+            ProcessStream::Stdout,
+            b"Client[1] in group[0] is exiting...\n",
+        );
         assert_eq!(trainer.steps(60, 58, EXIT), []);
         assert_eq!(
             trainer.steps(61, 50, EXIT),
@@ -327,11 +331,11 @@ mod tests {
         type TrainerAction = fn(&mut Trainer);
         let table: [(&str, TrainerAction); 5] = [
             ("writes later", |one| {
-                one.writes(30, Stream::Stdout, b"epoch 2\n");
+                one.writes(30, ProcessStream::Stdout, b"epoch 2\n");
             }),
             ("has ended", |one| one.0.ended(0)),
             ("a destructor's", |one| {
-                one.writes(1, Stream::Stderr, b"Exception ignored in: <f>\n");
+                one.writes(1, ProcessStream::Stderr, b"Exception ignored in: <f>\n");
                 one.raises(1);
             }),
             ("never raised", |one| {
@@ -372,7 +376,7 @@ mod tests {
             steps_after_look(Some(false), 60, AT_WORK)
         );
         let mut thread = Trainer::new(true);
-        thread.writes(0, Stream::Stderr, b"Exception in thread Thread-1:\n");
+        thread.writes(0, ProcessStream::Stderr, b"Exception in thread Thread-1:\n");
         thread.raises(0);
         assert_eq!(thread.steps(30, 30, EXIT), []);
         assert_eq!(thread.steps(60, 50, EXIT), steps_after_look(None, 60, &[]));
@@ -387,7 +391,7 @@ mod tests {
             let now = begun + Duration::from_secs(at);
             trainer.0.steps(now, |_| Duration::from_secs(at))
         };
-        assert_eq!(steps(60), [Step::ReadStacks(0)]);
+        assert_eq!(steps(60), [ExceptionStep::ReadStacks(0)]);
         assert_eq!(steps(61), []);
         assert_eq!(steps(130), []);
         trainer.0.take_stacks(0, &[stack(EXIT)]);
@@ -402,7 +406,7 @@ mod tests {
         let mut trainer = Trainer::new(true);
         let long = [TRACE, b"ValueError: no", &[b' '; 9000], b"\n"].concat();
         for piece in long.chunks(7) {
-            trainer.writes(0, Stream::Stderr, piece);
+            trainer.writes(0, ProcessStream::Stderr, piece);
         }
         assert_eq!(
             trainer.steps(3, 3, EXIT),

@@ -3,10 +3,10 @@
 //! whoever sees all hosts ([`job::StallWatch`]).
 
 use super::activity_watch::{ActivityWatch, Rest};
-use super::exception_watch::{ExceptionWatch, Step};
+use super::exception_watch::{ExceptionStep, ExceptionWatch};
 use super::members::{Running, families};
 use super::position_watch::PositionWatch;
-use super::stack_jobs::{StackJobs, Subject};
+use super::stack_jobs::{StackJobs, StackSubject};
 use crate::processes::ProcessHandle;
 use crate::procfs;
 use record::term::millis;
@@ -14,8 +14,8 @@ use record::{Sign, stacks};
 use std::time::{Duration, Instant};
 use wire::Event;
 use wire::job::Job;
-use wire::stacks::Stack;
-use wire::supervise::{Activity, Computing, StacksReported, Start, Stream};
+use wire::stacks::ProcessStacks;
+use wire::supervise::{Activity, Computing, ProcessStream, StacksReported, Start};
 
 /// The pace of looks is a tenth of the stall timeout within these limits. Slower ones would notice
 /// a stall too late.
@@ -55,7 +55,7 @@ impl Liveness {
 
     /// Notes that a process wrote something. What one writes that serves others says nothing about
     /// them: it may log now and then that it runs.
-    pub fn wrote(&mut self, index: u32, serves: bool, stream: Stream, bytes: &[u8]) {
+    pub fn wrote(&mut self, index: u32, serves: bool, stream: ProcessStream, bytes: &[u8]) {
         let now = Instant::now();
         match serves {
             true => self.activity.note(index, now),
@@ -79,13 +79,13 @@ impl Liveness {
 
     /// Notes that the launcher wants the stacks of all processes.
     pub fn ask(&mut self) {
-        self.stack_jobs.ask(Subject::All);
+        self.stack_jobs.ask(StackSubject::All);
     }
 
     /// Begins to read the stacks of all processes, because the job has failed and is about to be
     /// ended; [`Liveness::take_stacks`] has them.
     pub fn survey(&mut self, job: &Job, running: &[Running]) {
-        self.stack_jobs.ask(Subject::AtEnd);
+        self.stack_jobs.ask(StackSubject::AtEnd);
         self.stack_jobs.begin(job, running);
     }
 
@@ -118,12 +118,12 @@ impl Liveness {
             .steps(now, |index| self.activity.idle_of(index, now));
         for step in steps {
             match step {
-                Step::ReadStacks(index) => {
-                    if !self.stack_jobs.ask(Subject::One(index)) {
+                ExceptionStep::ReadStacks(index) => {
+                    if !self.stack_jobs.ask(StackSubject::One(index)) {
                         self.exceptions.take_stacks(index, &[]);
                     }
                 }
-                Step::Report(raised) => events.push(Event::Raised(raised)),
+                ExceptionStep::Report(raised) => events.push(Event::Raised(raised)),
             }
         }
         self.stack_jobs.begin(job, running);
@@ -134,7 +134,7 @@ impl Liveness {
     fn sample_positions(&mut self, now: Instant) {
         if self.needs_positions(now) && self.positions.is_due(now) {
             let computed = self.activity.computed();
-            if self.stack_jobs.ask(Subject::Positions(computed)) {
+            if self.stack_jobs.ask(StackSubject::Positions(computed)) {
                 self.positions.begin_sample(now);
             }
         }
@@ -188,21 +188,21 @@ impl Liveness {
         let now = Instant::now();
         let stacks = taken.stacks;
         match taken.subject {
-            Subject::One(index) => {
+            StackSubject::One(index) => {
                 self.exceptions.take_stacks(index, &stacks);
                 return Vec::new();
             }
-            Subject::Positions(_) => {
+            StackSubject::Positions(_) => {
                 self.positions.end_sample(&taken.positions, now);
                 return Vec::new();
             }
-            Subject::AtEnd => {
+            StackSubject::AtEnd => {
                 return stacks
                     .into_iter()
                     .map(|stack| Event::Stack(Box::new(stack)))
                     .collect();
             }
-            Subject::All => {}
+            StackSubject::All => {}
         }
         let stats = procfs::stats();
         let families = families(&stats, running.iter().map(|one| (one.index, one.pid)));
@@ -227,9 +227,9 @@ impl Liveness {
 }
 
 /// What those do that compute and stand still.
-fn computing(processes: &[ProcessHandle], stacks: &[Stack]) -> Option<Computing> {
+fn computing(processes: &[ProcessHandle], stacks: &[ProcessStacks]) -> Option<Computing> {
     let waits = |process: &ProcessHandle| {
-        let is_its = |stack: &&Stack| stack.record.pid.cast_signed() == process.pid;
+        let is_its = |stack: &&ProcessStacks| stack.record.pid.cast_signed() == process.pid;
         let stack = stacks.iter().find(is_its)?;
         stacks::wait(stack.record.main_frames()?)
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::stacks::{Profile, Record};
+use wire::stacks::{CountedStacks, RecordStacks};
 
 /// How long to wait at the end of the job for a look that is being taken. There is nobody to be
 /// read any more.
@@ -17,14 +17,14 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 /// A recording that has begun.
 #[derive(Debug)]
 pub struct Profiling {
-    thread: JoinHandle<Vec<Profile>>,
+    thread: JoinHandle<Vec<CountedStacks>>,
     goes_on: Arc<AtomicBool>,
 }
 
 impl Profiling {
     /// Begins to record the processes of the job with this token; `None` where there can be no more
     /// threads.
-    pub fn begin(wanted: Record, token: &str) -> Option<Profiling> {
+    pub fn begin(wanted: RecordStacks, token: &str) -> Option<Profiling> {
         let goes_on = Arc::new(AtomicBool::new(true));
         let continues = Arc::clone(&goes_on);
         let token = token.to_owned();
@@ -44,14 +44,14 @@ impl Profiling {
     }
 
     /// The profiles, once the recording has ended.
-    pub fn take_if_ended(this: &mut Option<Profiling>) -> Vec<Profile> {
+    pub fn take_if_ended(this: &mut Option<Profiling>) -> Vec<CountedStacks> {
         let ended = this.take_if(|one| one.thread.is_finished());
         // a panic in it: the memory of another process may hold anything
         ended.map_or_else(Vec::new, |one| one.thread.join().unwrap_or_default())
     }
 
     /// The profiles until now, because the job has ended.
-    pub fn take_at_end(this: &mut Option<Profiling>) -> Vec<Profile> {
+    pub fn take_at_end(this: &mut Option<Profiling>) -> Vec<CountedStacks> {
         let until = Instant::now() + LAST_LOOK;
         while let Some(one) = this
             && !one.thread.is_finished()

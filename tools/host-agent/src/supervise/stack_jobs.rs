@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use wire::job::Job;
-use wire::stacks::Stack;
+use wire::stacks::ProcessStacks;
 
 /// How many questions about one process may wait; further ones are dropped.
 const MAX_WAITING: usize = 16;
@@ -24,7 +24,7 @@ const MAX_AT_END: usize = 64;
 
 /// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum StackSubject {
     /// All processes, for the launcher.
     All,
     /// All processes, before they are ended because the job has failed.
@@ -35,11 +35,11 @@ pub enum Subject {
     Positions(Vec<ProcessHandle>),
 }
 
-impl Subject {
+impl StackSubject {
     /// How long reading may take.
     fn limit(&self) -> Duration {
         match self {
-            Subject::AtEnd => job::SURVEY_LIMIT,
+            StackSubject::AtEnd => job::SURVEY_LIMIT,
             _ => LIMIT,
         }
     }
@@ -47,16 +47,16 @@ impl Subject {
 
 /// What was read.
 #[derive(Debug)]
-pub struct Taken {
-    pub subject: Subject,
-    pub stacks: Vec<Stack>,
+pub struct TakenStacks {
+    pub subject: StackSubject,
+    pub stacks: Vec<ProcessStacks>,
     pub positions: Vec<(ProcessHandle, Position)>,
 }
 
 /// What a thread has read of one process.
 #[derive(Debug)]
-enum Found {
-    Stack(Box<Stack>),
+enum ReadByThread {
+    Stack(Box<ProcessStacks>),
     Position(ProcessHandle, Position),
 }
 
@@ -64,30 +64,30 @@ enum Found {
 #[derive(Debug, Default)]
 pub struct StackJobs {
     current: Option<StackJob>,
-    waiting: VecDeque<Subject>,
+    waiting: VecDeque<StackSubject>,
     /// One that took too long. While it hangs nothing is read: another one would hang too.
     stuck: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct StackJob {
-    subject: Subject,
+    subject: StackSubject,
     begun: Instant,
     /// `None` where there could be none.
     thread: Option<JoinHandle<()>>,
-    found: Receiver<Found>,
+    found: Receiver<ReadByThread>,
 }
 
 impl StackJobs {
     /// Asks for a reading as soon as possible; whether there will be one. Too many others may wait.
     /// The question about all processes always has its turn, because whoever asks it waits for an
     /// answer.
-    pub fn ask(&mut self, subject: Subject) -> bool {
+    pub fn ask(&mut self, subject: StackSubject) -> bool {
         if self.waiting.contains(&subject) {
             return true;
         }
-        if let Subject::All | Subject::AtEnd = subject {
-            self.waiting.retain(|one| *one != Subject::All);
+        if let StackSubject::All | StackSubject::AtEnd = subject {
+            self.waiting.retain(|one| *one != StackSubject::All);
             self.waiting.push_front(subject);
             return true;
         }
@@ -128,12 +128,12 @@ impl StackJobs {
     pub fn is_at_end(&self) -> bool {
         let current = self.current.iter().map(|job| &job.subject);
         let mut all = current.chain(&self.waiting);
-        all.any(|subject| *subject == Subject::AtEnd)
+        all.any(|subject| *subject == StackSubject::AtEnd)
     }
 
     /// What was read, once that is all, or takes so long that what there is of it must do. Nothing
     /// where reading has failed.
-    pub fn take(&mut self) -> Option<Taken> {
+    pub fn take(&mut self) -> Option<TakenStacks> {
         let reads = |job: &StackJob| job.thread.as_ref().is_some_and(|one| !one.is_finished());
         let job = self
             .current
@@ -142,15 +142,15 @@ impl StackJobs {
         let (mut stacks, mut positions) = (Vec::new(), Vec::new());
         for found in job.found.try_iter() {
             match found {
-                Found::Stack(stack) => stacks.push(*stack),
-                Found::Position(process, position) => positions.push((process, position)),
+                ReadByThread::Stack(stack) => stacks.push(*stack),
+                ReadByThread::Position(process, position) => positions.push((process, position)),
             }
         }
         stacks::name_all_parents(&mut stacks);
-        if job.subject == Subject::All {
+        if job.subject == StackSubject::All {
             stacks::add_connections(&mut stacks);
         }
-        Some(Taken {
+        Some(TakenStacks {
             subject: job.subject,
             stacks,
             positions,
@@ -162,23 +162,23 @@ impl StackJobs {
 fn spawn(
     job: &Job,
     running: &[Running],
-    subject: Subject,
-    found: Sender<Found>,
+    subject: StackSubject,
+    found: Sender<ReadByThread>,
 ) -> Option<JoinHandle<()>> {
     let (job, running) = (job.clone(), running.to_vec());
     let work = move || {
         // signals are for the thread that deals with them
         let _ = SigSet::all().thread_block();
-        if let Subject::Positions(processes) = subject {
+        if let StackSubject::Positions(processes) = subject {
             for process in processes {
                 let position = position::read(process);
-                position.map(|position| found.send(Found::Position(process, position)));
+                position.map(|position| found.send(ReadByThread::Position(process, position)));
             }
             return;
         }
         for known in known_processes(&job.token, &running, &subject) {
             let stack = Box::new(stacks::read_known(&job.name, &known));
-            let _ = found.send(Found::Stack(stack));
+            let _ = found.send(ReadByThread::Stack(stack));
         }
     };
     let name = reader::THREAD.to_owned();
@@ -186,7 +186,7 @@ fn spawn(
 }
 
 /// The processes to read, each with its role in the job.
-fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<Known> {
+fn known_processes(token: &str, running: &[Running], subject: &StackSubject) -> Vec<Known> {
     let stats = procfs::stats();
     let root_of = |pid| {
         let mut line = processes::line_of(&stats, pid);
@@ -195,8 +195,8 @@ fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<K
     let known = |process: ProcessHandle| {
         let root = root_of(process.pid);
         let is_meant = match subject {
-            Subject::One(index) => root.is_some_and(|root| root.index == *index),
-            Subject::All | Subject::AtEnd | Subject::Positions(_) => true,
+            StackSubject::One(index) => root.is_some_and(|root| root.index == *index),
+            StackSubject::All | StackSubject::AtEnd | StackSubject::Positions(_) => true,
         };
         is_meant.then(|| Known {
             process,
@@ -205,7 +205,7 @@ fn known_processes(token: &str, running: &[Running], subject: &Subject) -> Vec<K
         })
     };
     let mut members: Vec<ProcessHandle> = members::of_job(token).into_iter().collect();
-    if *subject == Subject::AtEnd {
+    if *subject == StackSubject::AtEnd {
         // the processes themselves come before their children
         members.sort_by_key(|process| running.iter().all(|one| one.pid != process.pid));
         members.truncate(MAX_AT_END);
@@ -220,11 +220,11 @@ mod tests {
     #[test]
     fn the_question_about_all_always_has_its_turn() {
         let mut jobs = StackJobs::default();
-        let one = (0..20).map(|index| jobs.ask(Subject::One(index)));
+        let one = (0..20).map(|index| jobs.ask(StackSubject::One(index)));
         assert_eq!(one.filter(|has_turn| *has_turn).count(), MAX_WAITING);
-        assert!(jobs.ask(Subject::All) && jobs.ask(Subject::All));
-        let all: Vec<Subject> = jobs.waiting.iter().take(2).cloned().collect();
-        assert_eq!(all, [Subject::All, Subject::One(0)]);
+        assert!(jobs.ask(StackSubject::All) && jobs.ask(StackSubject::All));
+        let all: Vec<StackSubject> = jobs.waiting.iter().take(2).cloned().collect();
+        assert_eq!(all, [StackSubject::All, StackSubject::One(0)]);
     }
 
     #[test]
@@ -232,9 +232,9 @@ mod tests {
         let mut jobs = StackJobs::default();
         let (go_on, wait) = mpsc::channel::<()>();
         let (sender, found) = mpsc::channel();
-        sender.send(Found::Stack(Box::default())).unwrap();
+        sender.send(ReadByThread::Stack(Box::default())).unwrap();
         jobs.current = Some(StackJob {
-            subject: Subject::All,
+            subject: StackSubject::All,
             begun: Instant::now().checked_sub(LIMIT).unwrap(),
             thread: Some(thread::spawn(move || {
                 let _ = wait.recv();
@@ -242,7 +242,7 @@ mod tests {
             found,
         });
         let taken = jobs.take().unwrap();
-        assert_eq!((taken.subject, taken.stacks.len()), (Subject::All, 1));
+        assert_eq!((taken.subject, taken.stacks.len()), (StackSubject::All, 1));
 
         let job = Job {
             name: "try7".to_owned(),
@@ -254,17 +254,17 @@ mod tests {
             host_timeout_ms: 0,
         };
         let ask = |jobs: &mut StackJobs| {
-            jobs.ask(Subject::All);
+            jobs.ask(StackSubject::All);
             jobs.begin(&job, &[]);
             let reads = jobs.current.as_ref().unwrap().thread.is_some();
             let taken = std::iter::repeat_with(|| jobs.take()).find_map(|taken| taken);
             (reads, taken.unwrap().subject)
         };
-        assert_eq!(ask(&mut jobs), (false, Subject::All));
+        assert_eq!(ask(&mut jobs), (false, StackSubject::All));
         drop(go_on);
         while jobs.stuck.as_ref().is_some_and(|one| !one.is_finished()) {
             thread::sleep(Duration::from_millis(5));
         }
-        assert_eq!(ask(&mut jobs), (true, Subject::All));
+        assert_eq!(ask(&mut jobs), (true, StackSubject::All));
     }
 }

@@ -17,13 +17,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use wire::job::{Job, PROGRAM, Process};
-use wire::supervise::Stream;
+use wire::supervise::ProcessStream;
 
 /// Stands in place of a list of processors.
 const EVERYWHERE: &str = "-";
 
 /// The open streams of a process, which are read without blocking.
-pub type Pipes = BTreeMap<Stream, PipeReader>;
+pub type Pipes = BTreeMap<ProcessStream, PipeReader>;
 
 /// Starts a process.
 pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
@@ -35,7 +35,10 @@ pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
         // only our end; writers wait as usual
         fcntl(reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
-    let pipes = Pipes::from([(Stream::Stdout, stdout), (Stream::Stderr, stderr)]);
+    let pipes = Pipes::from([
+        (ProcessStream::Stdout, stdout),
+        (ProcessStream::Stderr, stderr),
+    ]);
     Ok((command.spawn()?, pipes))
 }
 

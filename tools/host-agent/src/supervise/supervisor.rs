@@ -56,7 +56,7 @@ pub fn supervise(description: &str, notes: &str) -> ExitCode {
     let supervision = match begin(description, notes) {
         Ok(supervision) => supervision,
         Err(failure) => {
-            let mut output = crate::output::Output::default();
+            let mut output = crate::output::EventOutput::default();
             output.event(&Event::Failed(failure));
             return ExitCode::SUCCESS;
         }

@@ -30,7 +30,7 @@ use std::time::Instant;
 use wait4::Wait4;
 use wire::job::{Job, Process};
 use wire::servers::ServersEnded;
-use wire::supervise::{Exited, Listening, Start, Stream};
+use wire::supervise::{Exited, Listening, ProcessStream, Start};
 use wire::{Event, Request};
 
 /// How much is read of a pipe at once: as much as it holds.
@@ -90,7 +90,7 @@ pub enum Ready {
     Stdin,
     Stdout,
     Watch(Watch),
-    Pipe(u32, Stream),
+    Pipe(u32, ProcessStream),
 }
 
 /// What [`ThisHost`] alone serves.
@@ -271,7 +271,7 @@ impl Machine for ThisHost {
         Ok(pid)
     }
 
-    fn read(&mut self, index: u32, stream: Stream) -> Option<Vec<u8>> {
+    fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>> {
         let one = self.supervised(index)?;
         // it may have ended since it was found readable
         let pipe = one.pipes.get_mut(&stream)?;
