@@ -40,6 +40,20 @@ impl Agent {
         agent
     }
 
+    /// One that was told of a job with these processes.
+    fn with(folder: &Path, job: Value, processes: &[Value]) -> Agent {
+        let mut agent = Agent::start(folder, &[]);
+        agent.tell(&job, processes);
+        agent
+    }
+
+    /// Tells it of a job with these processes.
+    fn tell(&mut self, job: &Value, processes: &[Value]) {
+        for request in std::iter::once(job).chain(processes) {
+            assert_eq!(self.ask(request), [json!({"event": "done"})]);
+        }
+    }
+
     /// The events of one request, with the last one. Bytes behind an event are its `body`.
     fn ask(&mut self, request: impl Display) -> Vec<Value> {
         writeln!(self.stdin.as_ref().unwrap(), "{request}").unwrap();
@@ -66,10 +80,16 @@ impl Agent {
     }
 
     /// What a check has found.
-    fn examine(&mut self, check: impl Display) -> Vec<Value> {
-        let mut check: Value = serde_json::from_str(&check.to_string()).unwrap();
-        check["do"] = "preflight".into();
-        let mut events = self.ask(&check);
+    fn examine(&mut self, check: &str) -> Vec<Value> {
+        let mut events = self.ask(json!({"do": "preflight", "check": check}));
+        assert_eq!(events.pop(), Some(json!({"event": "done"})), "{events:?}");
+        events
+    }
+
+    /// What it finds when it connects to these.
+    fn connect(&mut self, targets: &[String]) -> Vec<Value> {
+        let connect = json!({"do": "preflight", "check": "connect", "targets": targets});
+        let mut events = self.ask(connect);
         assert_eq!(events.pop(), Some(json!({"event": "done"})), "{events:?}");
         events
     }
@@ -84,8 +104,29 @@ impl Drop for Agent {
 
 fn job(name: &str, token: &str) -> Value {
     json!({"do": "job", "name": name, "token": token.repeat(32), "host": 0,
-        "address": "127.0.0.1", "hosts": 1,
+        "address": "127.0.0.1", "hosts": 2,
         "grace_ms": 1000, "host_timeout_ms": 30000})
+}
+
+/// A process of the job, with these fields of its record.
+fn process(role: &str, rest: &Value) -> Value {
+    let mut process = json!({"do": "process", "id": 0, "of": 1, "host": 0, "ip": "127.0.0.1",
+        "role": role, "rank": 0, "argv": ["true"]});
+    let rest = rest.as_object().unwrap().clone();
+    if rest.contains_key("shell") {
+        process.as_object_mut().unwrap().remove("argv");
+    }
+    process.as_object_mut().unwrap().extend(rest);
+    process
+}
+
+/// A worker that listens on these ports.
+fn worker(ports: &[u16]) -> Value {
+    let names = ports.iter().map(|port| (format!("p{port}"), json!(port)));
+    process(
+        "worker",
+        &json!({"ports": names.collect::<serde_json::Map<_, _>>()}),
+    )
 }
 
 fn problem(about: &str, problem: &str) -> Value {
@@ -104,36 +145,35 @@ fn files_and_configs() {
     let folder = scratch();
     partition(&folder, 2);
     write(&folder, "ip.txt", "10.0.0.1\n");
-    let mut agent = Agent::start(&folder, &[]);
+    let found_of = |processes: &[Value]| {
+        let mut job = job("mine", "1");
+        job["host"] = 1.into();
+        Agent::with(&folder, job, processes).examine("files")
+    };
+    let of = |role: &str, rest: Value| found_of(&[process(role, &rest)]);
     let none: [Value; 0] = [];
-    assert_eq!(agent.examine(r#"{"check": "folder", "path": "out"}"#), none);
+    assert_eq!(of("worker", json!({"cwd": "out"})), none);
+    let config = |path: &str| json!({"env": {"DGL_CONF_PATH": path}});
+    let lacks = |path: &str| problem("file", &format!("no such file: ./{path}"));
     assert_eq!(
-        agent.examine(r#"{"check": "folder", "path": "no"}"#),
-        [problem("file", "no such folder: no")]
-    );
-    assert_eq!(
-        agent.examine(r#"{"check": "file", "folder": "out", "path": "g.json"}"#),
-        none
-    );
-    assert_eq!(
-        agent.examine(r#"{"check": "file", "folder": "out", "path": "x"}"#),
-        [problem("file", "no such file: out/x")]
-    );
-    assert_eq!(
-        agent.examine(r#"{"check": "file", "folder": "no", "path": "x"}"#),
-        none,
+        of(
+            "trainer",
+            json!({"cwd": "no", "env": {"DGL_CONF_PATH": "x"}})
+        ),
+        [problem("file", "no such folder: no")],
         "its folder is told alone"
     );
-    let script =
-        |path: &str| json!({"check": "script", "program": "worker", "folder": ".", "path": path});
+    assert_eq!(of("trainer", config("out/x")), [lacks("out/x")]);
+    let script = |path: &str| json!({"argv": ["python3", path], "script": path});
     assert_eq!(
-        agent.examine(script("iq.txt")),
+        of("worker", script("iq.txt")),
         [problem(
             "file",
             "no such file: ./iq.txt; did you mean ./ip.txt?"
         )]
     );
-    let read = agent.examine(script("ip.txt"));
+    let both = [script("ip.txt"), script("ip.txt")].map(|rest| process("worker", &rest));
+    let read = found_of(&both);
     assert_eq!(
         (&read[0]["script"], read[0]["hash"].as_str().map(str::len)),
         (
@@ -141,39 +181,41 @@ fn files_and_configs() {
             Some(64)
         )
     );
+    assert_eq!(read.len(), 1, "each once");
+    let edited = json!({"argv": ["python3", "-m", "x"], "script": "ip.txt"});
+    assert_eq!(of("worker", edited), none, "the command was edited since");
     assert_eq!(
-        agent.examine(script("out")),
+        of("worker", script("out")),
         none,
         "Python runs a folder too"
     );
-    let text = agent.examine(r#"{"check": "ip_config", "folder": ".", "path": "ip.txt"}"#);
+    let text = of("trainer", json!({"env": {"DGL_IP_CONFIG": "ip.txt"}}));
     assert_eq!(
         (text[0]["found"].as_str(), text[0]["body"].as_str()),
         (Some("ip_config"), Some("10.0.0.1\n"))
     );
 
-    let config =
-        json!({"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 1});
-    let whole = agent.examine(config.clone());
+    let of_server = || of("server", config("out/g.json"));
+    let whole = of_server();
     assert_eq!(
         (whole.len(), &whole[0]["num_parts"], &whole[0]["graph_name"]),
         (1, &json!(2), &json!("g"))
     );
     std::fs::remove_file(folder.join("out/part1/graph.dgl")).unwrap();
     std::fs::remove_file(folder.join("out/part1/edge_feat.dgl")).unwrap();
-    let lacks = agent.examine(config.clone());
-    let [edges, graph] = ["./out/part1/edge_feat.dgl", "./out/part1/graph.dgl"]
-        .map(|path| problem("file", &format!("no such file: {path}")));
-    assert_eq!(lacks[1..], [edges, graph]);
+    let [edges, graph] = ["out/part1/edge_feat.dgl", "out/part1/graph.dgl"].map(lacks);
+    assert_eq!(of_server()[1..], [edges, graph]);
+    let of_trainer = of("trainer", config("out/g.json"));
+    assert_eq!(of_trainer.len(), 1, "no server loads the partition");
     // DGL 0.5 looks from the working directory
     write(&folder, "part1/graph.dgl", "");
     assert_eq!(
-        agent.examine(config.clone())[2],
+        of_server()[2],
         found("elsewhere", r#"{"path": "./out/part1/graph.dgl"}"#)
     );
     let huge = std::fs::File::create(folder.join("out/part1/node_feat.dgl")).unwrap();
     huge.set_len(1 << 43).unwrap();
-    let small = agent.examine(config).pop().unwrap();
+    let small = of_server().pop().unwrap();
     assert!(
         small["about"] == "shared_memory"
             && small["problem"]
@@ -182,9 +224,10 @@ fn files_and_configs() {
         "{small}"
     );
     huge.set_len(0).unwrap();
-    let absent = agent.examine(
-        r#"{"check": "partition_config", "folder": ".", "path": "out/g.json", "part": 7}"#,
-    );
+    let mut seventh = job("mine", "1");
+    seventh["host"] = 7.into();
+    let server = process("server", &config("out/g.json"));
+    let absent = Agent::with(&folder, seventh, &[server]).examine("files");
     assert_eq!(
         absent[1],
         problem(
@@ -192,7 +235,7 @@ fn files_and_configs() {
             "./out/g.json has no part-7, which is this host's"
         )
     );
-    let broken = agent.examine(r#"{"check": "partition_config", "folder": ".", "path": "ip.txt"}"#);
+    let broken = of("trainer", config("ip.txt"));
     assert_eq!(
         (
             broken[0]["num_parts"].clone(),
@@ -200,25 +243,29 @@ fn files_and_configs() {
         ),
         (Value::Null, Some(64))
     );
-    let files = agent.examine(json!({"check": "open_files", "need": 1_u64 << 62}));
-    assert_eq!(files[0]["about"], "open_files");
+    let many = json!({"env": {"DGL_NUM_CLIENT": (1_u64 << 62).to_string()}});
+    let mut agent = Agent::with(&folder, job("mine", "1"), &[process("server", &many)]);
+    assert_eq!(agent.examine("open_files")[0]["about"], "open_files");
 }
 
 #[test]
 fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
     let folder = scratch();
-    let claim = |ports: &[u16]| {
-        let ports: Vec<Value> = ports
-            .iter()
-            .map(|port| json!({"port": port, "address": "127.0.0.1"}))
-            .collect();
-        json!({"do": "claim", "ports": ports, "shared_memory": true})
+    // servers of a graph, which use /dev/shm, on these ports
+    let job_with = |name: &str, token: &str, ports: &[u16]| {
+        let server = |port: &u16| {
+            let env = json!({"DGL_CONF_PATH": "g.json"});
+            process("server", &json!({"port": port, "env": env}))
+        };
+        let servers: Vec<Value> = ports.iter().map(server).collect();
+        Agent::with(&folder, job(name, token), &servers)
     };
+    let claim = json!({"do": "claim"});
     let granted = [json!({"event": "done"})];
-    let mut first = Agent::of_job(&folder, "first", "1");
-    assert_eq!(first.ask(claim(&[30950, 30951])), granted);
-    let mut second = Agent::of_job(&folder, "second", "2");
-    let refused = second.ask(claim(&[30951, 30952]));
+    let mut first = job_with("first", "1", &[30950, 30951]);
+    assert_eq!(first.ask(&claim), granted);
+    let mut second = job_with("second", "2", &[30951, 30952]);
+    let refused = second.ask(&claim);
     let what: Vec<&Value> = refused.iter().map(|event| &event["what"]).collect();
     assert_eq!(
         what,
@@ -234,28 +281,27 @@ fn a_job_claims_its_name_and_its_ports_until_its_agent_ends() {
         (&json!("first"), &json!(first.child.id()), &json!(false))
     );
     first.ask(r#"{"do": "confirm"}"#);
-    assert_eq!(
-        second.ask(claim(&[30951]))[0]["by"]["confirmed"],
-        json!(true)
-    );
+    assert_eq!(second.ask(&claim)[0]["by"]["confirmed"], json!(true));
     // an agent of the same job, and one that wants the same name
-    let mut rehearsed = Agent::of_job(&folder, "first", "1");
-    assert_eq!(rehearsed.ask(claim(&[30960])), granted);
+    let mut rehearsed = job_with("first", "1", &[30960]);
+    assert_eq!(rehearsed.ask(&claim), granted);
     let mut twin = Agent::of_job(&folder, "first", "3");
-    assert_eq!(twin.ask(r#"{"do": "claim"}"#)[0]["what"], json!("name"));
+    assert_eq!(twin.ask(&claim)[0]["what"], json!("name"));
     // nothing of what was refused is kept, and what is given back can be had
-    let mut third = Agent::of_job(&folder, "third", "4");
-    assert_eq!(
-        third.ask(r#"{"do": "claim", "ports": [{"port": 30952, "address": "127.0.0.1"}]}"#),
-        granted
-    );
+    let on_port = |token: &str, port: u16| {
+        let server = process("server", &json!({"port": port}));
+        Agent::with(&folder, job(&format!("job-{token}"), token), &[server])
+    };
+    assert_eq!(on_port("4", 30952).ask(&claim), granted);
     drop(rehearsed);
     // killed, without a word
     first.child.kill().unwrap();
     drop(first);
-    assert_eq!(second.ask(claim(&[30951])), granted);
+    assert_eq!(second.ask(&claim), granted);
+    let mut third = on_port("5", 30951);
+    assert_eq!(third.ask(&claim)[0]["what"], json!({"port": 30951}));
     second.ask(r#"{"do": "release"}"#);
-    assert_eq!(third.ask(claim(&[30951])), granted);
+    assert_eq!(third.ask(&claim), granted);
 }
 
 #[test]
@@ -268,7 +314,7 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     silent["host_timeout_ms"] = 2000.into();
     let mut agent = Agent::start(&folder, &[]);
     agent.ask(&silent);
-    assert_eq!(agent.ask(r#"{"do": "claim", "ports": []}"#).len(), 1);
+    assert_eq!(agent.ask(r#"{"do": "claim"}"#).len(), 1);
     // its launcher lives, and then is gone without the end of its stdin
     for _ in 0..6 {
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -276,16 +322,12 @@ fn an_agent_that_hears_nothing_gives_its_claim_back() {
     }
     let mut other = Agent::of_job(&folder, "silent-claim", "f");
     assert_eq!(
-        other.ask(r#"{"do": "claim", "ports": []}"#).len(),
+        other.ask(r#"{"do": "claim"}"#).len(),
         2,
         "it is still taken"
     );
     assert!(agent.child.wait().unwrap().success());
-    assert_eq!(
-        other.ask(r#"{"do": "claim", "ports": []}"#).len(),
-        1,
-        "it is free"
-    );
+    assert_eq!(other.ask(r#"{"do": "claim"}"#).len(), 1, "it is free");
 }
 
 #[test]
@@ -305,10 +347,14 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         .unwrap()
         .read_exact(&mut [0])
         .unwrap();
-    let mut agent = Agent::of_job(&folder, "mine", "5");
-    let ports = json!({"check": "ports", "ports": [{"port": 30970, "address": "127.0.0.1"},
-        {"port": 30970}, {"port": 30971}]});
-    let taken = agent.examine(ports);
+    let server = |port: u16| {
+        process(
+            "server",
+            &json!({"port": port, "env": {"DGL_CONF_PATH": "g.json"}}),
+        )
+    };
+    let all = [server(30970), worker(&[30970, 30971])];
+    let taken = Agent::with(&folder, job("mine", "5"), &all).examine("ports");
     assert_eq!(taken.len(), 1, "{taken:?}");
     let by = &taken[0]["by"];
     assert_eq!(
@@ -322,8 +368,9 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
             .starts_with("python3 -c import socket"),
         "{by}"
     );
-    let foreign =
-        agent.examine(r#"{"check": "ports", "ports": [{"port": 30971, "address": "192.0.2.1"}]}"#);
+    let mut elsewhere = job("mine", "5");
+    elsewhere["address"] = "192.0.2.1".into();
+    let foreign = Agent::with(&folder, elsewhere, &[server(30971)]).examine("ports");
     assert_eq!(
         foreign,
         [problem(
@@ -334,10 +381,8 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
     holder.kill().unwrap();
     holder.wait().unwrap();
 
-    let listens = agent
-        .examine(r#"{"check": "listen", "address": "127.0.0.1", "port": 30971}"#)
-        .pop()
-        .unwrap();
+    let mut agent = Agent::with(&folder, job("mine", "5"), &[server(30971)]);
+    let listens = agent.examine("listen").pop().unwrap();
     let [own, ephemeral] = ["port", "ephemeral"].map(|key| listens[key].as_u64().unwrap());
     assert_eq!(own, 30971);
     let mut other = Agent::of_job(&folder, "mine", "5");
@@ -345,13 +390,12 @@ fn ports_that_are_taken_and_hosts_that_are_not_reached() {
         .iter()
         .map(|port| format!("127.0.0.1:{port}"))
         .collect();
-    let connect = json!({"check": "connect", "targets": targets});
-    assert_eq!(other.examine(connect.clone()), [Value::Null; 0]);
-    agent.examine(r#"{"check": "stop_listening"}"#);
+    assert_eq!(other.connect(&targets), [Value::Null; 0]);
+    agent.examine("stop_listening");
     let refused = targets
         .iter()
         .map(|target| found("unreached", json!({"target": target, "why": "refused"})));
-    let got = other.examine(connect);
+    let got = other.connect(&targets);
     assert!(
         got.len() == 2 && refused.clone().all(|finding| got.contains(&finding)),
         "{got:?}"
@@ -368,17 +412,15 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .env("DGL_TOOLS_TOKEN", &token)
         .spawn()
         .unwrap();
-    let mut agent = Agent::of_job(&folder, "mine", "7");
-    let listens = agent
-        .examine(r#"{"check": "listen", "address": "127.0.0.1", "port": 30972}"#)
-        .pop()
-        .unwrap();
+    let server = process("server", &json!({"port": 30972}));
+    let mut agent = Agent::with(&folder, job("mine", "7"), &[server]);
+    let listens = agent.examine("listen").pop().unwrap();
     assert!(
         listens["port"].is_null() && listens["ephemeral"].is_u64(),
         "{listens}"
     );
     // nobody watches it: it is told, and the one that is watched is not
-    let jobs = agent.examine(r#"{"check": "jobs"}"#);
+    let jobs = agent.examine("jobs");
     assert_eq!(
         jobs,
         [found(
@@ -391,12 +433,9 @@ fn a_port_on_which_a_job_of_another_kind_may_be_about_to_listen_is_not_listened_
         .env("DGL_TOOLS_TOKEN", format!("waits-{token}"))
         .spawn()
         .unwrap();
-    assert_eq!(agent.examine(r#"{"check": "jobs"}"#), [Value::Null; 0]);
+    assert_eq!(agent.examine("jobs"), [Value::Null; 0]);
     let mut twin = Agent::of_job(&folder, "old", "8");
-    assert_eq!(
-        twin.examine(r#"{"check": "jobs"}"#),
-        [found("name_in_use", r#"{}"#)]
-    );
+    assert_eq!(twin.examine("jobs"), [found("name_in_use", r#"{}"#)]);
     for child in [&mut other, &mut watch] {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -408,13 +447,14 @@ fn shared_memory_of_jobs() {
     let folder = scratch();
     let file = "/dev/shm/node~_N~agent-kvdata-";
     std::fs::write(file, [0; 4096]).unwrap();
-    let mut agent = Agent::start(&folder, &[]);
-    let check = json!({"check": "shared_memory"});
+    let mut agent = Agent::with(&folder, job("mine", "2"), &[process("server", &json!({}))]);
     let stale = json!({"state": {"stale": file}, "files": 1, "total_bytes": 4096});
     assert_eq!(
-        agent.examine(check.clone()),
+        agent.examine("shared_memory"),
         [found("shared_memory", stale)]
     );
+    let mut workers = Agent::with(&folder, job("mine", "2"), &[worker(&[])]);
+    assert_eq!(workers.examine("shared_memory"), [Value::Null; 0]);
     let maps = format!(
         "import mmap, time; f = open('{file}', 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, \
          flush=True); time.sleep(60)"
@@ -425,7 +465,7 @@ fn shared_memory_of_jobs() {
         .spawn()
         .unwrap();
     user.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let used = agent.examine(check);
+    let used = agent.examine("shared_memory");
     assert_eq!(
         used[0]["state"]["used"]["pid"],
         json!(user.id()),
@@ -440,62 +480,57 @@ fn shared_memory_of_jobs() {
 fn commands_are_asked_in_the_environment_of_their_process() {
     let folder = scratch();
     write(&folder, "mods/dgl/__init__.py", "");
-    let mut agent = Agent::of_job(&folder, "mine", "9");
-    let mut processes = 0;
-    let mut examine = |process: Value, python: Value| {
-        let mut report = json!({"do": "process", "index": processes, "role": "trainer",
-            "rank": processes, "cwd": "."});
-        process
-            .as_object()
-            .unwrap()
-            .iter()
-            .for_each(|(key, value)| report[key] = value.clone());
-        agent.ask(&report);
-        processes += 1;
-        agent.examine(json!({"check": "command", "process": processes - 1, "python": python}))
+    let examine = |role: &str, rest: Value| {
+        // a process like another is not asked again
+        let processes = [process(role, &rest), process(role, &rest)];
+        let mut agent = Agent::with(&folder, job("mine", "9"), &processes);
+        let found = agent.examine("commands");
+        (found, agent.examine("listen").len() == 1)
     };
-    let none = [Value::Null; 0];
+    let none = Vec::<Value>::new();
     assert_eq!(
-        examine(json!({"command": {"words": ["sh"]}}), Value::Null),
-        none
+        examine("worker", json!({"argv": ["sh"]})),
+        (none, false),
+        "it meets no others"
     );
     assert_eq!(
-        examine(json!({"command": {"words": ["python9"]}}), Value::Null),
+        examine("worker", json!({"argv": ["python9"]})).0,
         [problem("command", "no such command: python9")]
     );
     // without the modules of this machine
     executable(&folder, "python", "#!/bin/sh\nexec python3 -S \"$@\"\n");
-    let question = json!({"interpreter": "./python", "script": "job.py",
-        "modules": ["dgl", "torch"]});
     write(
         &folder,
         "job.py",
         "import os, side\ntry:\n    import torch\nexcept ImportError:\n    pass\n",
     );
     write(&folder, "side.py", "from dgl.data import x\n");
-    let env = json!([
-        ["PYTHONPATH", folder.join("mods")],
-        ["PYTHONNOUSERSITE", "1"]
-    ]);
+    let env = json!({"PYTHONPATH": folder.join("mods"), "PYTHONNOUSERSITE": "1"});
     for command in [
-        json!({"words": ["./python", "job.py"]}),
+        json!({"argv": ["./python", "job.py"]}),
         json!({"shell": "./python job.py"}),
     ] {
-        let facts = examine(
-            json!({"command": command, "env": env, "setup": "echo noise; A=1"}),
-            question.clone(),
-        );
-        assert_eq!(
-            (&facts[0]["found"], &facts[0]["dgl"], &facts[0]["imports"]),
-            (&json!("python"), &json!("unknown"), &json!(["dgl"]))
-        );
-        assert_eq!(facts[0]["missing"], json!(["torch"]), "{facts:?}");
+        let mut rest = json!({"env": env, "setup": "echo noise; A=1", "python": "./python",
+            "script": "job.py"});
+        let more = command.as_object().unwrap().clone();
+        rest.as_object_mut().unwrap().extend(more);
+        for (role, missing) in [("trainer", json!(["torch"])), ("worker", json!([]))] {
+            let (facts, listens) = examine(role, rest.clone());
+            assert_eq!(facts.len(), 1, "{facts:?}");
+            assert_eq!(
+                (&facts[0]["found"], &facts[0]["dgl"]),
+                (&json!("python"), &json!("unknown"))
+            );
+            assert_eq!(facts[0]["missing"], missing, "{facts:?}");
+            // a worker whose script imports no torch meets no others
+            assert_eq!(listens, role == "trainer");
+        }
     }
     let fails = examine(
-        json!({"command": {"words": ["python3", "x.py"]}, "setup": "echo why >&2; exit 3"}),
-        question,
+        "trainer",
+        json!({"argv": ["python3", "x.py"], "python": "python3", "setup": "echo why >&2; exit 3"}),
     );
-    assert_eq!(fails, [problem("python", "its Python does not run: why")]);
+    assert_eq!(fails.0, [problem("python", "its Python does not run: why")]);
 }
 
 /// Below sshd bash reads ~/.bashrc for `bash -c` too; what that puts in front of PATH must not beat
@@ -525,14 +560,10 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
             ("SHLVL", "0"),
         ],
     );
-    agent.ask(job("mine", "a"));
     let path = format!("{home}/venv/bin:/usr/bin:/bin");
-    agent.ask(
-        json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
-        "env": [["PATH", path]], "command": {"shell": "tool"}}),
-    );
-    let message =
-        agent.examine(r#"{"check": "command", "process": 0, "python": {"interpreter": "tool"}}"#);
+    let tool = json!({"env": {"PATH": path}, "shell": "tool", "python": "tool"});
+    agent.tell(&job("mine", "a"), &[process("trainer", &tool)]);
+    let message = agent.examine("commands");
     assert_eq!(
         message,
         [problem("python", "its Python does not run: why venv")]
@@ -543,8 +574,8 @@ fn start_up_files_do_not_beat_the_environment_of_a_process() {
 /// well, and nothing has run.
 #[test]
 fn a_shell_that_never_runs_its_text_is_a_fault_that_names_the_file() {
-    let text = json!({"command": {"shell": "/bin/echo ran; exit 5"}});
-    let setup = json!({"command": {"words": ["true"]}, "setup": "A=1"});
+    let text = json!({"shell": "/bin/echo ran; exit 5"});
+    let setup = json!({"setup": "A=1"});
     let table = [
         (
             "bash",
@@ -577,16 +608,9 @@ fn a_shell_that_never_runs_its_text_is_a_fault_that_names_the_file() {
                 ("SHLVL", "0"),
             ],
         );
-        agent.ask(job("mine", "s"));
-        for (index, own) in [&text, &setup].into_iter().enumerate() {
-            let mut process = json!({"do": "process", "index": index, "role": "trainer",
-                "rank": index, "cwd": "."});
-            process
-                .as_object_mut()
-                .unwrap()
-                .extend(own.as_object().unwrap().clone());
-            agent.ask(&process);
-            let found = agent.examine(json!({"check": "command", "process": index}));
+        for own in [&text, &setup] {
+            agent.tell(&job("mine", "s"), &[process("trainer", own)]);
+            let found = agent.examine("commands");
             let cause = match line {
                 Some(0) => {
                     assert_eq!(found, [Value::Null; 0], "{shell} {content}");
@@ -611,13 +635,10 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
         return;
     }
     let folder = scratch();
-    let mut agent = Agent::of_job(&folder, "background", "c");
-    agent.ask(
-        json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
-            "command": {"words": ["python3", "x.py"]}, "setup": "sleep 70 & echo $! >pid"}),
-    );
-    let question = json!({"interpreter": "python3"});
-    let found = agent.examine(json!({"check": "command", "process": 0, "python": question}));
+    let setup = json!({"argv": ["python3", "x.py"], "python": "python3",
+        "setup": "sleep 70 & echo $! >pid"});
+    let background = [process("trainer", &setup)];
+    let found = Agent::with(&folder, job("background", "c"), &background).examine("commands");
     let pid = read(&folder, "pid");
     let ended = Command::new("kill").arg(pid.trim()).status().unwrap();
     assert!(
@@ -630,16 +651,27 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
 #[test]
 fn a_pipe_in_the_place_of_a_config_is_no_config() {
     let folder = scratch();
-    for check in ["ip_config", "partition_config"] {
-        let request = json!({"do": "preflight", "check": check, "folder": "", "path": "fifo",
-            "private_shm": false});
-        write(&folder, "request", format!("{request}\n"));
-        let script = "rm -f fifo; mkfifo fifo; timeout 60 host-agent <request";
+    for variable in ["DGL_IP_CONFIG", "DGL_CONF_PATH"] {
+        let requests = [
+            job("mine", "1"),
+            process("trainer", &json!({"env": {variable: "fifo"}})),
+            json!({"do": "preflight", "check": "files"}),
+        ];
+        let requests = requests.map(|request| format!("{request}\n"));
+        write(&folder, "requests", requests.concat());
+        let script = "rm -f fifo; mkfifo fifo; timeout 60 host-agent <requests";
         let got = support::sh(&folder, script);
+        let found = problem("file", "no such file: ./fifo");
+        let last: Vec<Value> = got
+            .out
+            .lines()
+            .skip(2)
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         assert_eq!(
-            (got.status, got.out.trim()),
-            (0, r#"{"event":"done"}"#),
-            "{check}: {}",
+            (got.status, last),
+            (0, vec![found, json!({"event": "done"})]),
+            "{variable}: {}",
             got.err
         );
     }
@@ -649,17 +681,13 @@ fn a_pipe_in_the_place_of_a_config_is_no_config() {
 #[test]
 fn a_check_that_hangs_keeps_no_claim_when_the_launcher_is_gone() {
     let folder = scratch();
-    let mut agent = Agent::of_job(&folder, "hangs", "a");
-    let claim = json!({"do": "claim", "ports": []});
+    let hangs = json!({"argv": ["python3", "x.py"], "python": "python3",
+        "setup": "exec >log 2>&1; echo $$ >pid.partial; mv pid.partial pid; sleep 600"});
+    let mut agent = Agent::with(&folder, job("hangs", "a"), &[process("trainer", &hangs)]);
+    let claim = json!({"do": "claim"});
     let granted = [json!({"event": "done"})];
     assert_eq!(agent.ask(&claim), granted);
-    agent.ask(
-        json!({"do": "process", "index": 0, "role": "trainer", "rank": 0, "cwd": ".",
-            "command": {"words": ["python3", "x.py"]},
-            "setup": "exec >log 2>&1; echo $$ >pid.partial; mv pid.partial pid; sleep 600"}),
-    );
-    let check = json!({"do": "preflight", "check": "command", "process": 0,
-        "python": {"interpreter": "python3"}});
+    let check = json!({"do": "preflight", "check": "commands"});
     writeln!(agent.stdin.as_ref().unwrap(), "{check}").unwrap();
     support::soon("the check runs", || folder.join("pid").exists());
     agent.stdin = None;

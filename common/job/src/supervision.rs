@@ -6,11 +6,12 @@ use crate::outbox::Outbox;
 use crate::pause::heartbeat;
 use crate::termination::Termination;
 use nix::sys::signal::Signal;
+use record::Process;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::codec::Decoder;
 use wire::ending::{Cause, Ending, ExitStatus};
-use wire::job::{Job, Process};
+use wire::job::Job;
 use wire::supervise::{Drained, End, Exited, Output, Over, ProcessStream, ShmRemoved, Started};
 use wire::{Event, Request};
 
@@ -47,7 +48,7 @@ const TRAINERS_LIMIT: Duration = Duration::from_secs(15);
 /// The host, as far as a supervision needs it.
 pub trait Machine {
     /// Starts a process; returns its process id.
-    fn start(&mut self, process: &Process) -> io::Result<u32>;
+    fn start(&mut self, index: u32, process: &Process) -> io::Result<u32>;
     /// What a process has written: nothing at the end of the stream, `None` if nothing is there.
     fn read(&mut self, index: u32, stream: ProcessStream) -> Option<Vec<u8>>;
     /// A process that has ended and whose status was not taken, by its number.
@@ -172,16 +173,15 @@ impl<M: Machine> Supervision<M> {
             looked: now,
             reported_alive: now,
         };
-        for process in &processes {
-            supervision.start(process);
+        for (index, process) in (0..).zip(&processes) {
+            supervision.start(index, process);
         }
         supervision.receive(received, now);
         supervision
     }
 
-    fn start(&mut self, process: &Process) {
-        let index = process.index;
-        match self.machine.start(process) {
+    fn start(&mut self, index: u32, process: &Process) {
+        match self.machine.start(index, process) {
             Ok(pid) => {
                 self.report(Event::Started(Started { index, pid }));
                 self.running += 1;

@@ -129,7 +129,7 @@ pub const ATTEMPT: &str = "{attempt}";
 
 /// A process to start.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Process {
     /// The number of this record in its set: 0 to `of` - 1.

@@ -35,8 +35,8 @@ pub enum Request {
     Probe(probe::Probe),
     /// Names the job that the following requests concern.
     Job(job::Job),
-    /// Describes a process of that job.
-    Process(job::Process),
+    /// Describes the next process of that job on this host, by its record.
+    Process(Box<record::Process>),
     /// Starts the processes that were described. From here on the agent serves only them.
     Start(supervise::Start),
     /// Tells that the launcher is alive. Sent at a fixed interval while processes run.
@@ -85,9 +85,10 @@ pub enum Request {
     RemoveStaleShm,
     /// Removes directories of ended detached jobs: one [`Event::Reaped`] each.
     ForgetJobs(reap::Forget),
-    /// Claims the job's name and ports on this host, until the agent ends or [`Request::Release`].
-    /// Answered by [`Event::Taken`] for each thing that another job has; then nothing is claimed.
-    Claim(preflight::Claim),
+    /// Claims the job's name, its ports and its use of /dev/shm on this host, until the agent ends
+    /// or [`Request::Release`]. Answered by [`Event::Taken`] for each thing that another job has;
+    /// then nothing is claimed.
+    Claim,
     /// Confirms that the job has claimed all of its hosts, so that other jobs need not wait for it
     /// to give up.
     Confirm,

@@ -1,36 +1,14 @@
 //! Messages about the examination of a host before a job starts, and about the claim under which it
 //! happens.
 //!
-//! A [`Claim`] is sent first. Each [`Check`] asks about one thing, and is answered by its
+//! A claim is sent first. Each [`Check`] asks about one subject, and is answered by its
 //! [`Finding`]s; a check without findings is answered by [`crate::Event::Done`] alone.
 
 use crate::Text;
 use record::Role;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
-use std::net::{Ipv4Addr, SocketAddrV4};
-
-/// What a job claims on a host besides its name, from the beginning of the preflight and for as
-/// long as it lives. Either all of it is claimed or nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Claim {
-    /// The ports that its processes will listen on.
-    pub ports: Vec<Port>,
-    /// Whether the job has graph servers that use the host's own /dev/shm, which two jobs of DGL
-    /// cannot share.
-    pub shared_memory: bool,
-}
-
-/// A port that a process will listen on.
-#[skip_serializing_none]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Port {
-    /// The number of the port.
-    pub port: u16,
-    /// The address to which it is bound; absent for any address of the host.
-    pub address: Option<Ipv4Addr>,
-}
+use std::net::SocketAddrV4;
 
 /// What could not be claimed, because another job has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,79 +47,29 @@ pub struct Claimant {
     pub confirmed: bool,
 }
 
-/// One thing to examine. Paths are relative to a folder, and that folder to the home of the login.
-#[skip_serializing_none]
+/// A subject of the examination. The agent has the job and its processes, and knows from them what
+/// there is to check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub enum Check {
-    /// Checks that a folder exists.
-    Folder {
-        /// The path of the folder.
-        path: Text,
-    },
-    /// Checks that a file exists and can be read.
-    File {
-        /// The folder that `path` is relative to. If it does not exist, there are no findings.
-        folder: Text,
-        /// The path of the file.
-        path: Text,
-    },
-    /// Reads the script that processes run: [`Finding::ScriptContent`], unless it is a folder.
-    Script(Script),
-    /// Reads the ip_config of the workspace: [`Finding::IpConfig`].
-    IpConfig {
-        /// The folder that `path` is relative to.
-        folder: Text,
-        /// The path of the ip_config.
-        path: Text,
-    },
-    /// Checks the partition config, the files of this host's partition, and the room for it in
-    /// /dev/shm.
-    PartitionConfig {
-        /// The folder that `path` is relative to.
-        folder: Text,
-        /// The path of the partition config.
-        path: Text,
-        /// The partition that graph servers of this host load; absent if none runs here.
-        part: Option<u32>,
-        /// Whether the job gets a private /dev/shm, which may hold half of the memory.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        private_shm: bool,
-    },
-    /// Checks that a process may have this many files open.
-    OpenFiles {
-        /// How many files the process must be able to open.
-        need: u64,
-    },
-    /// Checks that ports can be listened on.
-    Ports {
-        /// The ports to be tried.
-        ports: Vec<Port>,
-    },
-    /// Finds jobs of this user that run here under the name of this one, and processes of jobs
-    /// without a supervisor.
+    /// The folders and scripts of the processes, their ip_config, the partition config with the
+    /// files of this host's partition, and the room for it in /dev/shm.
+    Files,
+    /// The limit on open files, which graph servers need.
+    OpenFiles,
+    /// The ports that the processes will listen on.
+    Ports,
+    /// Jobs of this user that run here under the name of this one, and processes of jobs without a
+    /// supervisor.
     Jobs,
-    /// Looks for files of DGL in /dev/shm.
+    /// Files of DGL in /dev/shm; or whether the job can have a private /dev/shm.
     SharedMemory,
-    /// Checks that the job can have a private /dev/shm.
-    PrivateSharedMemory,
-    /// Checks that the kernel takes the words and variables of all processes.
+    /// Whether the kernel takes the words and variables of all processes.
     ArgumentSizes,
-    /// Checks that the command of a process can be run in its environment.
-    Command {
-        /// The `index` of the process.
-        process: u32,
-        /// The questions to the command if it is a Python; absent if it is not.
-        python: Option<PythonQuestion>,
-    },
-    /// Listens so that the other hosts can connect: on a free port, and on `port` unless another
-    /// job may need it.
-    Listen {
-        /// The host's address.
-        address: Ipv4Addr,
-        /// A port of the job, which it has claimed.
-        port: Option<u16>,
-    },
+    /// Whether each command can be run in its environment.
+    Commands,
+    /// Listens so that the other hosts can connect, if processes of this one will meet theirs.
+    Listen,
     /// Connects to other hosts that listen, and sends 64 KiB each way on the first connection to
     /// each address.
     Connect {
@@ -161,20 +89,6 @@ pub struct Script {
     pub folder: Text,
     /// The path of the script.
     pub path: Text,
-}
-
-/// The questions to a Python.
-#[skip_serializing_none]
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PythonQuestion {
-    /// The interpreter, in the words of the command.
-    pub interpreter: Text,
-    /// The script that it will run; absent if it runs a module. The modules that the script
-    /// imports must be found too.
-    pub script: Option<Text>,
-    /// The modules that it must find.
-    #[serde(default)]
-    pub modules: Vec<Module>,
 }
 
 /// A module that a Python may have to find. The launcher writes its name into advice, so a host
@@ -215,7 +129,7 @@ pub enum Finding {
     },
     /// The script that processes run.
     ScriptContent {
-        /// The requested script.
+        /// The script as the processes name it.
         script: Script,
         /// A hash of its content.
         hash: String,
@@ -278,8 +192,6 @@ pub enum Finding {
         version: String,
         /// The modules that it does not find, and must.
         missing: Vec<Module>,
-        /// Which of them the script imports whenever it runs; absent if that is not known.
-        imports: Option<Vec<Module>>,
         /// The version of dgl that it would import.
         dgl: Option<String>,
     },

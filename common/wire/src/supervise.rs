@@ -18,8 +18,6 @@ const MAX_EXCEPTION: usize = 2000;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Start {
-    /// Whether the processes get a private /dev/shm, in a mount namespace.
-    pub private_shm: bool,
     /// Environment variables of every process; its own take precedence.
     pub env: Vec<(String, crate::Text)>,
     /// For persistent graph servers: the settings that their trainers must share, and their name.

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use wire::job::Process;
 use wire::supervise::{Activity, Exited, Listening, ProcessStream, StacksReported};
 use wire::{Event, Request};
 
@@ -233,17 +232,17 @@ impl HostState {
 pub struct SimHost(pub Rc<RefCell<HostState>>);
 
 impl Machine for SimHost {
-    fn start(&mut self, process: &Process) -> io::Result<u32> {
+    fn start(&mut self, index: u32, process: &record::Process) -> io::Result<u32> {
         let mut host = self.0.borrow_mut();
-        let habits = host.habits[process.index as usize];
+        let habits = host.habits[index as usize];
         if habits.fails_to_start {
-            host.not_started.push(process.index);
+            host.not_started.push(index);
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let pid = host.next_pid;
         host.next_pid += 2;
         let one = SimProcess {
-            index: Some(process.index),
+            index: Some(index),
             habits,
             is_alive: true,
             status: None,

@@ -154,9 +154,9 @@ fn one_try(world: &mut World, plan: &plan::JobPlan, hosts: &[Host], processes: &
             let members = of_host.filter(|(_, process)| process.host == host.id);
             let members: Vec<usize> = members.map(|(position, _)| position).collect();
             session.send(&Request::Job(spec::job(plan, host, hosts.len())));
-            for (index, member) in (0..).zip(&members) {
-                let process = spec::process(index, &processes[*member]).unwrap();
-                session.send(&Request::Process(process));
+            for member in &members {
+                let process = processes[*member].clone();
+                session.send(&Request::Process(Box::new(process)));
             }
             (host, members, session)
         });

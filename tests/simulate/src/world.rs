@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::Request;
 use wire::codec::Decoder;
-use wire::job::{Job, Process};
+use wire::job::Job;
 
 /// How long a kernel or a scheduler may take for anything.
 const MOMENT: Micros = 2 * MS;
@@ -57,7 +57,7 @@ enum Task {
 enum Agent {
     None,
     /// It waits for the job, at most until the given time.
-    Idle(Decoder, Option<Job>, Vec<Process>, Instant),
+    Idle(Decoder, Option<Job>, Vec<record::Process>, Instant),
     Supervised(Box<Supervision<SimHost>>),
     /// The supervisor was killed, and the watcher ends what is left.
     Guarded(Termination),
@@ -577,7 +577,7 @@ impl World {
         while let Ok(Some(message)) = decoder.next_message::<Request>() {
             match message.head {
                 Request::Job(own) => *job = Some(own),
-                Request::Process(process) => processes.push(process),
+                Request::Process(process) => processes.push(*process),
                 Request::Start(_) => {
                     let Some(job) = job.take() else { return };
                     let machine = SimHost(host.state.clone());

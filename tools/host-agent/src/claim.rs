@@ -14,6 +14,7 @@ use record::is_job_name;
 use record::term::millis;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, PipeReader, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use wire::Failure;
 use wire::job::Job;
-use wire::preflight::{Claim, Claimant, Claimed, Port, Taken};
+use wire::preflight::{Claimant, Claimed, Taken};
 
 /// A holder answers at once; one that was stopped does not answer at all. No answer takes longer,
 /// whoever holds the name.
@@ -32,6 +33,25 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 const ANSWER_BYTES: usize = 4 << 10;
 /// How often a socket is tried whose holder is just ending.
 const TRIES: u32 = 10;
+
+/// What a job claims on a host besides its name, from the beginning of the preflight and for as
+/// long as it lives. Either all of it is claimed or nothing.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// The ports that its processes will listen on.
+    pub ports: Vec<Port>,
+    /// Whether the job has graph servers that use the host's own /dev/shm, which two jobs of DGL
+    /// cannot share.
+    pub shared_memory: bool,
+}
+
+/// A port that a process will listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Port {
+    pub port: u16,
+    /// The address to which it is bound; `None` for any address of the host.
+    pub address: Option<Ipv4Addr>,
+}
 
 /// A claim that is held until it is dropped.
 #[derive(Debug)]
@@ -297,6 +317,7 @@ mod tests {
             hosts: 1,
             grace_ms: 0,
             host_timeout_ms: 0,
+            private_shm: false,
         }
     }
 

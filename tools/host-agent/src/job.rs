@@ -1,14 +1,56 @@
 //! The job that a tool has described: checks and starts refer to it.
 
+use record::{Command, Process};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
-use wire::Failure;
-use wire::job::{Job, Process};
+use wire::job::Job;
+use wire::{Failure, Text};
+
+/// A process of the job on this host.
+#[derive(Debug)]
+pub struct HostProcess {
+    /// The number of the process on this host, by which events name it.
+    pub index: u32,
+    pub record: Process,
+    /// The command of the record.
+    pub command: Command,
+    /// The environment of the record.
+    pub env: Vec<(String, Text)>,
+}
+
+impl HostProcess {
+    /// Reads what the record encodes.
+    pub fn new(index: u32, record: Process) -> Result<HostProcess, Failure> {
+        let failed = |fault: record::error::Fault| Failure::new(fault.to_string());
+        record.check().map_err(failed)?;
+        let env = record.environment().map_err(failed)?.into_iter();
+        let env = env.map(|(name, value)| (name.to_owned(), Text::from(value)));
+        Ok(HostProcess {
+            index,
+            command: record.command().map_err(failed)?,
+            env: env.collect(),
+            record,
+        })
+    }
+
+    /// The folder in which the process starts, relative to the home of the login.
+    pub fn folder(&self) -> &Path {
+        Path::new(self.record.cwd.as_deref().unwrap_or("."))
+    }
+
+    /// The value of a variable of its environment.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        let found = self.env.iter().find(|(other, _)| other == name);
+        found.map(|(_, value)| value.as_ref())
+    }
+}
 
 /// The job as it has been described so far.
 #[derive(Debug, Default)]
 pub struct JobAssembly {
     job: Option<Job>,
-    processes: Vec<Process>,
+    processes: Vec<HostProcess>,
 }
 
 impl JobAssembly {
@@ -21,14 +63,10 @@ impl JobAssembly {
     }
 
     /// Adds a process.
-    pub fn add(&mut self, process: Process) -> Result<(), Failure> {
-        if self.job.is_none() || process.index as usize != self.processes.len() {
-            return Err(Failure::new(format!(
-                "process {} comes out of order",
-                process.index
-            )));
-        }
-        self.processes.push(process);
+    pub fn add(&mut self, record: Process) -> Result<(), Failure> {
+        self.identity()?;
+        let index = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
+        self.processes.push(HostProcess::new(index, record)?);
         Ok(())
     }
 
@@ -47,21 +85,14 @@ impl JobAssembly {
             .filter(|limit| !limit.is_zero())
     }
 
-    /// A process of the job.
-    pub fn process(&self, index: u32) -> Result<&Process, Failure> {
-        let process = usize::try_from(index)
-            .ok()
-            .and_then(|at| self.processes.get(at));
-        process.ok_or_else(|| Failure::new(format!("there is no process {index}")))
-    }
-
     /// All processes of the job.
-    pub fn processes(&self) -> &[Process] {
+    pub fn processes(&self) -> &[HostProcess] {
         &self.processes
     }
 
-    /// Gives up the job and its processes, if a job was described.
+    /// Gives up the job and the records of its processes, if a job was described.
     pub fn into_parts(self) -> Option<(Job, Vec<Process>)> {
-        Some((self.job?, self.processes))
+        let records = self.processes.into_iter().map(|process| process.record);
+        Some((self.job?, records.collect()))
     }
 }

@@ -247,7 +247,7 @@ fn carry_out(
             state.release()?;
             state.job.begin(job);
         }
-        Request::Process(process) => state.job.add(process)?,
+        Request::Process(process) => state.job.add(*process)?,
         Request::ListRecords(wanted) => detached::follow::send_records(&wanted, output),
         Request::Follow(wanted) => output.event(&detached::follow::follow(&wanted)?),
         Request::FindServers(wanted) => output.event(&servers::find(&wanted)?),
@@ -257,7 +257,8 @@ fn carry_out(
         Request::Detach | Request::Plan(_) | Request::Launch(_) | Request::SignalLauncher(_) => {
             return Err(Failure::new("no job is being detached here"));
         }
-        Request::Claim(claim) => {
+        Request::Claim => {
+            let claim = preflight::claim(&state.job)?;
             let note = Note::Claim(state.job.identity()?.clone(), claim);
             let taken = state.watcher.ask(&note)?;
             state.has_claimed = taken.is_empty();

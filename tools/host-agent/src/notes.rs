@@ -6,6 +6,7 @@
     reason = "descriptors by their paths in /proc"
 )]
 
+use crate::claim::Claim;
 use crate::shm::ShmFile;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use wire::Failure;
 use wire::files::Receive;
 use wire::job::Job;
-use wire::preflight::{Claim, Taken};
+use wire::preflight::Taken;
 
 /// What the watcher must know.
 #[derive(Debug, Serialize, Deserialize)]

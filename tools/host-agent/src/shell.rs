@@ -6,7 +6,9 @@
 //! its environment, because every user of the host can read its command line.
 
 use crate::command::{self, Answer};
+use crate::job::HostProcess;
 use crate::ranks;
+use record::Command;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,7 +18,6 @@ use std::path::Path;
 use std::process;
 use std::time::Duration;
 use wire::Text;
-use wire::job::{Command, Process};
 
 /// The user's shell.
 pub fn user_shell() -> OsString {
@@ -90,10 +91,10 @@ impl Invocation {
 }
 
 /// What to execute for a process: its own words, or the user's shell with a text.
-pub fn invocation(process: &Process) -> Invocation {
-    match (&process.command, &process.setup) {
+pub fn invocation(process: &HostProcess) -> Invocation {
+    match (&process.command, &process.record.setup) {
         (Command::Words(words), None) => Invocation {
-            words: words.iter().map(|word| word.0.clone()).collect(),
+            words: words.clone(),
             env: process.env.clone(),
         },
         (Command::Words(words), setup) => in_shell(&process.env, setup.as_deref(), &exec(words)),
@@ -126,10 +127,10 @@ pub fn in_shell(env: &[(String, Text)], setup: Option<&str>, text: &[u8]) -> Inv
 }
 
 /// Shell text that replaces the shell by a command.
-fn exec(words: &[Text]) -> Vec<u8> {
+fn exec(words: &[OsString]) -> Vec<u8> {
     let quoted = words
         .iter()
-        .flat_map(|word| [b" ".to_vec(), quoted(&word.0)].concat());
+        .flat_map(|word| [b" ".to_vec(), quoted(word)].concat());
     b"exec".iter().copied().chain(quoted).collect()
 }
 
@@ -200,27 +201,19 @@ mod tests {
 
     #[test]
     fn words_stay_words_behind_a_setup() {
-        let mut process = Process {
-            index: 0,
-            role: job::Role::Worker,
-            service: false,
-            rank: 0,
-            command: Command::Words(vec!["python3".into(), "it's".into(), "a b".into()]),
-            setup: None,
-            cwd: None,
-            cpus: None,
-            env: Vec::new(),
-            port: None,
-        };
-        let words = |process: &Process| invocation(process).words;
+        let ip = record::IpAddr(std::net::Ipv4Addr::LOCALHOST);
+        let mut record = record::Process::new(0, 0, ip, record::Role::Worker, 0);
+        record.set_words(&["python3".into(), "it's".into(), "a b".into()]);
+        let mut process = HostProcess::new(0, record).unwrap();
+        let words = |process: &HostProcess| invocation(process).words;
         assert_eq!(words(&process), ["python3", "it's", "a b"]);
-        process.setup = Some("module load x".to_owned());
+        process.record.setup = Some("module load x".to_owned());
         assert_eq!(
             words(&process)[1..],
             ["-c", "module load x\nexec 'python3' 'it'\\''s' 'a b'"]
         );
         process.command = Command::Shell("echo 1".to_owned());
-        process.setup = None;
+        process.record.setup = None;
         assert_eq!(words(&process)[1..], ["-c", "echo 1"]);
     }
 

@@ -11,7 +11,6 @@ use super::diagnosis::{Conflict, Diagnosis};
 use crate::run::outcome::Stopped;
 use session::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::preflight::Claim;
 use wire::{Event, Request};
 
 /// How often to check whether another launcher has given up.
@@ -23,11 +22,10 @@ const WAIT_LIMIT: Duration = Duration::from_secs(120);
 /// Everything else that goes wrong is a fault.
 pub fn take(
     conversation: &mut Conversation<'_, '_>,
-    claims: &[Claim],
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<Vec<Conflict>, Stopped> {
     let all: Vec<usize> = conversation.all().collect();
-    let conflicts = claim(conversation, &all, claims, diagnosis)?;
+    let conflicts = claim(conversation, &all, diagnosis)?;
     if conflicts.is_empty() || !diagnosis.is_clean() {
         return Ok(Vec::new());
     }
@@ -36,14 +34,13 @@ pub fn take(
         .into_iter()
         .partition(|conflict| conflict.taken.by.confirmed);
     match decided.is_empty() {
-        true => take_in_order(conversation, claims, diagnosis),
+        true => take_in_order(conversation, diagnosis),
         false => Ok(decided),
     }
 }
 
 fn take_in_order(
     conversation: &mut Conversation<'_, '_>,
-    claims: &[Claim],
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<Vec<Conflict>, Stopped> {
     let mut order: Vec<usize> = conversation.all().collect();
@@ -51,7 +48,7 @@ fn take_in_order(
     let until = Instant::now() + WAIT_LIMIT;
     for index in order {
         loop {
-            let conflicts = claim(conversation, &[index], claims, diagnosis)?;
+            let conflicts = claim(conversation, &[index], diagnosis)?;
             if conflicts.is_empty() {
                 break;
             }
@@ -73,12 +70,11 @@ fn take_in_order(
 fn claim(
     conversation: &mut Conversation<'_, '_>,
     hosts: &[usize],
-    claims: &[Claim],
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<Vec<Conflict>, Stopped> {
     hosts
         .iter()
-        .for_each(|index| conversation.ask(*index, Request::Claim(claims[*index].clone())));
+        .for_each(|index| conversation.ask(*index, Request::Claim));
     let mut conflicts = Vec::new();
     let late = conversation.listen(|index, event| match event {
         SessionEvent::Event(Event::Taken(taken), _) => conflicts.push(Conflict { index, taken }),

@@ -11,7 +11,7 @@ use session::SessionEvent;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::Event;
-use wire::preflight::{Claimant, Claimed, Finding, Module, Script, Taken, Unreachable};
+use wire::preflight::{Claimant, Claimed, Finding, Script, Taken, Unreachable};
 
 /// The findings of one host that are compared with those of others.
 #[derive(Clone, Debug, Default)]
@@ -21,8 +21,6 @@ struct HostFindings {
     listens: Option<(Option<u16>, u16)>,
     /// The hashes of files that must be the same on all hosts.
     contents: BTreeMap<ComparedFile, String>,
-    /// Whether the job's Python uses torch or may; `None` before it has answered.
-    may_use_torch: Option<bool>,
     /// The version of DGL that the job's own Python finds.
     dgl: Option<String>,
     /// Files that lie where only DGL 0.5 looks for them.
@@ -154,12 +152,9 @@ impl<'a> Diagnosis<'a> {
                 executable,
                 version,
                 missing,
-                imports,
                 dgl,
             } => {
                 own.dgl = own.dgl.take().or(dgl);
-                let torch = imports.is_none_or(|modules| modules.contains(&Module::Torch));
-                own.may_use_torch = Some(torch || own.may_use_torch == Some(true));
                 let environment = self.busy[index].facts.prefix.is_some();
                 for module in missing {
                     self.push(
@@ -240,11 +235,6 @@ impl<'a> Diagnosis<'a> {
             );
             self.push(index, Problem::new(problem, COPY_ANEW));
         }
-    }
-
-    /// Whether the processes of a host may use torch, as far as their Pythons have answered.
-    pub fn may_use_torch(&self, index: usize) -> bool {
-        self.findings[index].may_use_torch != Some(false)
     }
 
     /// The hosts that listen, in order, each with the addresses to which it is to connect.

@@ -1,28 +1,24 @@
 //! Before the start: the job claims what it needs on its hosts, and all hosts are examined.
 //! Everything that is wrong comes in one report, and then nothing is started.
 //!
-//! [`request`] decides what each host is asked, [`claims`] which of several launchers may start,
-//! [`diagnosis`] what the findings of all hosts mean together, [`describe`] how people are told,
-//! [`reachability`] which host tries to reach which.
+//! The agent of each host knows the processes there, and decides what is checked. [`claims`]
+//! decides which of several launchers may start, [`diagnosis`] what the findings of all hosts mean
+//! together, [`describe`] how people are told, [`reachability`] which host tries to reach which.
 
 mod claims;
 pub mod conversation;
 pub mod describe;
 pub mod diagnosis;
 mod reachability;
-mod request;
 
-use crate::run::hosts::ConnectedHosts;
 use crate::run::outcome::Stopped;
 use conversation::Conversation;
 use diagnosis::Diagnosis;
-use record::error::Fault;
 use record::term;
 use record::{Graph, Host, Process};
-use request::HostRequests;
 use session::SessionEvent;
 use std::time::{Duration, Instant};
-use wire::preflight::{Check, Claim, Finding};
+use wire::preflight::{Check, Finding};
 use wire::{Event, Request};
 
 /// TIME_WAIT lasts 60 s.
@@ -31,6 +27,17 @@ const LINGER_LIMIT: Duration = Duration::from_secs(62);
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
 /// How often a job that waits for its turn tries to begin.
 const TURN_PAUSE: Duration = Duration::from_secs(1);
+
+/// What each host is examined for by itself.
+const ALONE: [Check; 7] = [
+    Check::Files,
+    Check::OpenFiles,
+    Check::Ports,
+    Check::Jobs,
+    Check::SharedMemory,
+    Check::ArgumentSizes,
+    Check::Commands,
+];
 
 /// A job that is about to start.
 pub struct JobUnderCheck<'a> {
@@ -57,12 +64,10 @@ pub fn prepare(
     subject: &JobUnderCheck<'_>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
-    let requests = requests(conversation.hosts, subject)
-        .map_err(|fault| Stopped::Preflight(fault.report()))?;
     let until = subject.wait.map(|wait| Instant::now() + wait);
     let mut waits = false;
     loop {
-        let diagnosis = attempt(conversation, &requests, subject, notice)?;
+        let diagnosis = attempt(conversation, subject, notice)?;
         let may_wait = until.is_some_and(|until| Instant::now() < until) && diagnosis.passes();
         let report = diagnosis.report();
         if report.0.is_empty() {
@@ -87,40 +92,28 @@ pub fn prepare(
     }
 }
 
-fn requests(
-    hosts: &ConnectedHosts<'_>,
-    subject: &JobUnderCheck<'_>,
-) -> Result<Vec<HostRequests>, Fault> {
-    let sessions = hosts.sessions.iter();
-    sessions
-        .map(|session| {
-            let members = session.members.iter();
-            let own: Vec<&Process> = members.map(|index| &subject.processes[*index]).collect();
-            HostRequests::new(session.host, &own, subject.private_shm, subject.examines)
-        })
-        .collect()
-}
-
 /// Claims and examines once.
 fn attempt<'a, 'h: 'a>(
     conversation: &mut Conversation<'_, 'h>,
-    requests: &[HostRequests],
     subject: &JobUnderCheck<'a>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<Diagnosis<'a>, Stopped> {
     let sessions = conversation.hosts.sessions.iter();
     let busy = sessions.map(|session| session.host).collect();
     let mut diagnosis = Diagnosis::new(busy, subject.hosts, subject.graph, subject.job);
-    let claims: Vec<Claim> = requests.iter().map(|own| own.claim.clone()).collect();
-    let conflicts = claims::take(conversation, &claims, &mut diagnosis)?;
+    let conflicts = claims::take(conversation, &mut diagnosis)?;
     diagnosis.conflicts(&conflicts);
     if !diagnosis.is_clean() {
         return Ok(diagnosis);
     }
-    for (index, own) in requests.iter().enumerate() {
-        own.checks
-            .iter()
-            .for_each(|check| conversation.ask(index, Request::Preflight(check.clone())));
+    let checks: &[Check] = match (subject.examines, subject.private_shm) {
+        (true, _) => &ALONE,
+        // two jobs of one name could not be told apart
+        (false, true) => &[Check::Jobs, Check::SharedMemory],
+        (false, false) => &[Check::Jobs],
+    };
+    for check in checks {
+        conversation.ask_all(&Request::Preflight(check.clone()));
     }
     if !subject.examines {
         // leftovers of other jobs do not count then, nor a host that is slow
@@ -132,8 +125,8 @@ fn attempt<'a, 'h: 'a>(
         return Ok(diagnosis);
     }
     if is_answered(conversation, &mut diagnosis)? {
-        wait_for_lingering(conversation, requests, &mut diagnosis, notice)?;
-        try_to_reach(conversation, requests, &mut diagnosis)?;
+        wait_for_lingering(conversation, subject, &mut diagnosis, notice)?;
+        try_to_reach(conversation, &mut diagnosis)?;
     }
     Ok(diagnosis)
 }
@@ -160,10 +153,16 @@ fn is_answered(
 /// Waits for connections of an ended job, which disappear by themselves within a minute.
 fn wait_for_lingering(
     conversation: &mut Conversation<'_, '_>,
-    requests: &[HostRequests],
+    subject: &JobUnderCheck<'_>,
     diagnosis: &mut Diagnosis<'_>,
     notice: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
+    let runs_dgl = |host_index: usize| {
+        let members = &conversation.hosts.sessions[host_index].members;
+        members
+            .iter()
+            .any(|index| subject.processes[*index].role.is_dgl())
+    };
     let mut lingering = diagnosis.take_lingering();
     let until = Instant::now() + LINGER_LIMIT;
     let mut is_noticed = false;
@@ -172,7 +171,7 @@ fn wait_for_lingering(
     while !lingering.is_empty()
         && diagnosis.is_clean()
         && Instant::now() < until
-        && lingering.iter().all(|(index, _)| requests[*index].runs_dgl)
+        && lingering.iter().all(|(index, _)| runs_dgl(*index))
     {
         let port = lingering[0].1;
         let mut hosts: Vec<usize> = lingering.iter().map(|(index, _)| *index).collect();
@@ -186,8 +185,7 @@ fn wait_for_lingering(
         }
         conversation.pause(LINGER_PAUSE)?;
         for index in hosts {
-            let ports = requests[index].claim.ports.clone();
-            conversation.ask(index, Request::Preflight(Check::Ports { ports }));
+            conversation.ask(index, Request::Preflight(Check::Ports));
         }
         if !is_answered(conversation, diagnosis)? {
             return Ok(());
@@ -201,15 +199,9 @@ fn wait_for_lingering(
 /// Lets every host listen, then all connect, then all stop listening.
 fn try_to_reach(
     conversation: &mut Conversation<'_, '_>,
-    requests: &[HostRequests],
     diagnosis: &mut Diagnosis<'_>,
 ) -> Result<(), Stopped> {
-    for (index, own) in requests.iter().enumerate() {
-        let is_needed = own.runs_dgl || diagnosis.may_use_torch(index);
-        for listen in own.listen.iter().filter(|_| is_needed) {
-            conversation.ask(index, Request::Preflight(listen.clone()));
-        }
-    }
+    conversation.ask_all(&Request::Preflight(Check::Listen));
     // a host that cannot listen on its own address has reported that with its ports
     let late = conversation.listen(|index, event| {
         if !matches!(event, SessionEvent::Event(Event::Failed(_), _)) {

@@ -371,7 +371,6 @@ impl<'a> Launcher<'a> {
                 servers::is_staying(process).then(|| Box::new(find()))
             });
             let start = Start {
-                private_shm: plan.private_shm,
                 serves,
                 uses: group.map(|(name, _)| on_host(name, session.host)),
                 env: group.map_or_else(Vec::new, |(_, group)| spec::group_env(group)),
@@ -403,11 +402,10 @@ impl<'a> Launcher<'a> {
         for (host, mut session) in self.open(&members)? {
             let own = members[&host.id].clone();
             session.send(&Request::Job(spec::job(plan, host, members.len())));
-            for (index, process_index) in (0..).zip(&own) {
-                let process = (processes[*process_index].clone().in_attempt(plan.attempt))
-                    .and_then(|process| spec::process(index, &process))
-                    .map_err(|fault| Stopped::Preflight(fault.report()))?;
-                session.send(&Request::Process(process));
+            for process_index in &own {
+                let process = processes[*process_index].clone().in_attempt(plan.attempt);
+                let process = process.map_err(|fault| Stopped::Preflight(fault.report()))?;
+                session.send(&Request::Process(Box::new(process)));
             }
             sessions.push((host, own, session));
         }

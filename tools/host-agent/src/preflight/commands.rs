@@ -1,39 +1,111 @@
 //! Checks the command of a process, in the environment and folder that it will have.
 
-use crate::job::JobAssembly;
+use super::needs;
+use crate::job::HostProcess;
 use crate::python::{self, PythonFacts};
 use crate::shell::{self, Invocation};
 use crate::supervise::start;
 use nix::unistd::{AccessFlags, access};
-use record::term;
+use record::{Command, term};
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use wire::Failure;
 use wire::Text;
-use wire::job::{Command, Process};
-use wire::preflight::{Finding, Module, PythonQuestion, Subject};
+use wire::job::Job;
+use wire::preflight::{Finding, Module, Subject};
 
-/// Checks that the command exists or the shell runs it, and if it is a Python, that it runs and
-/// finds its modules.
-pub fn check(process: &Process, question: Option<&PythonQuestion>) -> Vec<Finding> {
-    if !folder(process).is_dir() {
-        return Vec::new();
+/// The questions to the Python of a process.
+#[derive(PartialEq, Eq)]
+struct PythonQuestion<'a> {
+    /// The interpreter, as the command names it.
+    interpreter: &'a str,
+    /// The script that it will run; `None` if it runs a module. The modules that the script imports
+    /// must be found too.
+    script: Option<&'a str>,
+    /// The modules that it must find.
+    modules: &'static [Module],
+}
+
+impl PythonQuestion<'_> {
+    fn of(process: &HostProcess) -> Option<PythonQuestion<'_>> {
+        let interpreter = process.record.python.as_deref()?;
+        let begins = match &process.command {
+            Command::Words(words) => words.first()? == interpreter,
+            Command::Shell(_) => true,
+        };
+        (begins && needs::names(&process.command, interpreter)).then(|| PythonQuestion {
+            interpreter,
+            script: needs::script(process),
+            modules: match process.record.role.is_dgl() {
+                true => &Module::ALL,
+                false => &[],
+            },
+        })
+    }
+}
+
+/// Checks the commands, each once. Also returns whether their Pythons use torch or may; `None` if
+/// none has answered.
+pub fn check(processes: &[HostProcess]) -> (Vec<Finding>, Option<bool>) {
+    let mut checked = Vec::new();
+    let (mut findings, mut may_use_torch) = (Vec::new(), None);
+    for process in processes {
+        let first = match &process.command {
+            Command::Words(words) => words.first(),
+            // of other shell text only the shell can be checked
+            Command::Shell(_) => None,
+        };
+        let question = PythonQuestion::of(process);
+        let key = (first, question, &process.record.setup);
+        if checked.contains(&key) {
+            continue;
+        }
+        match check_command(process, key.1.as_ref()) {
+            Ok(None) => {}
+            Ok(Some((facts, modules))) => {
+                let imports = facts.imports.as_ref();
+                let torch = imports.is_none_or(|imports| imports.contains(&Module::Torch));
+                may_use_torch = may_use_torch.max(Some(torch));
+                findings.push(python_finding(facts, modules));
+            }
+            Err(problem) => findings.push(problem),
+        }
+        checked.push(key);
+    }
+    (findings, may_use_torch)
+}
+
+/// Checks that the command exists or the shell runs it. If it is a Python, that answers, and the
+/// modules that it must find come with its answer.
+fn check_command(
+    process: &HostProcess,
+    question: Option<&PythonQuestion<'_>>,
+) -> Result<Option<(PythonFacts, &'static [Module])>, Finding> {
+    let setup = &process.record.setup;
+    if !process.folder().is_dir() {
+        return Ok(None);
     }
     if let Command::Words(words) = &process.command
         && let Some(first) = words.first()
-        && (process.setup.is_none() || question.is_none())
-        && !is_there(process, &first.0)
+        && (setup.is_none() || question.is_none())
+        && !is_there(process, first)
     {
-        let problem = format!("no such command: {}", first.0.to_string_lossy());
-        return vec![Finding::problem(Subject::Command, problem)];
+        let problem = format!("no such command: {}", first.to_string_lossy());
+        return Err(Finding::problem(Subject::Command, problem));
     }
-    let runs_in_shell = process.setup.is_some() || matches!(process.command, Command::Shell(_));
+    let runs_in_shell = setup.is_some() || matches!(process.command, Command::Shell(_));
     if let Some(problem) = runs_in_shell.then(|| shell_problem(process)).flatten() {
-        return vec![Finding::problem(Subject::Shell, problem)];
+        return Err(Finding::problem(Subject::Shell, problem));
     }
-    question.map_or_else(Vec::new, |question| ask_python(process, question))
+    let Some(question) = question else {
+        return Ok(None);
+    };
+    let facts = ask_python(process, question).map_err(|why| {
+        let problem = format!("its Python does not run: {why}");
+        Finding::problem(Subject::Python, problem)
+    })?;
+    Ok(Some((facts, question.modules)))
 }
 
 /// What only a shell writes that runs the text which it is given.
@@ -41,10 +113,10 @@ const SHELL_RUNS: &str = "dgl-tools: this shell runs text";
 
 /// The problem of a shell that ends well without having run anything, because a start-up file
 /// executes another program. Other failures are told by whatever the shell is to run.
-fn shell_problem(process: &Process) -> Option<String> {
+fn shell_problem(process: &HostProcess) -> Option<String> {
     let text = format!("echo '{SHELL_RUNS}'");
     let invocation = shell::in_shell(&process.env, None, text.as_bytes());
-    let answer = invocation.ask(folder(process)).ok()?;
+    let answer = invocation.ask(process.folder()).ok()?;
     let ends_well = answer.status.is_some_and(|status| status.success());
     if !ends_well || answer.text().contains(SHELL_RUNS) {
         return None;
@@ -61,31 +133,28 @@ fn shell_problem(process: &Process) -> Option<String> {
 
 /// Checks that the kernel takes the words and variables of each process: it limits each of them,
 /// and their sum.
-pub fn check_sizes(job: &JobAssembly) -> Result<Option<Finding>, Failure> {
-    let identity = job.identity()?;
+pub fn check_sizes(job: &Job, processes: &[HostProcess]) -> Option<Finding> {
     let largest = |size: fn(&[(usize, String)]) -> Option<usize>| {
-        let processes = job.processes().iter();
+        let processes = processes.iter();
         processes.max_by_key(|process| size(&parts(process)))
     };
     let by_part = largest(|parts| parts.iter().map(|(size, _)| *size).max());
     let by_sum = largest(|parts| Some(parts.iter().map(|(size, _)| size).sum()));
     let mut tried = by_part.into_iter().chain(by_sum);
-    let Some(process) = tried.find(|process| !start::fits(identity, process)) else {
-        return Ok(None);
-    };
+    let process = tried.find(|process| !start::fits(job, process))?;
     let (size, name) = parts(process).into_iter().max().unwrap_or_default();
     let problem = format!(
         "the command, setup and environment of {} {} are longer than the kernel takes (E2BIG); \
          the longest part, {name}, has {}",
-        process.role.name(),
-        process.rank,
+        process.record.role.name(),
+        process.record.rank,
         term::bytes(size as u64),
     );
-    Ok(Some(Finding::problem(Subject::ArgumentSizes, problem)))
+    Some(Finding::problem(Subject::ArgumentSizes, problem))
 }
 
 /// The sizes of the words and variables with which a process is started.
-fn parts(process: &Process) -> Vec<(usize, String)> {
+fn parts(process: &HostProcess) -> Vec<(usize, String)> {
     let Invocation { words, env } = shell::invocation(process);
     let words = words.iter().map(|word| (word.len(), "a word".to_owned()));
     let variables = env.iter();
@@ -93,27 +162,19 @@ fn parts(process: &Process) -> Vec<(usize, String)> {
     variables.chain(words).collect()
 }
 
-fn folder(process: &Process) -> &Path {
-    process.cwd.as_ref().map_or(Path::new("."), Text::path)
-}
-
-fn is_there(process: &Process, word: &OsStr) -> bool {
-    if process.setup.is_none() {
-        let own = process
-            .env
-            .iter()
-            .find(|(name, _)| name == "PATH")
-            .map(|(_, path)| path.0.clone());
+fn is_there(process: &HostProcess, word: &OsStr) -> bool {
+    let Some(setup) = process.record.setup.as_deref() else {
+        let own = process.variable("PATH").map(OsStr::to_owned);
         let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
-        return is_in_path(word, &path, folder(process));
-    }
+        return is_in_path(word, &path, process.folder());
+    };
     // csh looks for commands in another way
     if shell::is_csh() {
         return true;
     }
     let text = [b"command -v -- ", &*shell::quoted(word)].concat();
-    let invocation = shell::in_shell(&process.env, process.setup.as_deref(), &text);
-    let answer = invocation.ask(folder(process));
+    let invocation = shell::in_shell(&process.env, Some(setup), &text);
+    let answer = invocation.ask(process.folder());
     answer.is_ok_and(|answer| answer.status.is_some_and(|status| status.success()))
 }
 
@@ -127,28 +188,23 @@ fn is_in_path(word: &OsStr, path: &OsStr, folder: &Path) -> bool {
         && env::split_paths(path).any(|location| runs(&folder.join(location).join(word)))
 }
 
-fn ask_python(process: &Process, question: &PythonQuestion) -> Vec<Finding> {
-    let interpreter = &question.interpreter.0;
-    let invocation = match (&process.command, &process.setup) {
+fn ask_python(process: &HostProcess, question: &PythonQuestion<'_>) -> Result<PythonFacts, String> {
+    let interpreter = OsStr::new(question.interpreter);
+    let invocation = match (&process.command, &process.record.setup) {
         (Command::Words(_), None) => Invocation {
-            words: vec![interpreter.clone(), "-c".into(), python::ASK.into()],
+            words: vec![interpreter.to_owned(), "-c".into(), python::ASK.into()],
             env: process.env.clone(),
         },
-        _ => python::asked_in_shell(interpreter, &process.env, process.setup.as_deref()),
+        (_, setup) => python::asked_in_shell(interpreter, &process.env, setup.as_deref()),
     };
-    let script = question.script.clone().unwrap_or_default();
-    match python::ask(invocation, folder(process), Some(&script)) {
-        Ok(facts) => findings(facts, question),
-        Err(why) => {
-            let problem = format!("its Python does not run: {why}");
-            vec![Finding::problem(Subject::Python, problem)]
-        }
-    }
+    let script = Text::from(question.script.unwrap_or_default());
+    python::ask(invocation, process.folder(), Some(&script))
 }
 
-fn findings(facts: PythonFacts, question: &PythonQuestion) -> Vec<Finding> {
+/// The finding about a Python that must find these modules, and those that its script imports.
+fn python_finding(facts: PythonFacts, modules: &[Module]) -> Finding {
     let imported = facts.imports.iter().flatten();
-    let needed: Vec<&Module> = question.modules.iter().chain(imported).collect();
+    let needed: Vec<&Module> = modules.iter().chain(imported).collect();
     let is_missing = |module: &Module| {
         let version = match module {
             Module::Dgl => &facts.dgl,
@@ -157,42 +213,38 @@ fn findings(facts: PythonFacts, question: &PythonQuestion) -> Vec<Finding> {
         needed.contains(&module) && version.is_none()
     };
     let missing = Module::ALL.into_iter().filter(is_missing).collect();
-    vec![Finding::Python {
+    Finding::Python {
         executable: facts.executable.unwrap_or_default(),
         version: facts.version.unwrap_or_default(),
         missing,
-        imports: facts.imports,
         dgl: facts.dgl,
-    }]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn process(command: Command, setup: Option<&str>, env: &[(&str, &str)]) -> Process {
-        Process {
-            index: 0,
-            role: job::Role::Trainer,
-            service: false,
-            rank: 0,
-            command,
-            setup: setup.map(str::to_owned),
-            cwd: Some("/".into()),
-            cpus: None,
-            env: env
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), Text::from(*value)))
-                .collect(),
-            port: None,
+    fn process(command: Command, setup: Option<&str>, env: &[(&str, &str)]) -> HostProcess {
+        let ip = record::IpAddr(std::net::Ipv4Addr::LOCALHOST);
+        let mut record = record::Process::new(0, 0, ip, record::Role::Trainer, 0);
+        match command {
+            Command::Words(words) => record.set_words(&words),
+            Command::Shell(text) => record.shell = Some(text),
         }
+        record.setup = setup.map(str::to_owned);
+        record.cwd = Some("/".to_owned());
+        for (name, value) in env {
+            record.set_env(name, value.as_ref());
+        }
+        HostProcess::new(0, record).unwrap()
     }
 
     #[test]
     fn commands_are_looked_for_as_they_will_be_started() {
         let words = |word: &str| Command::Words(vec![word.into()]);
         let nowhere = [("PATH", "/nowhere")];
-        let table: [(Process, bool); 7] = [
+        let table: [(HostProcess, bool); 7] = [
             (process(words("sh"), None, &[]), true),
             (process(words("sh"), None, &nowhere), false),
             (process(words("bin/sh"), None, &nowhere), true),
@@ -208,7 +260,11 @@ mod tests {
             ),
         ];
         for (process, is_there) in table {
-            assert_eq!(check(&process, None).is_empty(), is_there, "{process:?}");
+            assert_eq!(
+                check_command(&process, None).is_ok(),
+                is_there,
+                "{process:?}"
+            );
         }
     }
 }

@@ -11,43 +11,25 @@ use record::similar;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use wire::Text;
+use std::path::Path;
 use wire::codec::MAX_BODY;
 use wire::preflight::{Finding, Script, Subject};
 
 /// A script that is longer, such as an archive, is compared by its beginning.
 const MAX_SCRIPT: u64 = 64 << 20;
 
-/// Checks that a folder exists.
-pub fn check_folder(path: &Text) -> Option<Finding> {
-    let problem = format!("no such folder: {}", path.path().display());
-    (!path.path().is_dir()).then(|| Finding::problem(Subject::File, problem))
-}
-
-/// Checks that a file can be read. There is no finding if the folder itself is missing.
-pub fn check_file(folder: &Text, path: &Text) -> Option<Finding> {
-    if !folder.path().is_dir() {
-        return None;
-    }
-    missing(&folder.path().join(path.path()))
-}
-
 /// The content of a script, or why it cannot be read. Python runs folders too.
-pub fn check_script(script: &Script) -> Option<Finding> {
-    let folder = script.folder.path();
-    let file = folder.join(script.path.path());
-    if !folder.is_dir() || file.is_dir() {
+pub fn check_script(script: Script) -> Option<Finding> {
+    let file = script.folder.path().join(script.path.path());
+    if file.is_dir() {
         return None;
     }
     missing(&file).or_else(|| {
         let mut hasher = blake3::Hasher::new();
         let content = open_regular(&file)?.take(MAX_SCRIPT);
         hasher.update_reader(content).ok()?;
-        Some(Finding::ScriptContent {
-            script: script.clone(),
-            hash: hasher.finalize().to_hex().to_string(),
-        })
+        let hash = hasher.finalize().to_hex().to_string();
+        Some(Finding::ScriptContent { script, hash })
     })
 }
 
@@ -85,11 +67,10 @@ pub fn open_regular(file: &Path) -> Option<File> {
     opened.metadata().ok()?.is_file().then_some(opened)
 }
 
-/// The text of an ip_config; `None` if it is longer than one message.
-pub fn read_ip_config(folder: &Text, path: &Text) -> Option<Vec<u8>> {
-    let file: PathBuf = folder.path().join(path.path());
+/// The beginning of the text of an ip_config, as much as one message holds.
+pub fn read_ip_config(file: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    let opened = open_regular(&file)?;
+    let opened = open_regular(file)?;
     opened.take(MAX_BODY as u64).read_to_end(&mut text).ok()?;
     Some(text)
 }

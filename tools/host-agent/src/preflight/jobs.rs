@@ -133,6 +133,7 @@ mod tests {
             hosts: 1,
             grace_ms: 0,
             host_timeout_ms: 0,
+            private_shm: false,
         };
         let process =
             |pid: i32, token: &str, name: Option<&str>, below_agent: bool| MarkedProcess {

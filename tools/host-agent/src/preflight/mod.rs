@@ -1,14 +1,18 @@
-//! The checks before a job starts, a file for each subject. The answers are typed findings; the
-//! launcher decides whether they are faults, and what people are told.
+//! The checks before a job starts, a file for each subject. What there is to check follows from the
+//! job and its processes (needs.rs). The answers are typed findings; the launcher decides whether
+//! they are faults, and what people are told.
 
 mod commands;
 mod files;
 mod jobs;
 mod memory;
+mod needs;
 mod partition;
 pub mod ports;
 mod reach;
+mod workspace;
 
+use crate::claim::Claim;
 use crate::job::JobAssembly;
 use crate::open_files;
 use wire::Failure;
@@ -18,6 +22,13 @@ use wire::preflight::{Check, Finding, Subject};
 #[derive(Debug, Default)]
 pub struct Preflight {
     listeners: reach::Listeners,
+    /// Whether the processes use torch, or may; `None` before their Pythons were asked.
+    may_use_torch: Option<bool>,
+}
+
+/// What a job claims on this host.
+pub fn claim(job: &JobAssembly) -> Result<Claim, Failure> {
+    Ok(needs::claim(job.identity()?, job.processes()))
 }
 
 impl Preflight {
@@ -28,50 +39,53 @@ impl Preflight {
         job: &JobAssembly,
         tell: &mut dyn FnMut(Finding, &[u8]),
     ) -> Result<(), Failure> {
-        let mut found = |finding: Finding| tell(finding, &[]);
-        match check {
-            Check::Folder { path } => files::check_folder(path).into_iter().for_each(found),
-            Check::File { folder, path } => {
-                files::check_file(folder, path).into_iter().for_each(found);
+        let (identity, processes) = (job.identity()?, job.processes());
+        let findings = match check {
+            Check::Files => {
+                workspace::check(identity, processes, tell);
+                Vec::new()
             }
-            Check::Script(script) => files::check_script(script).into_iter().for_each(found),
-            Check::IpConfig { folder, path } => {
-                files::read_ip_config(folder, path)
-                    .into_iter()
-                    .for_each(|text| tell(Finding::IpConfig, &text));
+            Check::OpenFiles => {
+                let need = needs::open_files(processes);
+                Vec::from_iter(need.and_then(check_open_files))
             }
-            Check::PartitionConfig {
-                folder,
-                path,
-                part,
-                private_shm,
-            } => {
-                partition::check(folder, path, *part, *private_shm)
-                    .into_iter()
-                    .for_each(found);
+            Check::Ports => ports::check(&needs::ports(identity, processes)),
+            Check::Jobs => jobs::check(identity),
+            Check::SharedMemory if identity.private_shm => Vec::from_iter(memory::check_private()),
+            Check::SharedMemory if processes.iter().any(needs::is_server) => memory::check(),
+            Check::SharedMemory => Vec::new(),
+            Check::ArgumentSizes => Vec::from_iter(commands::check_sizes(identity, processes)),
+            Check::Commands => {
+                let (findings, may_use_torch) = commands::check(processes);
+                self.may_use_torch = may_use_torch;
+                findings
             }
-            Check::OpenFiles { need } => {
-                check_open_files(*need).into_iter().for_each(found);
+            Check::Listen => Vec::from_iter(self.listen(job)?),
+            Check::Connect { targets } => reach::connect(targets),
+            Check::StopListening => {
+                self.listeners.stop();
+                Vec::new()
             }
-            Check::Ports { ports } => ports::check(ports).into_iter().for_each(found),
-            Check::Jobs => jobs::check(job.identity()?).into_iter().for_each(found),
-            Check::SharedMemory => memory::check().into_iter().for_each(found),
-            Check::PrivateSharedMemory => memory::check_private().into_iter().for_each(found),
-            Check::ArgumentSizes => commands::check_sizes(job)?.into_iter().for_each(found),
-            Check::Command { process, python } => {
-                commands::check(job.process(*process)?, python.as_ref())
-                    .into_iter()
-                    .for_each(found);
-            }
-            Check::Listen { address, port } => {
-                // a job that was not started under a claim may be about to listen there
-                let port = port.filter(|_| !jobs::others_run(job));
-                found(self.listeners.listen(*address, port)?);
-            }
-            Check::Connect { targets } => reach::connect(targets).into_iter().for_each(found),
-            Check::StopListening => self.listeners.stop(),
-        }
+        };
+        findings.into_iter().for_each(|finding| tell(finding, &[]));
         Ok(())
+    }
+
+    /// Listens for the other hosts, if processes of this one will meet theirs: those of DGL do, and
+    /// others if their script uses torch.
+    fn listen(&mut self, job: &JobAssembly) -> Result<Option<Finding>, Failure> {
+        let (identity, processes) = (job.identity()?, job.processes());
+        let runs_dgl = processes.iter().any(|process| process.record.role.is_dgl());
+        let is_needed = runs_dgl || self.may_use_torch != Some(false);
+        let meets_others = is_needed && processes.iter().any(needs::meets_others);
+        if identity.hosts < 2 || !meets_others {
+            return Ok(None);
+        }
+        let ports = needs::ports(identity, processes);
+        // a job that was not started under a claim may be about to listen there
+        let port = ports.first().map(|port| port.port);
+        let port = port.filter(|_| !jobs::others_run(job));
+        self.listeners.listen(identity.address, port).map(Some)
     }
 }
 

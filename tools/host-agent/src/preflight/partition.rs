@@ -8,12 +8,12 @@ use record::term;
 use std::io::{self, Read};
 use std::path::Path;
 use transfer::room::free_bytes;
-use wire::Text;
 use wire::preflight::{Finding, Subject};
 
-/// Checks the config, the files of this host's partition, and the room for them.
-pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
-    let file = folder.path().join(path.path());
+/// Checks the config, the files of the partition that graph servers of this host load, and the room
+/// for them.
+pub fn check(folder: &Path, path: &Path, part: Option<u32>, private_shm: bool) -> Vec<Finding> {
+    let file = folder.join(path);
     let Some(mut opened) = files::open_regular(&file) else {
         return Vec::new();
     };
@@ -28,7 +28,7 @@ pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -
     let config = Outline::parse(&text);
     let mut findings = Vec::new();
     for map in &config.npy_maps {
-        findings.extend(files::missing(&folder.path().join(map)));
+        findings.extend(files::missing(&folder.join(map)));
     }
     findings.push(Finding::PartitionConfig {
         hash,
@@ -37,7 +37,7 @@ pub fn check(folder: &Text, path: &Text, part: Option<u32>, private_shm: bool) -
     });
     if let Some(part) = part {
         findings.extend(match config.files(part) {
-            Some(named) => check_part(folder.path(), &file, part, &named, room(private_shm)),
+            Some(named) => check_part(folder, &file, part, &named, room(private_shm)),
             None => {
                 let problem = format!(
                     "{} has no part-{part}, which is this host's",

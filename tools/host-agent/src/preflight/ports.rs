@@ -3,6 +3,7 @@
 //! Nothing listens here. A port is bound for a moment as DGL and torch bind it, with SO_REUSEADDR,
 //! which disturbs nobody. That happens only under the claim of the job that checks.
 
+use crate::claim::Port;
 use crate::describe;
 use crate::procfs::{self, TcpSocket};
 use nix::errno::Errno;
@@ -12,7 +13,7 @@ use nix::sys::socket::{
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
-use wire::preflight::{Finding, Port, Subject};
+use wire::preflight::{Finding, Subject};
 
 /// The owner of a port may just have ended if it is not found among all processes; then the port is
 /// free a moment later, hence several looks.

@@ -252,6 +252,7 @@ mod tests {
             hosts: 1,
             grace_ms: 0,
             host_timeout_ms: 0,
+            private_shm: false,
         };
         let ask = |jobs: &mut StackJobs| {
             jobs.ask(StackSubject::All);

@@ -2,6 +2,7 @@
 //! run`: it does what must happen there (a session of its own, the working directory) and then
 //! becomes the command.
 
+use crate::job::HostProcess;
 use crate::processes::{JOB, TOKEN};
 use crate::{ranks, shell};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -16,7 +17,7 @@ use std::io::{self, PipeReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
-use wire::job::{Job, PROGRAM, Process};
+use wire::job::{Job, PROGRAM};
 use wire::supervise::ProcessStream;
 
 /// Stands in place of a list of processors.
@@ -26,7 +27,7 @@ const EVERYWHERE: &str = "-";
 pub type Pipes = BTreeMap<ProcessStream, PipeReader>;
 
 /// Starts a process.
-pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
+pub fn start(job: &Job, process: &HostProcess) -> io::Result<(Child, Pipes)> {
     let (stdout, stdout_writer) = io::pipe()?;
     let (stderr, stderr_writer) = io::pipe()?;
     let mut command = command(job, process, "run");
@@ -43,16 +44,17 @@ pub fn start(job: &Job, process: &Process) -> io::Result<(Child, Pipes)> {
 }
 
 /// This program again, with the words and variables of a process.
-fn command(job: &Job, process: &Process, act: &str) -> Command {
+fn command(job: &Job, process: &HostProcess, act: &str) -> Command {
+    let role = process.record.role;
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("host-agent")
         .arg(act)
-        .arg(process.cpus.as_deref().unwrap_or(EVERYWHERE))
-        .arg(process.cwd.as_ref().map_or(OsStr::new("."), AsRef::as_ref));
+        .arg(process.record.cpus.as_deref().unwrap_or(EVERYWHERE))
+        .arg(process.folder());
     let invocation = shell::invocation(process);
     ranks::remove(&mut command);
-    let program = matches!(process.role, Role::Program(_)).then(|| process.role.name());
+    let program = matches!(role, Role::Program(_)).then(|| role.name());
     command
         .args(invocation.words)
         .env(JOB, &job.name)
@@ -65,7 +67,7 @@ fn command(job: &Job, process: &Process, act: &str) -> Command {
 
 /// Whether the kernel takes the words and variables of a process: it starts `host-agent fits` with
 /// them, which ends at once.
-pub fn fits(job: &Job, process: &Process) -> bool {
+pub fn fits(job: &Job, process: &HostProcess) -> bool {
     let status = command(job, process, "fits").status();
     !matches!(status, Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong)
 }

@@ -14,12 +14,13 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::getppid;
+use record::Process;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
-use wire::job::{Job, Process};
+use wire::job::Job;
 use wire::supervise::Start;
 use wire::{Event, Failure};
 
@@ -82,14 +83,18 @@ fn begin(description: &str, notes: &str) -> Result<Supervision<ThisHost>, Failur
     let notes = take_over(notes, File::options().write(true));
     let notes = notes.map_err(fault("the watcher's pipe"))?;
     let (job, mut processes, start, rest) = read(description).map_err(fault("the job"))?;
-    if start.private_shm {
+    if job.private_shm {
         private_shm::make_shm()
             .map_err(|why| Failure::new(format!("no /dev/shm of its own can be made: {why}")))?;
     }
     open_files::raise_limit();
     for process in &mut processes {
-        // its own variables take precedence
-        process.env.splice(0..0, start.env.iter().cloned());
+        for (name, value) in &start.env {
+            // its own variables take precedence
+            if !process.env.contains_key(name) && !process.env_b64.contains_key(name) {
+                process.set_env(name, value.as_ref());
+            }
+        }
     }
     let host = ThisHost::begin(job.clone(), &start, (watcher, notes), signals);
     Ok(Supervision::begin(

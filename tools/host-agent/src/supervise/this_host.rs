@@ -8,6 +8,7 @@ use super::profiling::Profiling;
 use super::shm_watch::ShmWatch;
 use super::start::{self, Pipes};
 use super::usage_watch::UsageWatch;
+use crate::job::HostProcess;
 use crate::notes::{Note, tell};
 use crate::processes::{END_NOTICE, REAP_NOTICE};
 use crate::servers::{ServedServers, UsedServers};
@@ -20,7 +21,7 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
-use record::Sign;
+use record::{Process, Sign};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -28,7 +29,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::time::Instant;
 use wait4::Wait4;
-use wire::job::{Job, Process};
+use wire::job::Job;
 use wire::servers::ServersEnded;
 use wire::supervise::{Exited, Listening, ProcessStream, Start};
 use wire::{Event, Request};
@@ -38,7 +39,7 @@ const READ_AT_ONCE: usize = 64 << 10;
 
 /// A process of the job.
 struct Supervised {
-    process: Process,
+    process: HostProcess,
     /// `None` after its status was taken.
     child: Option<Child>,
     pid: u32,
@@ -52,7 +53,8 @@ impl Supervised {
     /// Whether it works only for others, which move too if it does. A graph server does once it
     /// listens.
     fn serves(&self) -> bool {
-        self.process.service || (self.process.port.is_some() && self.awaited.is_none())
+        let Process { service, port, .. } = self.process.record;
+        service || (port.is_some() && self.awaited.is_none())
     }
 }
 
@@ -210,8 +212,8 @@ impl ThisHost {
         let running = |one: &Supervised| Running {
             index: one.process.index,
             pid: one.pid.cast_signed(),
-            role: one.process.role,
-            rank: one.process.rank,
+            role: one.process.record.role,
+            rank: one.process.record.rank,
             serves: one.serves(),
         };
         let alive = self.processes.iter().filter(|one| one.child.is_some());
@@ -252,9 +254,10 @@ impl ThisHost {
 }
 
 impl Machine for ThisHost {
-    fn start(&mut self, process: &Process) -> io::Result<u32> {
-        let index = process.index;
-        let (child, pipes) = start::start(&self.job, process)?;
+    fn start(&mut self, index: u32, process: &Process) -> io::Result<u32> {
+        let process = HostProcess::new(index, process.clone());
+        let process = process.map_err(|failure| io::Error::other(failure.problem))?;
+        let (child, pipes) = start::start(&self.job, &process)?;
         let pid = child.id();
         self.liveness.moved(index, Sign::Started);
         self.stack_server
@@ -262,11 +265,11 @@ impl Machine for ThisHost {
             .for_each(|server| server.wrote(pid));
         self.oom.examine(index, pid);
         self.processes.push(Supervised {
-            process: process.clone(),
+            awaited: process.record.port,
+            process,
             child: Some(child),
             pid,
             pipes,
-            awaited: process.port,
         });
         Ok(pid)
     }
@@ -429,7 +432,11 @@ impl Machine for ThisHost {
     }
 
     fn last_reports(&mut self) -> Vec<Event> {
-        if self.processes.iter().any(|one| one.process.port.is_some()) {
+        if self
+            .processes
+            .iter()
+            .any(|one| one.process.record.port.is_some())
+        {
             self.shm.take_unseen();
         }
         let profiles = Profiling::take_at_end(&mut self.profiling).into_iter();

@@ -1,0 +1,176 @@
+//! What the processes of a job need on this host, as their records say.
+
+use crate::claim::{Claim, Port};
+use crate::job::HostProcess;
+use record::{Command, Role};
+use wire::job::Job;
+
+/// How many files a server opens besides two sockets for each client: Python's own files, and those
+/// of its partition.
+const FILES_BESIDE: u64 = 100;
+
+/// What the job claims here.
+pub fn claim(job: &Job, processes: &[HostProcess]) -> Claim {
+    let loads_a_graph =
+        |server: &HostProcess| is_server(server) && server.variable("DGL_CONF_PATH").is_some();
+    Claim {
+        ports: ports(job, processes),
+        shared_memory: !job.private_shm && processes.iter().any(loads_a_graph),
+    }
+}
+
+pub fn is_server(process: &HostProcess) -> bool {
+    process.record.role == Role::Server
+}
+
+/// Whether the process is one of DGL's, or may use torch. Many workers are not Python at all
+/// (`nvidia-smi` on all hosts, say).
+pub fn meets_others(process: &HostProcess) -> bool {
+    process.record.role.is_dgl() || process.record.python.is_some()
+}
+
+/// The ports to be bound here: the graph servers' on the host's own address, those of programs,
+/// torch's rendezvous among them, on any. Every worker gets a port for it, but other jobs must not
+/// wait for one that is not used.
+pub fn ports(job: &Job, processes: &[HostProcess]) -> Vec<Port> {
+    let servers = processes.iter().filter_map(|process| process.record.port);
+    let servers = servers.map(|port| Port {
+        port,
+        address: Some(job.address),
+    });
+    // each program's first process listens for the others
+    let leads = |process: &&HostProcess| !is_server(process) && process.record.rank == 0;
+    let of_program = |process: &HostProcess| {
+        let rendezvous = process.record.master_port;
+        let rendezvous = rendezvous.filter(|_| meets_others(process));
+        let named = process.record.ports.values().copied();
+        rendezvous.into_iter().chain(named).collect::<Vec<_>>()
+    };
+    let of_programs = processes.iter().filter(leads).flat_map(of_program);
+    let of_programs = of_programs.map(|port| Port {
+        port,
+        address: None,
+    });
+    servers.chain(of_programs).collect()
+}
+
+/// How many files a graph server must be able to open; `None` if there is none.
+pub fn open_files(processes: &[HostProcess]) -> Option<u64> {
+    let clients = |server: &HostProcess| -> Option<u64> {
+        server.variable("DGL_NUM_CLIENT")?.to_str()?.parse().ok()
+    };
+    let servers = processes.iter().filter(|process| is_server(process));
+    let clients = servers.filter_map(clients).max()?;
+    Some(clients.saturating_mul(2).saturating_add(FILES_BESIDE))
+}
+
+/// The script that a process runs.
+pub fn script(process: &HostProcess) -> Option<&str> {
+    let script = process.record.script.as_deref()?;
+    names(&process.command, script).then_some(script)
+}
+
+/// Whether the command has the interpreter or script that dgl-env wrote down. Otherwise it was
+/// edited since.
+pub fn names(command: &Command, word: &str) -> bool {
+    match command {
+        Command::Words(words) => words.iter().any(|other| other == word),
+        Command::Shell(text) => text.contains(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Process;
+    use serde_json::{Value, json};
+    use std::net::Ipv4Addr;
+
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+    fn job(private_shm: bool) -> Job {
+        Job {
+            name: "try7".to_owned(),
+            token: "0".repeat(32),
+            host: 0,
+            address: ADDRESS,
+            hosts: 2,
+            grace_ms: 0,
+            host_timeout_ms: 0,
+            private_shm,
+        }
+    }
+
+    fn process(rest: &str) -> HostProcess {
+        let mut process = json!({"id": 0, "of": 2, "host": 0, "ip": "10.0.0.1", "rank": 0,
+            "role": "worker"});
+        let rest: serde_json::Map<String, Value> = serde_json::from_str(rest).unwrap();
+        process.as_object_mut().unwrap().extend(rest);
+        let record: Process = serde_json::from_value(process).unwrap();
+        HostProcess::new(0, record).unwrap()
+    }
+
+    #[test]
+    fn servers_and_trainers_of_dgl() {
+        let server = process(
+            r#"{"role": "server", "port": 30050, "argv": ["python3", "-u", "code/train.py"],
+            "env": {"DGL_CONF_PATH": "d/g.json", "DGL_NUM_CLIENT": "8", "MASTER_PORT": "29500"},
+            "python": "python3", "script": "code/train.py"}"#,
+        );
+        let trainer = Process {
+            role: Role::Trainer,
+            port: None,
+            master_port: Some(29500),
+            ..server.record.clone()
+        };
+        let all = [server, HostProcess::new(1, trainer).unwrap()];
+        let port = |port: u16, address: Option<Ipv4Addr>| Port { port, address };
+        let wanted = [port(30050, Some(ADDRESS)), port(29500, None)];
+        assert_eq!(ports(&job(false), &all), wanted);
+        let shares = |private_shm: bool, processes: &[HostProcess]| {
+            claim(&job(private_shm), processes).shared_memory
+        };
+        assert!(shares(false, &all) && !shares(true, &all) && !shares(false, &all[1..]));
+        assert_eq!((open_files(&all), open_files(&all[1..])), (Some(116), None));
+    }
+
+    #[test]
+    fn workers_need_what_their_records_say() {
+        let table = [
+            // what is not Python needs no port and no other host
+            (r#"{"argv": ["run", "x"]}"#, None, false),
+            (r#"{"shell": "sleep 1; x"}"#, None, false),
+            (
+                r#"{"argv": ["python3", "t.py"], "python": "python3", "script": "t.py"}"#,
+                Some("t.py"),
+                true,
+            ),
+            (
+                r#"{"shell": "python3 t.py", "python": "python3", "script": "t.py"}"#,
+                Some("t.py"),
+                true,
+            ),
+            (
+                r#"{"argv": ["/v/python3", "-m", "torch"], "python": "/v/python3"}"#,
+                None,
+                true,
+            ),
+            // the command was edited since
+            (
+                r#"{"argv": ["run", "x"], "python": "python3", "script": "t.py"}"#,
+                None,
+                true,
+            ),
+        ];
+        for (rest, expected, meets) in table {
+            let mut process = process(rest);
+            process.record.master_port = Some(29777);
+            let ports = ports(&job(false), std::slice::from_ref(&process)).len();
+            assert_eq!(
+                (script(&process), meets_others(&process), ports),
+                (expected, meets, usize::from(meets)),
+                "{rest}"
+            );
+        }
+    }
+}
