@@ -397,14 +397,10 @@ fn code(path: &Path) -> Vec<(usize, String)> {
 // ---- names
 
 /// The only names that several types may have, each with the reason.
-const SHARED_NAMES: [(&str, &str); 8] = [
+const SHARED_NAMES: [(&str, &str); 6] = [
     (
         "Args",
         "the command line, which is declared in the same way by each tool",
-    ),
-    (
-        "Command",
-        "of a process, in its record and in the request to start it",
     ),
     (
         "Exit",
@@ -416,7 +412,6 @@ const SHARED_NAMES: [(&str, &str); 8] = [
         "the event of an agent, and the record made of it",
     ),
     ("Output", "bytes from an agent, and the record of a line"),
-    ("Process", "the record, and the request to start it"),
     (
         "Started",
         "the event of an agent, and the record made of it",
