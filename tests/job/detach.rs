@@ -414,7 +414,7 @@ fn a_detached_job_writes_samples_and_a_profile() {
     let folder = scratch();
     make_folder(&folder, "home");
     let run = r#"export HOME=$PWD/home; echo 127.0.0.1 | ipconf-check >hosts.jsonl
-        dgl-env --role worker --workspace $PWD -- python3 -c 'import os, time
+        dgl-env --role worker --workspace $PWD --master-port 29571 -- python3 -c 'import os, time
 while not os.path.exists("go"): time.sleep(0.1)' <hosts.jsonl >plan.jsonl || exit 9
         dgl-spawn --connect local --detach --job seen --sample 1s --profile 20s@0s <plan.jsonl \
             >left.jsonl || exit 8
