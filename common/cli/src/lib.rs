@@ -278,7 +278,7 @@ const HOSTS: &str = "Hosts";
 pub struct ConnectArgs {
     /// How to reach hosts: auto, ssh2, ssh, local, 'kubectl exec -i {login} --', 'dial COMMAND'
     ///
-    /// - `auto`: The first of the next two that can log in. This is the default.
+    /// - `auto`: `ssh2` if it can log in, and otherwise `ssh`. This is the default.
     ///
     /// - `ssh2`: A library within the tool.
     ///

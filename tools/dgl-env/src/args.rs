@@ -78,18 +78,21 @@ pub struct Args {
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub ip_config: Option<PathBuf>,
 
-    /// OpenMP threads of a server; auto: by its host's cores This is its `OMP_NUM_THREADS`. `auto`
-    /// divides a quarter of the host's processors among its servers, at least 1 for each.
+    /// OpenMP threads of a server; auto: by its host's cores
+    ///
+    /// This is its `OMP_NUM_THREADS`. `auto` divides a quarter of the host's processors among its
+    /// servers, at least 1 for each.
     #[arg(long, hide_short_help = true, default_value = "1", value_parser = server_threads,
         value_name = "N|auto")]
     pub num_server_threads: ServerThreads,
 
     /// OpenMP threads of a trainer or worker [default: by its host's cores]
     ///
-    /// This is its `OMP_NUM_THREADS`. The default is that of this machine if it is set, and
-    /// otherwise half of the host's processors divided among its trainers or workers, at least 1
-    /// for each. If host-probe(1) did not count the processors, those of this machine are taken,
-    /// with a warning. A worker gets the variable only with this option or `--num-trainers`.
+    /// This is its `OMP_NUM_THREADS`. If that variable is set on this machine, its value is the
+    /// default; otherwise half of the host's processors are divided among its trainers or workers,
+    /// at least 1 for each. If host-probe(1) did not count the processors, those of this machine
+    /// are taken, with a warning. A worker gets the variable only with this option or
+    /// `--num-workers`.
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..),
         value_name = "N")]
     pub num_omp_threads: Option<u32>,
@@ -118,8 +121,8 @@ pub struct Args {
     ///
     /// This overrides `OMP_NUM_THREADS`, `PYTHONPATH`, `MASTER_ADDR`, `MASTER_PORT`,
     /// `DGL_GRAPH_FORMAT`, the _IFNAME variables, and `PATH` and the other variables of an
-    /// environment. Variables that count, number or identify processes cannot be set: all others in
-    /// the table in [ENVIRONMENT] up to `GROUP_RANK`.
+    /// environment. Variables that count, number or identify processes cannot be set; in the table
+    /// of [ENVIRONMENT], these are all others down to `GROUP_RANK`.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<OsString>,
 
@@ -173,7 +176,7 @@ pub struct Args {
     #[arg(long, hide_short_help = true, requires = "server_name")]
     pub keep_alive: bool,
 
-    /// The name of persistent servers: these, or those that trainers will use
+    /// The name of persistent servers that are planned, or that trainers will use
     ///
     /// With `--keep-alive` it names the servers that are planned; with `--role trainer` it names
     /// running servers for the trainers to use. dgl-spawn(1) gives each group of trainers its
@@ -209,8 +212,8 @@ pub struct Args {
     /// A `worker` is a plain process without DGL's variables, for a script of torch.distributed or
     /// for a command that prepares or inspects the hosts. It needs no graph and cannot be combined
     /// with the other roles. Options about graph servers and trainers (`--num-servers`,
-    /// `--num-samplers` and so on) are refused, except `--num-trainers` and `--trainer-env`, which
-    /// apply to workers too.
+    /// `--num-samplers` and so on) are refused, except `--num-trainers` and `--trainer-env`,
+    /// which for workers may be written `--num-workers` and `--worker-env`.
     #[arg(long, hide_short_help = true, value_parser = role,
         value_name = "server|trainer|worker")]
     pub role: Vec<Role>,

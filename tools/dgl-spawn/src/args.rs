@@ -46,15 +46,15 @@ pub struct Args {
     /// dgl-report(1) can explain a run that was watched on a terminal. Only the user can read
     /// `run.jsonl`, because it has the values of `dgl-env --env`. Records except *output* are
     /// written at once. The directory is created if necessary. A log may be a FIFO or a symbolic
-    /// link that you have put in its place; one of another user is refused. Files of an earlier run
+    /// link that you have created there; one of another user is refused. Files of an earlier run
     /// are first moved to a directory in it, `run-1` for the first run, `run-2` for the next, and
     /// so on; nothing is deleted.
     #[arg(long, value_name = "DIR")]
     pub log_dir: Option<PathBuf>,
 
-    /// Show only the output of these: trainer:0,server:*
+    /// Show only the output of these processes, such as trainer:0,server:*
     ///
-    /// The example shows the first trainer and all servers. This applies on a terminal and with
+    /// The example shows the first trainer and all servers. This option applies on a terminal and with
     /// `--format human`. Records and log files are not affected.
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
@@ -66,10 +66,10 @@ pub struct Args {
 
     /// How long a host or the launcher may be silent before it is taken for lost
     ///
-    /// A host from which nothing has come for this time is lost; a host to which nothing has come
-    /// from dgl-spawn for this time ends its part of the job. If the reason is that dgl-spawn was
-    /// stopped or its machine slept, the message says so, and no host counts as lost. The minimum
-    /// is 2s.
+    /// If dgl-spawn receives nothing from a host for this time, the host is lost. If a host
+    /// receives nothing from dgl-spawn for this time, it ends its part of the job; when dgl-spawn
+    /// itself was stopped or its machine slept, the message says so, and no host counts as lost.
+    /// The minimum is 2s.
     #[arg(long, default_value = "30s", value_parser = host_timeout, value_name = "TIME")]
     pub host_timeout: Duration,
 
@@ -105,14 +105,14 @@ pub struct Args {
     ///
     /// The *sample* records show what each host and each process uses. The interval is at least 1s.
     /// A process counts with its children, so a trainer with its samplers. If a host has
-    /// nvidia-smi, its GPUs are included. For a detached job, they are in its run.jsonl, and
-    /// `--attach` shows them.
+    /// nvidia-smi, its GPUs are included. The records of a detached job are in
+    /// its `run.jsonl`, and `--attach` shows them.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = pace,
         conflicts_with_all = ["dry_run", "attach"])]
     pub sample: Option<Duration>,
 
-    /// Sample stacks over this time, as dgl-stacks --record does, from a minute after the start on
-    /// or from the time behind @
+    /// Sample stacks for this time, as dgl-stacks --record does; begin a minute after the start, or
+    /// after the time behind @
     ///
     /// Once in each try of the job, the stacks of all its Python processes are sampled ten times a
     /// second for `TIME`, from 1s to 1h, and a *profile* record is written for each. This begins
@@ -133,12 +133,15 @@ pub struct Args {
     ///
     /// The hosts are checked again before each try; faults that the first check finds end dgl-spawn
     /// immediately. The next try begins after 1 second, or, if a host was lost, after the time that
-    /// this host needs to end its part. A job is not started again if `dgl-reap --job` ended it, or
-    /// after a signal to dgl-spawn, even one that comes while a try is ending; it is if dgl-reap(1)
-    /// only signalled its processes. Between two tries, Ctrl-C ends dgl-spawn, and `dgl-reap --job`
-    /// ends the launcher of a detached job. `--timeout` applies to each try. *started* and *exited*
-    /// records are written for each try; the *summary* record and the exit status are those of the
-    /// last one.
+    /// this host needs to end its part.
+    ///
+    /// A job is not started again if `dgl-reap --job` ended it, or after a signal to dgl-spawn,
+    /// even one that comes while a try is ending. It is started again if dgl-reap(1) only sent a
+    /// signal to its processes. Between two tries, Ctrl-C ends dgl-spawn, and `dgl-reap --job` ends
+    /// the launcher of a detached job.
+    ///
+    /// `--timeout` applies to each try. *started* and *exited* records are written for each try;
+    /// the *summary* record and the exit status are those of the last one.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub restart: u32,
 

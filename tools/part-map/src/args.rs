@@ -109,8 +109,8 @@ pub struct Args {
 
     /// One more file or directory for every host; DST is relative to the workspace, or absolute
     ///
-    /// `DST` is the last component of `SRC` by default. If `SRC` contains a colon, the last one
-    /// separates `DST`, unless a file of the whole name exists.
+    /// By default, `DST` is the last component of `SRC`. The last colon separates `DST`, unless a
+    /// file of the whole name exists.
     #[arg(long, value_name = "SRC[:DST]")]
     pub extra: Vec<String>,
 
@@ -152,7 +152,7 @@ pub enum PartsLocation {
     Local,
     /// Partition K is on host K already, for instance from DGL's distributed partitioning.
     Remote,
-    /// In a workspace that all hosts share, or to be copied there once.
+    /// All hosts share the workspace: the partitions are there, or are copied there once.
     Shared,
 }
 
