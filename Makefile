@@ -27,7 +27,7 @@ agent:
 
 check: need-check
 	cargo fmt --all --check
-	# tests work in folders of their own
+	# tests work in directories of their own
 	cargo clippy --workspace --all-targets --locked -- -D warnings -A clippy::disallowed-methods
 	cargo clippy --workspace --exclude dgl-tools-tests --locked -- -D clippy::disallowed-methods
 	shellcheck $(foreach script,$(SCRIPTS) dgl-tools,tools/$(script)/$(script))
@@ -96,7 +96,7 @@ test-glt: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only glt::
 
-# DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the folder tools/ of DGL's repository, 1.0 to 2.4. Where
+# DGL's distributed partitioning pipeline on real hosts; DGL_TOOLS=DIR is the directory tools/ of DGL's repository, 1.0 to 2.4. Where
 # mpirun and pm_dglpart are in PATH, by ParMETIS too (2.1 and later); dgl-tools-partition(7) says how that is built.
 test-partitioning: need-test
 	cargo build --workspace --locked
@@ -108,7 +108,7 @@ test-matrices: need-test
 	cargo build --workspace --locked
 	tests/run.sh --long --run-ignored only -E 'test(the_whole_matrix_of)' $(TESTS)
 
-# Logins with other OpenSSH clients than this machine's: those of Debian releases, or of folders with ssh and ssh-keygen.
+# Logins with other OpenSSH clients than this machine's: those of Debian releases, or of directories with ssh and ssh-keygen.
 OPENSSH ?= bullseye trixie
 test-openssh: need-test
 	cargo build --workspace --locked
@@ -126,8 +126,8 @@ demo: need
 	cargo build --workspace --locked
 	@tests/demo.sh
 
-# Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the folder tools/ of DGL's repository, has its
-# own scripts compared too; OLD=DIR, the folder of an older build's release binaries, that build.
+# Tables for people, and all their figures as JSON lines in BENCH_JSON. DGL_TOOLS=DIR, the directory tools/ of DGL's repository, has its
+# own scripts compared too; OLD=DIR, the directory of an older build's release binaries, that build.
 BENCH_JSON ?= $(CARGO_TARGET_DIR)/bench.jsonl
 bench: export BENCH_JSON := $(abspath $(BENCH_JSON))
 bench: build

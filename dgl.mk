@@ -1,9 +1,9 @@
 # To include in the Makefile of a research repo; dgl.mk(7) describes all targets and variables:
 #
 #   HOSTS       = ip_config.txt              one host on each line, or a table of hosts (CSV)
-#   WORKSPACE   = /data/job                  the folder of the job on every host
+#   WORKSPACE   = /data/job                  the directory of the job on every host
 #   PART_CONFIG = out/g.json                 what partition_graph wrote; a rule of your own may make it
-#   SCRIPTS     = code                       folders that go into the workspace
+#   SCRIPTS     = code                       directories that go into the workspace
 #   TRAIN       = python3 code/train.py --part-config data/g.json
 #   FETCH       = 'model-*.pt'               what to bring back from the workspace
 #   include dgl.mk                           by its whole path, where PREFIX is not /usr or /usr/local
@@ -28,7 +28,7 @@ SPARES ?=
 NEED ?=
 NEED_FLAGS ?=
 
-dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the folder of the job on every host))'
+dgl_workspace = --workspace '$(or $(WORKSPACE),$(error dgl.mk: set WORKSPACE, the directory of the job on every host))'
 dgl_hosts = ipconf-check --num-servers $(NUM_SERVERS) $(IPCONF_FLAGS) '$(HOSTS)'
 dgl_probe = host-probe $(dgl_workspace) --num-servers $(NUM_SERVERS) $(PROBE_FLAGS)
 # The hosts to take, and the hosts that were taken.

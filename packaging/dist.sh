@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes what a release consists of, in target/dist: for each machine type a tarball, a Python wheel and a Debian package of the
 # same programs, and SHA256SUMS of all. The programs are static (musl), so they run on every Linux of their machine type from kernel
-# 3.6 on. No folder of the machine that builds and no date but that of the commit stands in them: with the same versions of Rust, tar,
-# gzip, dpkg and Python, builds of a commit in different folders are equal byte for byte.
+# 3.6 on. No directory of the machine that builds and no date but that of the commit stands in them: with the same versions of Rust, tar,
+# gzip, dpkg and Python, builds of a commit in different directories are equal byte for byte.
 #   dist.sh [MACHINE...]    x86_64 and aarch64, unless machine types are given; every package has the agents of both
 # CARGO_TARGET_DIR is obeyed. Exit status 69: something is missing that this says.
 set -eu
@@ -41,7 +41,7 @@ PATH=$venv/bin:$PATH
 build() { # MACHINE PROFILE PACKAGE
   cargo zigbuild --locked --target "$1-unknown-linux-musl" --profile "$2" --package "$3" --bin "$3"
 }
-# no folder of this machine stands in a program: Rust's messages name sources, OpenSSL the folder that it would be installed into
+# no directory of this machine stands in a program: Rust's messages name sources, OpenSSL the directory that it would be installed into
 RUSTFLAGS="--remap-path-prefix=$PWD=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 # shellcheck disable=SC2089 # the quotes are for the shell of OpenSSL's make
 CPPFLAGS='-UMODULESDIR -DMODULESDIR=\"/usr/lib/ossl-modules\" -UENGINESDIR -DENGINESDIR=\"/usr/lib/engines-3\"'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the licence of every crate that is linked in, then the texts that come with them: each once, because most are the same.
-#   licences.sh ZIG    ZIG is the folder of the zig that linked them, whose C library is linked in too
+#   licences.sh ZIG    ZIG is the directory of the zig that linked them, whose C library is linked in too
 set -eu
 texts=$(mktemp -d)
 trap 'rm -rf "$texts"' EXIT

@@ -109,7 +109,7 @@ markdown CHANGELOG.md changelog
 echo 'const entries = [' >"$out/entries.js"
 for manual in man/*; do
   name=${manual##*/}
-  # a page that is not in this folder is one of the system
+  # a page that is not in this directory is one of the system
   (cd man && mandoc -T html -O 'fragment,man=%N.%S.html;https://manpages.debian.org/%N.%S' "$name") |
     of_other_pages >"$out/$name"
   { contents <"$out/$name"; cat "$out/$name"; } | page "$name" "$name"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # README's two commands, `make demo` and `make test`, on a machine that has nothing yet: see usage() for what it does.
 #
-# The machine is a folder that debootstrap made, entered with pivot_root(2): in a chroot the kernel lets nobody make a user
+# The machine is a directory that debootstrap made, entered with pivot_root(2): in a chroot the kernel lets nobody make a user
 # namespace, which is what hosts without root are made of. It has its own processes, /dev and /sys, and this machine's network,
 # for it has packages to fetch. All mounts lie in a namespace that ends with it.
 set -euo pipefail
@@ -80,7 +80,7 @@ enter() { # FOLDER ARG...
 
 # ---- in the bare machine ------------------------------------------------------------------------------------------
 
-as() { # WHO CMD... : in that user's folder, with nothing in the environment but what a login has
+as() { # WHO CMD... : in that user's directory, with nothing in the environment but what a login has
     local who=$1 home path=/opt/rust/bin:/usr/local/bin:/usr/bin:/bin name reached=()
     home=$(getent passwd "$who" | cut -d: -f6)
     [ "$who" != root ] || path=$path:/usr/local/sbin:/usr/sbin:/sbin

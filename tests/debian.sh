@@ -1,4 +1,4 @@
-# A Debian 12 in a folder, for tests/bare.sh and tests/kernel.sh, which read this file.
+# A Debian 12 in a directory, for tests/bare.sh and tests/kernel.sh, which read this file.
 # shellcheck shell=bash
 
 # Lines for sources.list: what this machine's apt has for Debian 12.

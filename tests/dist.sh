@@ -8,7 +8,7 @@ usage() {
     cat <<EOF2
 dist.sh
 
-Tries what lies in target/dist, each as its user would: the tarball in a folder with busybox alone and on a bare Debian 12,
+Tries what lies in target/dist, each as its user would: the tarball in a directory with busybox alone and on a bare Debian 12,
 there too the Debian package, by apt, and the wheel, by pip; then the image of packaging/Containerfile, if there is podman.
 Each copies a file to a host and runs a job there, which is that system itself. Needs root, busybox (static) and debootstrap.
 
@@ -34,7 +34,7 @@ cmp file ws/file
 ipconf-check ip_config.txt | dgl-env --workspace "$PWD/ws" --role worker --num-workers 2 -- sh -c "cat file" | dgl-spawn --format human >out
 [ "$(grep -c "content$" out)" = 2 ]'
 
-# Runs a script by sh in the system in a folder, with processes and mounts of its own.
+# Runs a script by sh in the system in a directory, with processes and mounts of its own.
 in_system() { # FOLDER PATH SCRIPT
     # shellcheck disable=SC2016
     timeout 600 unshare --mount --propagation private --pid --ipc --fork --kill-child sh -c '

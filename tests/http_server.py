@@ -2,7 +2,7 @@
 
     http_server.py FOLDER ADDRESS PORT_FILE
 
-Serves the files of a folder and writes its port to a file. Files beside that folder say how it behaves, from one request to the next:
+Serves the files of a directory and writes its port to a file. Files beside that directory say how it behaves, from one request to the next:
 `break`: it breaks off in the middle of each large file; `slow`: it waits there for ten minutes; `token`: the bearer token that it asks for."""
 
 import http.server

@@ -36,7 +36,7 @@ Environment:
   KERNEL_DIR  where the machine is kept (now ${KERNEL_DIR:-${CARGO_TARGET_DIR:-target}/kernel}); what it is made of is fetched once
   RATE        of the far link (now $RATE); emulated processors carry no more than some 100mbit, on a quiet machine
   ACCEL       how QEMU runs it (now ${ACCEL:-tcg,thread=multi}); kvm is quicker where it works
-  BUILT       the folder of the tools (now ${BUILT:-${CARGO_TARGET_DIR:-target}/release})
+  BUILT       the directory of the tools (now ${BUILT:-${CARGO_TARGET_DIR:-target}/release})
   MIRROR      Debian's archive; without it, what this machine's apt fetches Debian 12 from
 EOF2
 }
@@ -61,7 +61,7 @@ check_here() {
     need python3 python3
     need setpriv util-linux
     [ -c /dev/net/tun ] || die "/dev/net/tun is missing: no machine can be connected" "modprobe tun, or give the container that device"
-    [ -x "$BUILT/host-agent" ] || die "the tools are not built in $BUILT" "make build, or name their folder in BUILT"
+    [ -x "$BUILT/host-agent" ] || die "the tools are not built in $BUILT" "make build, or name their directory in BUILT"
 }
 
 # ---- the machine --------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ make_image() {
 
 # ---- where the trials run -----------------------------------------------------------------------------------------
 
-# In namespaces of its own: a card to the machine, logins and folders that are nobody else's.
+# In namespaces of its own: a card to the machine, logins and directories that are nobody else's.
 inside() { # MACHINE TRIAL...
     local home
     home=$(getent passwd root | cut -d: -f6)

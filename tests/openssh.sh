@@ -1,5 +1,5 @@
 #!/bin/bash
-# Prints the folder with the OpenSSH client of a Debian release, for tests with other versions than this machine's.
+# Prints the directory with the OpenSSH client of a Debian release, for tests with other versions than this machine's.
 #   openssh.sh RELEASE   bullseye has 8.4, bookworm 9.2, trixie 10.0
 # Downloaded into the user's cache on the first call, with its loader and libraries. MIRROR is the address of an archive; without it that
 # of this machine's apt is used. All else goes to stderr. Exit status 69: there can be none here, and why.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Prints the folder with the programs of packages from PyPI, for tests that compare with them or need them beside.
+# Prints the directory with the programs of packages from PyPI, for tests that compare with them or need them beside.
 #   pip.sh NAME PROGRAM PACKAGE...
 # A venv in the user's cache, made on the first call; in continuous integration (CI is set) pip tries it several times, elsewhere once.
 # All else goes to stderr. Exit status 69: there can be none here, and why.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Prints the folder with torchfrtrace, torch's analyser of the dumps of its flight recorder. The analyser is pure Python and needs nothing else
+# Prints the directory with torchfrtrace, torch's analyser of the dumps of its flight recorder. The analyser is pure Python and needs nothing else
 # of torch, so it is taken from torch's smallest package, which is that for macOS (80 MB); the one for Linux brings 4 GB of CUDA.
 # A venv in the user's cache, made on the first call; in continuous integration (CI is set) pip tries it several times, elsewhere once.
 # All else goes to stderr. Exit status 69: there can be none here, and why.

@@ -3,7 +3,7 @@
 
 A server listens on $PORT. Both map a file in /dev/shm that nobody unlinks. Each exits with 1 when FOLDER/NAME-ROLE appears, its last
 words on stderr. `torchrun` has its workers in sessions of their own and gives their status on; `daemon` has a child that left the
-session, its folder and its streams behind and ignores TERM; `loud` writes 0.5 MB/s.
+session, its directory and its streams behind and ignores TERM; `loud` writes 0.5 MB/s.
 """
 
 import mmap

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What many hosts cost: this build, and beside it in each round an older one, where OLD names the folder of its release binaries.
+# What many hosts cost: this build, and beside it in each round an older one, where OLD names the directory of its release binaries.
 # Medians; absolute numbers are this machine's, which carries all hosts, so the ratio is what counts. Fails at nothing.
 # Usage: against.sh [ROUNDS=10]
 # HOSTS=250   how many, 0 leaves out the parts that need them;  BUSY=2  loops beside the parts that are called busy

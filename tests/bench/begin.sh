@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# How each measurement begins; sourced by bash, from the folder of measurements, before anything else is done. It names the machine, puts
-# the tools that are measured first in PATH (those in BIN; without it of a release build, or of PROFILE), and goes to a folder of this
+# How each measurement begins; sourced by bash, from the directory of measurements, before anything else is done. It names the machine, puts
+# the tools that are measured first in PATH (those in BIN; without it of a release build, or of PROFILE), and goes to a directory of this
 # run's own.
 #   root     the repository
-#   target   cargo's folder
-#   bin      the folder of the tools that are measured
-#   work     the folder of this run; it lies in none that every host has for itself
+#   target   cargo's directory
+#   bin      the directory of the tools that are measured
+#   work     the directory of this run; it lies in none that every host has for itself
 #   cluster  what makes test hosts; they end with the run
 #   at_end   a function that a measurement may define: what else is to end with it
 set -euo pipefail
@@ -13,7 +13,7 @@ set -euo pipefail
 for folder in DGL_TOOLS OLD BIN; do
     [ -n "${!folder:-}" ] || continue
     printf -v "$folder" %s "$(readlink -m "${!folder}")"
-    [ -d "${!folder}" ] || { echo "$(basename "$0"): $folder=${!folder}: there is no such folder" >&2; exit 2; }
+    [ -d "${!folder}" ] || { echo "$(basename "$0"): $folder=${!folder}: there is no such directory" >&2; exit 2; }
 done
 export BENCH_JSON=${BENCH_JSON:-}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -11,7 +11,7 @@ tools=$(cd "$root" && readlink -m "${CARGO_TARGET_DIR:-target}/${PROFILE:-releas
 pythons=()
 for name; do
     python=$(command -v -- "$name") || { echo "memory.sh: $name: there is no such Python" >&2; exit 2; }
-    # its folder alone is made absolute: behind the link in a venv is a Python that has no DGL
+    # its directory alone is made absolute: behind the link in a venv is a Python that has no DGL
     pythons+=("$(cd "$(dirname "$python")" && pwd)/$(basename "$python")")
 done
 work=$(mktemp -d "${TMPDIR:-/tmp}/memory.XXXXXX")

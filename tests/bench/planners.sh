@@ -43,7 +43,7 @@ parts() { # N: partitions with 10 node types and 30 edge types, their files as f
         }' >out/g.json
 }
 
-scripts() { # N: files in folders of 100
+scripts() { # N: files in directories of 100
     local k
     rm -rf code
     seq -f 'code/%g' 0 $((($1 - 1) / 100)) | xargs mkdir -p

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What dgl-spawn costs. Against others: 4 real hosts, processes that do nothing, from the call to the word that all have ended, all
 # contenders in each round, medians of ROUNDS: pdsh and clush where they are installed, ssh in a loop, and DGL's launch.py where
-# DGL_TOOLS names the folder tools/ of DGL's repository. Then alone: many hosts with 5 processes each; how time and memory grow with the
+# DGL_TOOLS names the directory tools/ of DGL's repository. Then alone: many hosts with 5 processes each; how time and memory grow with the
 # hosts; what a job costs that only waits; how fast loud output comes. Prints a table, and a JSON object a line into the file BENCH_JSON
 # where that is set. Fails at nothing: a busy machine proves nothing. HOSTS=N takes fewer hosts than 250; HOSTS=0 leaves out the second half.
 # Usage: spawn.sh [ROUNDS=5]

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What measurements share; sourced by bash in a work folder. Figures are lines of `figures`: NAME SECONDS CPU_SECONDS. What they come to
+# What measurements share; sourced by bash in a work directory. Figures are lines of `figures`: NAME SECONDS CPU_SECONDS. What they come to
 # is a row of a table, and a line of $BENCH_JSON where that is set: medians, their ratio, and the goal it is held against.
 
 tell() { [ -z "${BENCH_JSON:-}" ] || jq -cn "$@" >>"$BENCH_JSON"; }

@@ -33,7 +33,7 @@ fixture() { # NAME
     hosts 2
 }
 
-# A folder as GLT writes it, with parts by this name, and records of two hosts.
+# A directory as GLT writes it, with parts by this name, and records of two hosts.
 of_glt() { # NAME PARTS
     rm -rf out
     mkdir -p out/node_pb out/ranks
@@ -47,7 +47,7 @@ of_glt() { # NAME PARTS
     hosts 2
 }
 
-# A partition in code/data, in a folder of scripts with links, odd names and what nobody wants on the hosts.
+# A partition in code/data, in a directory of scripts with links, odd names and what nobody wants on the hosts.
 script_folder() {
     partition 1
     hosts 1

@@ -1,16 +1,16 @@
 //! Commands and what they print, as text that is compared. A line of a file begins with what it is:
 //!
 //!     # a comment
-//!     ## the name of a case, which has a folder of its own; [seconds] behind it: not in test-fast
-//!     < a file in this folder, whose lines follow, each behind |
+//!     ## the name of a case, which has its own directory; [seconds] behind it: not in test-fast
+//!     < a file in this directory, whose lines follow, each behind |
 //!     $ a command in sh, which goes on behind >; commands.sh has what it can use beside the tools
 //!     | what it prints on stdout
 //!     ! what it prints on stderr
 //!     = its status, unless this is 0
 //!
-//! Each command begins with `case.sh`, if the case has such a file. PWD stands for the folder and …
-//! for anything: a line of nothing else stands for any number of lines. `make cases` writes what is
-//! printed into the files, and keeps lines that are right with their ….
+//! Each command begins with `case.sh`, if the case has such a file. PWD stands for the directory
+//! and … for anything: a line of nothing else stands for any number of lines. `make cases` writes
+//! what is printed into the files, and keeps lines that are right with their ….
 
 // a test that cannot go on fails
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

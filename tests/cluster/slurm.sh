@@ -23,7 +23,7 @@ For example:
   slurm.sh down
 
 Environment:
-  LAB                 state folder of the hosts (now $LAB)
+  LAB                 state directory of the hosts (now $LAB)
   KILLWAIT=30         seconds between TERM and KILL, when a job is ended
 EOF2
 }

@@ -1,6 +1,6 @@
-//! How host-agent comes to a host: whatever shell is there, whatever the folders are like, whatever
-//! breaks on the way. Each test is a login of its own by a command that starts a shell, with a home
-//! of its own.
+//! How host-agent comes to a host: whatever shell is there, whatever the directories are like,
+//! whatever breaks on the way. Each test is a login of its own by a command that starts a shell,
+//! with a home of its own.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use support::{
     Ran, executable, make_folder, scratch, sh, shells, soon, takes_seconds, tools, write,
 };
 
-/// A host with a home and a folder for temporary files.
+/// A host with a home and a directory for temporary files.
 struct Host {
     folder: PathBuf,
 }
@@ -53,7 +53,7 @@ impl Host {
         self.folder.join("home/.cache/dgl-tools")
     }
 
-    /// The folder below $TMPDIR; it has the number of the user in its name, which may be another
+    /// The directory below $TMPDIR; it has the number of the user in its name, which may be another
     /// one in there.
     fn fallback(&self) -> PathBuf {
         let names = names_in(&self.folder.join("tmp"));
@@ -65,7 +65,7 @@ impl Host {
         self.folder.join("tmp").join(&names[0])
     }
 
-    /// The only agent in a folder, and nothing beside it.
+    /// The only agent in a directory, and nothing beside it.
     fn only_agent_in(&self, folder: &Path) -> PathBuf {
         let names = names_in(folder);
         assert_eq!(names.len(), 1, "{names:?}");
@@ -98,9 +98,9 @@ fn with_mounts(first: &str) -> String {
     format!("exec unshare --user --map-root-user --mount sh -c '{first}; exec \"$@\"' sh \"$@\"")
 }
 
-/// Mounts an empty disk on each of the machine's own folders that are tried last. The working
-/// folder may lie below one of them; `.` still is the folder that the mount hides, unless mount(8)
-/// makes a path of it.
+/// Mounts an empty disk on each of the machine's own directories that are tried last. The working
+/// directory may lie below one of them; `.` still is the directory that the mount hides, unless
+/// mount(8) makes a path of it.
 fn own_disks(options: &str) -> String {
     ["/dev/shm", "/var/tmp"]
         .map(|folder| format!("mount -t tmpfs -o {options} tmpfs {folder}"))
@@ -212,14 +212,14 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     assert_eq!(names_in(&elsewhere), [""; 0]);
     host.only_agent_in(&host.fallback());
 
-    // a file of that name in a folder of another user is not run either
+    // a file of that name in a directory of another user is not run either
     let host = Host::new();
     well(&host.log_in("exec \"$@\""));
     let agent = host.only_agent_in(&host.cache());
     executable(&host.cache(), &agent, "#!/bin/sh\n: >../../../was-run\n");
     let other = std::fs::metadata(&agent).unwrap().uid() + 1;
     if std::os::unix::fs::chown(host.cache(), Some(other), None).is_err() {
-        println!("skipped: only root can give a folder away");
+        println!("skipped: only root can give a directory away");
         return;
     }
     well(&host.log_in_again());
@@ -227,7 +227,7 @@ fn a_folder_that_is_a_link_or_somebody_elses_is_refused() {
     host.only_agent_in(&host.fallback());
 }
 
-/// Another user who can write the folder above the agent's puts theirs in its place, again and
+/// Another user who can write the directory above the agent's puts theirs in its place, again and
 /// again, while the script looks at it.
 #[test]
 fn an_agent_that_others_can_replace_is_not_run() {
@@ -249,7 +249,7 @@ fn an_agent_that_others_can_replace_is_not_run() {
     let given =
         [&theirs, &theirs.join(name)].map(|path| std::os::unix::fs::chown(path, stranger, None));
     if given.iter().any(Result::is_err) {
-        println!("skipped: only root can give a folder away");
+        println!("skipped: only root can give a directory away");
         return;
     }
     let above = host.folder.join("home/.cache");
@@ -278,7 +278,7 @@ fn a_folder_of_which_nothing_is_known_is_not_trusted() {
     executable(&host.folder.join("bin"), "ls", "#!/bin/sh\nexit 0\n");
     host.log_in("PATH=$PWD/bin:$PATH; exec \"$@\"")
         .ends(74)
-        .err_has("/home/.cache/dgl-tools (others can write it or a folder above it)");
+        .err_has("/home/.cache/dgl-tools (others can write it or a directory above it)");
     assert_eq!(names_in(&host.cache()), [""; 0]);
 }
 
@@ -291,7 +291,7 @@ fn where_no_folder_will_do_all_are_named_with_the_cure() {
     let refused = host.log_in(&with_mounts(&mounts));
     refused.ends(74);
     for words in [
-        "no folder there can hold and run host-agent",
+        "no directory there can hold and run host-agent",
         "/home/.cache/dgl-tools (full, read-only or noexec)",
         "/var/tmp/dgl-tools-",
         "DGL_TOOLS_AGENT_DIR",
@@ -495,7 +495,7 @@ fn another_machine_type_is_refused_with_the_cure() {
             "Linux",
             "riscv64",
             "there is no host-agent here for its machine type, riscv64",
-            "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its folder in \
+            "make agent TARGET=riscv64gc-unknown-linux-gnu, then name its directory in \
              DGL_TOOLS_AGENTS",
         ),
         (
@@ -515,7 +515,7 @@ fn another_machine_type_is_refused_with_the_cure() {
             .err_has(fix);
         assert!(!host.cache().exists());
     }
-    // with its agent in a folder that is named, it is that which is sent
+    // with its agent in a directory that is named, it is that which is sent
     let agents = "mkdir -p agents && printf '#!/bin/sh\necho never\n' >agents/host-agent-riscv64";
     executable(
         &host.folder,
@@ -523,7 +523,7 @@ fn another_machine_type_is_refused_with_the_cure() {
         "#!/bin/sh\ncase $1 in -s) echo Linux ;; -m) echo riscv64 ;; esac\n",
     );
     sh(&host.folder, agents).ends(0);
-    // every folder is tried in turn, and those of the machine are not to keep a trace of it
+    // every directory is tried in turn, and those of the machine are not to keep a trace of it
     let login = format!(
         "#!/bin/sh\nexport PATH=\"$PWD/bin:$PATH\"\n{}\n",
         with_mounts(&own_disks("mode=1777"))

@@ -19,8 +19,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// A folder with the stand-in, and the records of so many hosts, which are known by their names
-    /// alone.
+    /// A directory with the stand-in, and the records of so many hosts, which are known by their
+    /// names alone.
     fn new(hosts: u32) -> Lab {
         let folder = scratch();
         executable(&folder, "engine", ENGINE);
@@ -36,7 +36,7 @@ impl Lab {
         Lab { folder }
     }
 
-    /// What stands in front of a script: nobody else's folders.
+    /// What stands in front of a script: nobody else's directories.
     fn route(&self) -> String {
         "export HOME=$PWD/home XDG_CACHE_HOME=$PWD/cache DGL_TOOLS_CONNECT_TIMEOUT=60s; unset \
          DGL_TOOLS_AGENT_DIR; "
@@ -79,7 +79,7 @@ impl Lab {
         fs::read_to_string(self.folder.join(name)).unwrap_or_default()
     }
 
-    /// Processes of agents that lie in this test's own folder.
+    /// Processes of agents that lie in this test's own directory.
     fn agents(&self) -> String {
         let cache = self.folder.join("cache");
         sh(&self.folder, &format!("pgrep -af '^{}'", cache.display())).out
@@ -464,7 +464,7 @@ fn the_secret_is_in_a_file_of_the_users_alone() {
     ran.out_lacks(secret).out_has("RANK=0");
 }
 
-/// Where hosts share no folder, the ticket comes over stdin or in the environment.
+/// Where hosts share no directory, the ticket comes over stdin or in the environment.
 #[test]
 fn a_ticket_comes_over_stdin_or_in_the_environment_too() {
     let lab = Lab::new(2);
@@ -711,8 +711,8 @@ fn a_folder_of_tickets_is_seen_by_nobody_else() {
     assert_eq!(mode & 0o777, 0o700);
 }
 
-/// A folder that only looks like one of a run, whether it lies beside such folders or is named on
-/// the command line of the process that watches the command.
+/// A directory that only looks like one of a run, whether it lies beside such directories or is
+/// named on the command line of the process that watches the command.
 #[test]
 fn only_what_a_run_has_made_is_removed() {
     let lab = Lab::new(1);
@@ -744,7 +744,7 @@ fn can_be_changed(ran: &Ran, folder: &str) {
     assert!(is_named, "{}", ran.err);
 }
 
-/// Who can write the folder above puts another in the place of this one.
+/// Who can write the directory above puts another in the place of this one.
 #[test]
 fn a_folder_that_others_can_replace_is_refused() {
     let lab = Lab::new(1);
@@ -800,7 +800,7 @@ fn a_folder_in_which_others_can_change_the_agent_is_refused() {
     with_mode(0o1777)
         .ends(74)
         .err_has(" belongs to another user")
-        .err_has("  fix: name a folder of your own that the hosts share in");
+        .err_has("  fix: name a directory of your own that the hosts share in");
     fs::remove_file(agent()).unwrap();
     chown(&shared, stranger, None).unwrap();
     with_mode(0o755)

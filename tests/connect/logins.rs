@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use support::{Cluster, Ran, partition, soon, write};
 
-/// Hosts and a folder with `hosts`, the records of all of them.
+/// Hosts and a directory with `hosts`, the records of all of them.
 fn listed(count: u32) -> (PathBuf, Cluster) {
     let (folder, cluster) = Cluster::listed(count);
     cluster.run(&folder, "ipconf-check ip.txt >hosts");
@@ -109,7 +109,7 @@ fn one_connection_of_ssh_serves_a_pipeline_on_real_hosts() {
         ),
     );
     assert_eq!(accepted() - before, 2);
-    // a folder that others can write is not used
+    // a directory that others can write is not used
     let closed = "rm -rf /tmp/dgl-tools-ssh-* && mkdir -m 777 /tmp/dgl-tools-ssh-$(id -u)";
     cluster.run(
         &folder,
@@ -313,7 +313,7 @@ fn real_hosts_that_trust_another_host_are_logged_in_to_by_ssh() {
          mount --bind /srv/ssh /etc/ssh && cut -d' ' -f1,2 /etc/ssh/ssh_host_*.pub >{here}/key"
     );
     cluster.on(1, &client).ends(0);
-    // the hosts share the home folder, so this one gets another
+    // the hosts share the home directory, so this one gets another
     let trusting = format!(
         "mkdir -m 755 /srv/home && cp -r ~/.ssh /srv/home && cd /srv/home && \
          mv .ssh/authorized_keys .ssh/away && echo \"h1 $(cat {here}/key)\" >>.ssh/known_hosts && \

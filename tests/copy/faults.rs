@@ -1,8 +1,8 @@
 //! What goes wrong while files are copied, on each wire, in both directions. Whatever it is, no
-//! host and no folder here has half a file under its name, records say what is there, and the next
-//! run completes.
+//! host and no directory here has half a file under its name, records say what is there, and the
+//! next run completes.
 //!
-//! Each wire has hosts and a folder of its own, so faults come over all wires at the same time.
+//! Each wire has hosts and a directory of its own, so faults come over all wires at the same time.
 //! `make test` has every fault over one wire and several over each; `make test-matrices` has every
 //! fault over every wire.
 //!
@@ -10,7 +10,7 @@
 //!     during the copy    the tool or the agent is killed, the power or the cable of a host goes,
 //!                        the source changes; push: a signal, no byte more can be written, the
 //!                        disk becomes full
-//!     before it          no room, a folder that is read-only; push: a host is down
+//!     before it          no room, a directory that is read-only; push: a host is down
 //!
 //! Ports that accept and say nothing, that reset, that answer with another key, and firewalls are
 //! in direct.rs; what goes wrong between the hosts of a chain in chains.rs; names, links and hosts
@@ -144,7 +144,7 @@ fn try_faults(
     });
 }
 
-/// One wire of a cluster, with a folder of its own on this machine.
+/// One wire of a cluster, with a directory of its own on this machine.
 struct Lab<'a> {
     cluster: &'a Cluster,
     folder: PathBuf,
@@ -273,7 +273,7 @@ impl<'a> Lab<'a> {
 static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| noise(1, LARGE));
 static OTHER_CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| noise(2, LARGE));
 
-/// The largest file below a folder whose name begins so: what has come of the large one.
+/// The largest file below a directory whose name begins so: what has come of the large one.
 fn incoming(folder: &Path, beginning: &str) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let files = files.filter(|file| file.file_name().to_string_lossy().starts_with(beginning));
@@ -489,7 +489,7 @@ impl Push<'_> {
         is_mounted
     }
 
-    /// Into a folder that is read-only or too small; then, without it, all arrives.
+    /// Into a directory that is read-only or too small; then, without it, all arrives.
     fn push_to_bad_folder(&self, options: &str, message: &str) {
         if !self.mount(options) {
             return;

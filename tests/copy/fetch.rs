@@ -26,7 +26,7 @@ fn recipe(name: &str, folder: &Path) -> String {
     recipe_commands(&shown.replace("--num-trainers 2", "--role worker"), folder)
 }
 
-/// Two hosts, and a folder for the machine that launches.
+/// Two hosts, and a directory for the machine that launches.
 struct Bench {
     cluster: Cluster,
     folder: PathBuf,
@@ -127,7 +127,7 @@ impl Bench {
     }
 }
 
-/// A server of S3 on host 1, with the folder `store` in it; it ends when its stdin does.
+/// A server of S3 on host 1, with the directory `store` in it; it ends when its stdin does.
 fn serve_s3(bench: &Bench, bin: &str) -> Child {
     let script = format!(
         "cd '{}'; PATH='{}'; {}\n$aws s3 cp --recursive --only-show-errors store s3://bucket/g/ \
@@ -202,7 +202,7 @@ fn download_by_rclone(bench: &Bench, credentials: &str, address: &str) {
     bench.downloads(&before, "A graph in another object store");
 }
 
-/// The server of tests/http_server.py on host 1, with a folder `store`.
+/// The server of tests/http_server.py on host 1, with a directory `store`.
 fn serve(bench: &Bench) -> Child {
     let server = format!(
         "cd '{}' && exec python3 '{}' store 10.77.0.1 port",

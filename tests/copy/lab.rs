@@ -1,5 +1,5 @@
-//! What the tests of this folder share: hosts between which files are copied, and what the records
-//! say of each file.
+//! What the tests of this directory share: hosts between which files are copied, and what the
+//! records say of each file.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -116,7 +116,7 @@ pub fn disturb(
     })
 }
 
-/// Every file below a folder, by its relative name; a link by where it leads.
+/// Every file below a directory, by its relative name; a link by where it leads.
 pub fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];

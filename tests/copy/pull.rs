@@ -170,8 +170,8 @@ fn files_that_cannot_be_read_are_told() {
     assert_eq!(read(folder, "got/same"), "other");
 }
 
-/// A folder whose names cannot be read is not an empty one, and the files of a folder that may be
-/// listed but not entered are not missing.
+/// A directory whose names cannot be read is not an empty one, and the files of a directory that
+/// may be listed but not entered are not missing.
 #[test]
 fn folders_that_cannot_be_read_are_told() {
     if takes_seconds() {
@@ -217,7 +217,7 @@ fn folders_that_cannot_be_read_are_told() {
         let report = format!("./logs/{name}: what is there cannot be read: Permission denied");
         assert_eq!(ran.err.contains(&report), !ok, "{name}: {}", ran.err);
     }
-    // a folder in which nothing is wanted does no harm
+    // a directory in which nothing is wanted does no harm
     pull("logs/open '*.pt' logs/open/a.log").ends(0);
     pull("missing")
         .ends(1)
@@ -462,7 +462,7 @@ fn a_host_that_lies_is_given_up() {
     }
 }
 
-/// What another user puts into the folder on either side leads to no file of the user's.
+/// What another user puts into the directory on either side leads to no file of the user's.
 #[test]
 fn what_another_user_puts_into_a_folder_leads_nowhere() {
     if takes_seconds() {

@@ -14,7 +14,7 @@ use support::{
     soon, takes_seconds, write,
 };
 
-/// A folder with `src/`, and a plan that brings it to `ws/src/` on this machine.
+/// A directory with `src/`, and a plan that brings it to `ws/src/` on this machine.
 fn plan(files: &[(&str, Vec<u8>)]) -> PathBuf {
     let folder = scratch();
     plan_in(&folder, files);
@@ -60,7 +60,7 @@ fn assert_arrived(folder: &Path) {
     assert!(tree(&ours) == tree(&theirs), "other files arrived");
 }
 
-/// A folder of links to busybox in the place of every tool of a host, but for those named.
+/// A directory of links to busybox in the place of every tool of a host, but for those named.
 fn busybox(folder: &Path, without: &[&str]) -> String {
     let bin = folder.join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -152,8 +152,8 @@ fn a_path_cannot_leave_the_workspace() {
     assert!(tree(&outside).is_empty());
     assert!(ws.join("ip_config.txt").exists(), "the others arrive");
 
-    // a link that stays inside is followed, one in the place of a file is replaced, a folder in its
-    // place stays
+    // a link that stays inside is followed, one in the place of a file is replaced, a directory in
+    // its place stays
     fs::remove_file(ws.join("src")).unwrap();
     make_folder(&ws, "real/b");
     symlink("real", ws.join("src")).unwrap();
@@ -209,9 +209,9 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
     // of a push that is dead, as it seems
     let old = "touch -h -d '2001-01-01' .part-push.evil.1";
     let table = [
-        // old files in a folder of the user's are not taken for parts that were kept
+        // old files in a directory of the user's are not taken for parts that were kept
         ("ln -s ../home .part-push.kept", 0, ""),
-        // nor a folder of the user's itself, or for a stage
+        // nor a directory of the user's itself, or for a stage
         ("mv results .part-push.kept", 0, ""),
         ("mv results .part-push.evil.1", 0, ""),
         // and files there are not moved as parts of a stage
@@ -283,7 +283,7 @@ fn what_another_user_puts_into_a_workspace_leads_nowhere() {
     }
 }
 
-/// The folders that commands name are reached as everything below them is.
+/// The directories that commands name are reached as everything below them is.
 #[test]
 fn a_link_of_another_user_is_no_workspace_and_no_place_for_what_is_brought() {
     if sh(Path::new("/"), "id -u").out != "0\n" {
@@ -307,7 +307,7 @@ fn a_link_of_another_user_is_no_workspace_and_no_place_for_what_is_brought() {
     assert_eq!(refusals.count(), 3, "{}", ran.err);
 }
 
-/// Links of the user's own lead to the workspace, and from one of its folders to another.
+/// Links of the user's own lead to the workspace, and from one of its directories to another.
 #[test]
 fn links_of_the_users_own_are_followed() {
     let folder = plan(&[("a", noise(1, 3 << 20)), ("b", noise(2, 9))]);
@@ -605,7 +605,7 @@ fn what_is_kept_of_an_interrupted_push_takes_no_more_room_than_it_has() {
     );
 }
 
-/// A record's content may be as large as a record; hosts that share a folder find it there.
+/// A record's content may be as large as a record; hosts that share a directory find it there.
 #[test]
 fn large_content_of_a_record_is_there_for_all_hosts_and_is_not_sent_again() {
     let folder = scratch();
@@ -671,7 +671,7 @@ fn results_that_cannot_be_written_make_the_status_of_every_tool_that_acts() {
 }
 
 /// An NFS client shows some time later what another host has written. Here the second host sees an
-/// empty folder until somebody takes away what is mounted over it there.
+/// empty directory until somebody takes away what is mounted over it there.
 #[test]
 fn a_host_that_shows_late_what_another_one_put_on_shared_storage_has_it() {
     if takes_seconds() {
@@ -880,7 +880,7 @@ fn fsync_flushes_every_file_and_folder() {
             .unwrap_or_else(|| panic!("no {what} in {synced:#?}"))
     };
     let ws = folder.join("ws").display().to_string();
-    // each file before it gets its name, its folder after that
+    // each file before it gets its name, its directory after that
     assert!(
         at("/one>)") < at("/ws/src>, \"small\"") && at("/part.") < at("/ws/src>, \"large\""),
         "{synced:#?}"
@@ -1625,7 +1625,7 @@ fn where_nothing_may_be_written() {
         "{}",
         denied.out
     );
-    // only one folder is closed: the others arrive
+    // only one directory is closed: the others arrive
     sh(folder, "chmod 777 ws; mkdir ws/src; chmod 755 ws/src");
     let denied = push(folder, other);
     denied.ends(1);

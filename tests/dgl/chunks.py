@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a small graph in chunks to ./chunked by DGL's own chunk_graph.py, whose folder is in PYTHONPATH: chunks.py NUM_CHUNKS"""
+"""Writes a small graph in chunks to ./chunked by DGL's own chunk_graph.py, whose directory is in PYTHONPATH: chunks.py NUM_CHUNKS"""
 
 import os
 import sys
@@ -22,7 +22,7 @@ columns = {
     "train_mask": numpy.ones(NODES, dtype="int8"),
 }
 graph = dgl.graph(tuple(torch.from_numpy(rng.integers(0, NODES, (2, EDGES)))), num_nodes=NODES)
-with tempfile.TemporaryDirectory() as folder:
+with tempfile.TemporaryDirectory() as directory:
     files = {name: os.path.join(folder, f"{name}.npy") for name in columns}
     for name, column in columns.items():
         numpy.save(files[name], column)

@@ -17,7 +17,7 @@ const CLIENT: &str = "python3 glt/sage.py client --num_server_nodes {store.num_h
      --server_client_master_port {store.port:rpc} \
      --train_loader_master_port {store.port:train} --test_loader_master_port {store.port:test}";
 
-/// Hosts, and a folder with a graph of two parts in `graph`; what precedes each pipeline.
+/// Hosts, and a directory with a graph of two parts in `graph`; what precedes each pipeline.
 fn prepared(hosts: u32) -> Option<(Cluster, PathBuf, String)> {
     let python = made_by("tests/glt/python.sh", "GLT")?;
     let folder = scratch();

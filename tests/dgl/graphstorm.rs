@@ -31,7 +31,7 @@ fn with_each_version(does: impl Fn(&str)) {
     }
 }
 
-/// A graph of two partitions, made by GraphStorm, in the folder `out`.
+/// A graph of two partitions, made by GraphStorm, in the directory `out`.
 fn construct(cluster: &Cluster, folder: &Path, python: &str, out: &str) {
     fs::copy(
         root().join("examples/graphstorm/nc.yaml"),
@@ -48,7 +48,7 @@ fn construct(cluster: &Cluster, folder: &Path, python: &str, out: &str) {
     well(cluster, folder, &make);
 }
 
-/// How many nodes the results in a folder have, and that each has the user's name, once.
+/// How many nodes the results in a directory have, and that each has the user's name, once.
 fn count_named(cluster: &Cluster, folder: &Path, python: &str, results: &str) -> usize {
     // threads of pyarrow's abort some processes that end otherwise
     let count = format!(
@@ -186,7 +186,7 @@ fn launch_by_dgl_spawn(python: &str) {
         assert_has(&ranks, &format!("worker {rank}] local rank {local}\n"));
     }
 
-    // what trainers read of one another is on storage that the hosts share: this folder
+    // what trainers read of one another is on storage that the hosts share: this directory
     let shared = folder.display();
     let job = |module: &str, more: &str| {
         format!(

@@ -19,7 +19,7 @@ fn displays(section: &str) -> Vec<String> {
         .collect()
 }
 
-/// Two hosts, and a folder with what the recipes take for given.
+/// Two hosts, and a directory with what the recipes take for given.
 struct Lab {
     cluster: Cluster,
     folder: PathBuf,
@@ -132,7 +132,7 @@ fn partitioned_by_dgl_and_trained_on_real_dgl_hosts() {
     lab.partition_and_train(&job);
 }
 
-/// The folder of the test stands for storage that all hosts share.
+/// The directory of the test stands for storage that all hosts share.
 #[test]
 #[ignore = "make test-partitioning runs it: it needs DGL's scripts, mpirun and pm_dglpart"]
 fn partitioned_by_parmetis_and_trained_on_real_dgl_hosts() {

@@ -97,7 +97,7 @@ fn one(cluster: &Cluster, folder: &Path, version: &str, python: &str, graph: &Gr
     );
     well("partitioning", sh(folder, &made));
     // 0.5 looks for the files of a part in the working directory, later versions in the config's
-    // folder
+    // directory
     let (paths, config) = if version.starts_with("0.5") {
         ("workspace", "g.json")
     } else {

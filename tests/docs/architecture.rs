@@ -29,7 +29,7 @@ fn linked_into(package: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The packages of this repository, below a folder of it.
+/// The packages of this repository, below a directory of it.
 fn packages(below: &str) -> Vec<String> {
     let folders = fs::read_dir(Path::new(ROOT).join(below)).unwrap();
     let mut names: Vec<String> = folders
@@ -243,7 +243,7 @@ fn crates_know_only_those_below_them() {
 
 // ---- files
 
-/// All files below a folder, but what was built.
+/// All files below a directory, but what was built.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -258,7 +258,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Those with such an ending, below folders of the repository.
+/// Those with such an ending, below directories of the repository.
 fn sources(folders: &[&str], ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in folders {
@@ -273,7 +273,7 @@ fn shown(path: &Path) -> String {
     path.strip_prefix(ROOT).unwrap().display().to_string()
 }
 
-/// The folders src/ of all crates.
+/// The directories src/ of all crates.
 fn crate_sources() -> Vec<PathBuf> {
     ["common", "tools"]
         .into_iter()
@@ -540,8 +540,8 @@ impl Crate {
         }
     }
 
-    /// The modules that a module names, those of its own folder and its mod.rs among them. That a
-    /// mod.rs declares a file does not count.
+    /// The modules that a module names, those of its own directory and its mod.rs among them. That
+    /// a mod.rs declares a file does not count.
     fn named_by(&self, module: &Module) -> BTreeSet<Module> {
         let text = &self.modules[module];
         imports(text, "use ")

@@ -39,7 +39,7 @@ const PUSHED: &str = r#"map(select(.type == "host").id) as $hosts | .[],
     to_entries[] | {type: "pushed", id: .key, of: $of, ok: true, bytes: 0, sent_bytes: 0,
     elapsed_ms: 0} + .value)"#;
 
-/// A folder with all that the recipes take for given, and stand-ins in `bin`.
+/// A directory with all that the recipes take for given, and stand-ins in `bin`.
 pub fn prepared() -> PathBuf {
     let folder = scratch();
     partition(&folder, 2);

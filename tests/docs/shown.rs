@@ -124,8 +124,8 @@ fn sorted<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     lines
 }
 
-/// Two hosts, gpu1 and gpu2, and on the first a folder with a script, a file for each host, and a
-/// partitioned graph.
+/// Two hosts, gpu1 and gpu2, and on the first a directory with a script, a file for each host, and
+/// a partitioned graph.
 pub struct Demo {
     pub folder: PathBuf,
     pub cluster: Cluster,
@@ -151,7 +151,7 @@ impl Demo {
         }
         let graph = root().join("tests/fixtures/dgl-1.0.4-homo");
         sh(&folder, &format!("cp -r '{}' out", graph.display())).ends(0);
-        // hosts share the home of this machine, so each gets a folder of its own there
+        // hosts share the home of this machine, so each gets a directory of its own there
         let home = sh(&folder, "eval echo ~$(id -un)").out.trim().to_owned();
         let made_workspace = sh(&folder, &format!("mkdir {home}/job")).status == 0;
         for host in 1..=2 {

@@ -1,5 +1,5 @@
 """A graph of 2,000 nodes in two parts, as GLT writes it: graph.py FOLDER. The training and test
-nodes of each part lie in its folder, as many in both, and the labels of all nodes beside them."""
+nodes of each part lie in its directory, as many in both, and the labels of all nodes beside them."""
 
 import sys
 

@@ -2,7 +2,7 @@
 
 A FOLDER is what `pip download --no-deps graphstorm==VERSION` brought, unpacked. Its launchers themselves run, on two hosts of 16
 processors that they do not reach: ssh, the search for a port and the process that cleans up are left out. Where versions run the same
-it is written once. /ws is the workspace, GS the folder of the launchers, PYTHON the interpreter."""
+it is written once. /ws is the workspace, GS the directory of the launchers, PYTHON the interpreter."""
 
 import contextlib
 import importlib.util

@@ -34,7 +34,7 @@ fn package_for_x86_64(parts: [&str; 2]) -> Option<PathBuf> {
 }
 
 /// The commands of a prefix all start, and its programs ask for no library of the system and name
-/// no folder of the machine that built them.
+/// no directory of the machine that built them.
 fn is_whole(folder: &Path, prefix: &str) {
     for command in commands() {
         sh(folder, &format!("{prefix}/bin/{command} --version")).ends(0);

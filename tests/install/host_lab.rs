@@ -76,7 +76,7 @@ fn real_hosts_say_what_to_do_with_them() {
             found.err
         );
     }
-    // tools that are called by their folder stay those
+    // tools that are called by their directory stay those
     let path = format!("PATH={}:/usr/bin:/bin", tools().display());
     let chosen = cluster.call(&[
         "exec",
@@ -310,12 +310,12 @@ fn wrong_use_of_host_lab_has_a_cure() {
         (
             "LAB=/tmp/lab host-lab up 2",
             2,
-            "a host has a folder of its own in that place",
+            "a host has a directory of its own in that place",
         ),
         (
             "mkdir lab && touch lab/file && host-lab up 2",
             2,
-            "is a folder of something else",
+            "is a directory of something else",
         ),
         ("host-lab frob", 2, "frob: no such command"),
         ("host-lab", 2, "COMMAND: is missing"),
@@ -337,7 +337,7 @@ fn a_folder_that_another_user_has_put_there_is_refused() {
             ("LAB=$LAB/ host-lab list", 2, "is a link"),
         ],
     );
-    // only root can give a folder away; others try one of root's
+    // only root can give a directory away; others try one of root's
     let other = match sh(&folder, "id -u").out.as_str() {
         "0\n" => "chown 65534 other; LAB=$PWD/other",
         _ => "LAB=/usr",

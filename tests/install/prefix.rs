@@ -19,14 +19,14 @@ const USE: &str = r#"
       HOSTS=ip.txt WORKSPACE="$PWD/ws" PART_CONFIG=out/g.json
     ! command -v man >/dev/null || MANPATH=$P/share/man man dgl-copy | grep 'Differences from'"#;
 
-/// Runs it with the prefix `prefix`, in a folder that [`job`] made.
+/// Runs it with the prefix `prefix`, in a directory that [`job`] made.
 pub fn use_in(folder: &Path, prefix: &str) {
     let example = root().join("examples/dgl");
     let script = format!("P=$PWD/{prefix} EXAMPLE='{}'; {USE}", example.display());
     sh(folder, &script).ends(0).out_has("worker 0] installed");
 }
 
-/// A folder with what the pipeline needs.
+/// A directory with what the pipeline needs.
 pub fn job() -> PathBuf {
     let folder = scratch();
     partition(&folder, 1);

@@ -349,7 +349,7 @@ fn a_detached_job_of_real_hosts_needs_a_first_host_that_all_can_reach_and_its_di
         )
         .ends(0);
 
-    // a disk without room for the folder, and one that is full when the job runs
+    // a disk without room for the directory, and one that is full when the job runs
     let mount = |size: &str| {
         let mount = format!("mkdir -p ~/.local/state && mount -t tmpfs -o size={size} none");
         cluster
@@ -360,7 +360,7 @@ fn a_detached_job_of_real_hosts_needs_a_first_host_that_all_can_reach_and_its_di
     cluster
         .sh(&folder, &format!("{port} none"))
         .ends(74)
-        .err_has("host 0 (10.77.0.1): the job's folder cannot be made or written: ")
+        .err_has("host 0 (10.77.0.1): the job's directory cannot be made or written: ")
         .err_has("No space left on device")
         .err_has("nothing was started");
     cluster.assert_clean();

@@ -11,7 +11,7 @@ const SHOW: &str = "{ pwd; env -0 | tr '\\0\\n' '\\n\\1' | grep -avE \
 fn pasted_commands_run_the_same_on_real_hosts() {
     let (folder, cluster) = Cluster::listed(2);
     write(&folder, "show.sh", SHOW);
-    let location = "/srv/a folder/it's";
+    let location = "/srv/a directory/it's";
     let copy = "ipconf-check ip.txt | part-map --workspace \"$W\" --extra show.sh | part-push \
         >pushed.jsonl";
     cluster

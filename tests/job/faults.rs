@@ -78,7 +78,7 @@ fn preflight_reports_all_faults_of_real_hosts() {
     refused.ends(74);
     for message in [
         "host 0 (10.77.0.1): no such command: code/tool".to_owned(),
-        "host 1 (10.77.0.2): no such folder: /srv/job".to_owned(),
+        "host 1 (10.77.0.2): no such directory: /srv/job".to_owned(),
         "host 2 (10.77.0.3): no such file: /srv/job/data/g.json".to_owned(),
         format!("host 2 (10.77.0.3): port 30050 is taken by process {server} ("),
         "host 3 (10.77.0.4): the ip_config there is not that of the records".to_owned(),

@@ -145,13 +145,13 @@ fn faults_of_real_hosts_come_in_one_report() {
     copied(&cluster, &folder, 3);
     went_well(&spawn(""));
 
-    // folders, commands and a graph that are not there are one line for all hosts
+    // directories, commands and a graph that are not there are one line for all hosts
     let nowhere = cluster.sh(
         &folder,
         "<job.jsonl jq -c 'if .cwd then .cwd = \"/srv/none\" else . \
         end' | dgl-spawn",
     );
-    refused(&nowhere, &["hosts 0-2: no such folder: /srv/none"]);
+    refused(&nowhere, &["hosts 0-2: no such directory: /srv/none"]);
     nowhere.err_has_times("host", 1);
     cluster.on(2, "truncate -s 100G /srv/job/data/part1/node_feat.dgl");
     let other = cluster.sh(

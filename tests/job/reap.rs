@@ -488,7 +488,7 @@ fn folders_of_ended_jobs_are_forgotten() {
     );
     first
         .ends(0)
-        .out_has("     0  ended             its folder was removed\n")
+        .out_has("     0  ended             its directory was removed\n")
         .out_has_times("removed", 1);
     for kept in [
         "elsewhere:\n10.0.0.1\n127.0.0.1.lock\n",
@@ -500,7 +500,7 @@ fn folders_of_ended_jobs_are_forgotten() {
     let again = sh(&folder, forget);
     again.ends(0);
     assert!(
-        again.err == "dgl-reap: no folder of a job that has ended on any host\n",
+        again.err == "dgl-reap: no directory of a job that has ended on any host\n",
         "{}{}",
         again.out,
         again.err

@@ -20,7 +20,7 @@ print('sum', int(total), 'of', dist.get_world_size(), *(os.environ[name] for nam
 dist.barrier()
 ";
 
-/// Two hosts, the script and their folder; none where there is no torch.
+/// Two hosts, the script and their directory; none where there is no torch.
 fn two_hosts() -> Option<(Cluster, PathBuf, String)> {
     let python = python_with_dgl()?;
     let folder = scratch();

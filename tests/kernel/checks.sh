@@ -1,4 +1,4 @@
-# What the trials of tests/kernel.sh share. They run in a folder of their own, with the tools in PATH.
+# What the trials of tests/kernel.sh share. They run in a directory of their own, with the tools in PATH.
 # shellcheck shell=bash disable=SC2154 # work, dir and trial are tests/kernel.sh's
 
 # A command line on the machine, as root and as an ordinary user.

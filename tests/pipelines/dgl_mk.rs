@@ -117,7 +117,7 @@ fn on_this_machine() {
     }
     sh(&folder, &make("push WORKSPACE="))
         .ends(2)
-        .out_has("set WORKSPACE, the folder of the job");
+        .out_has("set WORKSPACE, the directory of the job");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn whoever_ends_dgl_launch_ends_its_job() {
     assert_eq!(signalled(&folder, line, "KILL"), None);
 }
 
-/// A folder in which dgl-spawn and the tools that copy only note their number, and stay.
+/// A directory in which dgl-spawn and the tools that copy only note their number, and stay.
 fn stand_ins() -> std::path::PathBuf {
     let folder = scratch();
     partition(&folder, 1);

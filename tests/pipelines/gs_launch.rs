@@ -10,7 +10,7 @@ use support::{
     write,
 };
 
-/// A process: its host, folder, variables and words.
+/// A process: its host, directory, variables and words.
 #[derive(Debug)]
 struct Seen {
     ip: String,
@@ -86,8 +86,8 @@ fn by_file(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// A folder where hosts are neither asked nor reached: host-probe says they have 16 processors, and
-/// dgl-spawn writes down what it was to start, with which flags, and ends with status $ENDS.
+/// A directory where hosts are neither asked nor reached: host-probe says they have 16 processors,
+/// and dgl-spawn writes down what it was to start, with which flags, and ends with status $ENDS.
 fn stand_ins() -> PathBuf {
     let folder = scratch();
     make_folder(&folder, "ws/data");
@@ -189,7 +189,7 @@ fn a_line_for_graphstorm_needs_but_a_word_before_it() {
     let words = |all: &[Seen]| all.iter().map(|one| one.words.clone()).collect::<Vec<_>>();
     assert_eq!(words(&pasted), words(&bare));
 
-    // the workspace is this folder, as for GraphStorm
+    // the workspace is this directory, as for GraphStorm
     let here = "cd ws; gs-launch gs_node_regression --part-config \
         data/g.json --ip-config ip.txt --num-trainers 1 --do-nid-remap=false; mv started flags ..";
     let here = run(&folder, here).1;

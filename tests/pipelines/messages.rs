@@ -159,7 +159,7 @@ fn of_real_hosts() {
             "host-probe --venv /srv/none <hosts",
             74,
             "host 1 (10.77.0.2)",
-            ["no such folder: /srv/none"; 2],
+            ["no such directory: /srv/none"; 2],
         ),
         (
             "host-probe --conda none <hosts",
@@ -189,7 +189,7 @@ fn of_real_hosts() {
             &format!("{worker} --workspace /srv/none -- true | dgl-spawn"),
             74,
             "hosts 0-1",
-            ["no such folder: /srv/none"; 2],
+            ["no such directory: /srv/none"; 2],
         ),
         (
             &format!("{worker} -- no-such-command | dgl-spawn"),
@@ -207,7 +207,7 @@ fn of_real_hosts() {
             "part-pull --to got --workspace /srv/none 'x*' <hosts",
             74,
             "host 1 (10.77.0.2)",
-            ["there is no folder /srv/none"; 2],
+            ["there is no directory /srv/none"; 2],
         ),
         (
             "part-pull --to got --workspace /srv 'none*' <hosts",

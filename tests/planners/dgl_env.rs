@@ -18,7 +18,7 @@ const MORE: [&str; 7] = [
     "PYTHONFAULTHANDLER",
 ];
 
-/// A process: role and rank, folder, variables, words.
+/// A process: role and rank, directory, variables, words.
 type Seen = (String, String, BTreeMap<String, String>, String);
 
 fn variables(text: &str) -> BTreeMap<String, String> {

@@ -138,14 +138,14 @@ fn conda_is_found_as_people_have_it() {
             "-",
         ),
         (
-            "a folder",
+            "a directory",
             String::new(),
             "~/x/envs/y/",
             format!("{f}/home/x/envs/y"),
             "y",
         ),
         (
-            "a folder of a name alone",
+            "a directory of a name alone",
             String::new(),
             "~",
             format!("{f}/home"),
@@ -216,7 +216,7 @@ fn what_is_no_environment_is_told() {
         (
             "--venv '~/w'",
             74,
-            "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: make it there: python3 -m venv \
+            "host 0 (127.0.0.1): no such directory: HOME/w\n  fix: make it there: python3 -m venv \
              ~/w; or say --conda",
         ),
         (
@@ -234,12 +234,12 @@ fn what_is_no_environment_is_told() {
             "--conda HOME/v",
             74,
             "HOME/v is not a conda environment: it has no conda-meta\n  fix: conda env list tells \
-             there which there are; --conda takes a folder too, and --venv that of a venv\n",
+             there which there are; --conda takes a directory too, and --venv that of a venv\n",
         ),
         (
             "--conda HOME/w",
             74,
-            "host 0 (127.0.0.1): no such folder: HOME/w\n  fix: conda env list ",
+            "host 0 (127.0.0.1): no such directory: HOME/w\n  fix: conda env list ",
         ),
         (
             "--conda empty",
@@ -253,8 +253,12 @@ fn what_is_no_environment_is_told() {
              which there are; --conda takes",
         ),
         ("--venv v", 2, "begin it with / or ~/"),
-        ("--venv ''", 2, "is not a folder"),
-        ("--venv /a:b", 2, "PATH cannot have a folder of this name"),
+        ("--venv ''", 2, "is not a directory"),
+        (
+            "--venv /a:b",
+            2,
+            "PATH cannot have a directory of this name",
+        ),
         ("--conda ./v", 2, "begin it with / or ~/"),
         ("--conda ..", 2, "is not a name of an environment"),
         ("--conda gnn --venv /v", 2, "cannot be used with"),
@@ -480,7 +484,7 @@ fn the_job_runs_in_its_environment_on_real_hosts() {
         "ipconf-check ip.txt >hosts.jsonl; host-probe --conda /srv/conda/envs/gnn <hosts.jsonl",
     );
     none.ends(74);
-    let report = "host 0 (10.77.0.1): no such folder: /srv/conda/envs/gnn";
+    let report = "host 0 (10.77.0.1): no such directory: /srv/conda/envs/gnn";
     none.err_has(report)
         .err_has("host 2 (10.77.0.3): no such")
         .err_lacks("host 1");

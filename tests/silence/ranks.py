@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A rank of torch.distributed over gloo that goes through the trials of trials.py, one after the other.
 
-Each trial is a file trial-N.json in the folder TRIALS: an operation that all ranks repeat, and what one of them does instead of the
+Each trial is a file trial-N.json in the directory TRIALS: an operation that all ranks repeat, and what one of them does instead of the
 last one. That rank writes faulty-N then, and goes on when release-N is there, as all ranks do with the next trial.
 """
 

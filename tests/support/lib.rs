@@ -22,7 +22,7 @@ pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of the tools that were built with this test.
+/// The directory of the tools that were built with this test.
 pub fn tools() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test
@@ -33,8 +33,9 @@ pub fn tools() -> PathBuf {
         .to_owned()
 }
 
-/// A folder of this test's own, empty; beside the tools, below target/. Its name begins like that
-/// of the test, and is short, because sockets are made in it. Another call makes another folder.
+/// A directory of this test's own, empty; beside the tools, below target/. Its name begins like
+/// that of the test, and is short, because sockets are made in it. Another call makes another
+/// directory.
 pub fn scratch() -> PathBuf {
     thread_local!(static CALLS: Cell<u32> = const { Cell::new(0) });
     let thread = std::thread::current();
@@ -52,7 +53,7 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// A file below a folder, in whose place there may be another.
+/// A file below a directory, in whose place there may be another.
 pub fn write(folder: &Path, name: impl AsRef<Path>, content: impl AsRef<[u8]>) {
     let path = folder.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -63,7 +64,7 @@ pub fn read(folder: &Path, name: impl AsRef<Path>) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
 
-/// A folder below another, with those above it.
+/// A directory below another, with those above it.
 pub fn make_folder(folder: &Path, name: impl AsRef<Path>) {
     std::fs::create_dir_all(folder.join(name)).unwrap();
 }
@@ -247,7 +248,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A script in plain `sh`, without pipefail, in a folder.
+/// A script in plain `sh`, without pipefail, in a directory.
 pub fn sh(folder: &Path, script: &str) -> Ran {
     run(command("timeout")
         .args(["300", "sh", "-c", script])
@@ -345,7 +346,7 @@ pub fn soon(what: &str, is_so: impl Fn() -> bool) {
 
 /// The long flags in front of what `--help` says of them.
 pub fn flags_of_help(tool: &str) -> BTreeSet<String> {
-    // no folder of its own: several tests ask at once
+    // no directory of its own: several tests ask at once
     let help = sh(&root(), &format!("{tool} --help"));
     assert_eq!(help.status, 0, "{tool}: {}", help.err);
     let (options, examples) = help
@@ -378,8 +379,8 @@ pub fn aliases_of_help(tool: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A folder that every user of this machine reaches, gone with the test; the repository may lie in
-/// one that is closed to others.
+/// A directory that every user of this machine reaches, gone with the test; the repository may lie
+/// in one that is closed to others.
 pub struct OpenFolder(pub PathBuf);
 
 impl OpenFolder {
@@ -435,7 +436,7 @@ impl Cluster {
         Cluster::up_shaped(hosts, "")
     }
 
-    /// Beside a folder whose ip_config lists all of its hosts.
+    /// Beside a directory whose ip_config lists all of its hosts.
     pub fn listed(hosts: u32) -> (PathBuf, Cluster) {
         let folder = scratch();
         ip_config(&folder, hosts);
@@ -486,7 +487,7 @@ impl Cluster {
             ))
     }
 
-    /// A script on host 1, the launching machine, in a folder.
+    /// A script on host 1, the launching machine, in a directory.
     pub fn sh(&self, folder: &Path, script: &str) -> Ran {
         self.call(&[
             "exec",

@@ -8,7 +8,7 @@
 #   TOOLS=DIR  where dgl-env, dgl-spawn and the others are; default: target/debug of this checkout
 #   GNN=DIR    a virtual environment of /usr/bin/python3 that appears as /opt/gnn; cases that say `needs gnn` are left
 #              out without it. It has torch 2.4.1, numpy 1.26, torchdata 0.11.0, psutil, lightning-fabric 2.4.0,
-#              accelerate 0.34.2 and rich, and beside them, each by `pip install --no-deps --target`, the folders dgl21
+#              accelerate 0.34.2 and rich, and beside them, each by `pip install --no-deps --target`, the directories dgl21
 #              (dgl 2.1.0, scipy), dgl11 (dgl 1.1.3, scipy), td071 (torchdata 0.7.1) and pd (pandas, pydantic 2.7)
 #
 # record.sh --beside [NAME...] writes NAME/torchrun.txt and NAME/mpirun.txt instead: what the launchers of torch (GNN's)

@@ -120,7 +120,7 @@ pub fn check(hosts: &[Host], processes: &[Process]) -> Result<(), Report> {
         if let Err(fault) = process.check() {
             report.push(fault);
         }
-        // the name becomes that of a folder on the host
+        // the name becomes that of a directory on the host
         if let Some(name) = &process.server_name
             && let Err(why) = record::job_name(name)
         {

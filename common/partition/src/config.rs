@@ -37,8 +37,8 @@ pub struct PartConfig {
     pub location: String,
     /// The absolute path of the file.
     pub file: PathBuf,
-    /// The folders to which its paths may be relative: the one in which it is and, if it is a link,
-    /// that of its target.
+    /// The directories to which its paths may be relative: the one in which it is and, if it is a
+    /// link, that of its target.
     pub folders: Vec<PathBuf>,
     /// The working directory of the reader, to which its paths may be relative too.
     pub working_folder: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub struct PartConfig {
     fields: Object,
 }
 
-/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`. A folder may be
+/// The ends of a path, without root or dots: `a/b/c`, `b/c` and `c` of `/a/b/c`. A directory may be
 /// moved after its files were named by absolute paths.
 pub fn path_ends(path: &Path) -> Vec<PathBuf> {
     let names: Vec<Component<'_>> = path
@@ -149,9 +149,9 @@ impl PartConfig {
         })
     }
 
-    /// The paths at which a file of the config may be: relative to the config's folder or else to
-    /// the working directory; or, because the folder may have been moved since (0.5, and .npy maps
-    /// up to 0.9, have absolute paths), at the end of its path beside the config.
+    /// The paths at which a file of the config may be: relative to the config's directory or else
+    /// to the working directory; or, because the directory may have been moved since (0.5, and .npy
+    /// maps up to 0.9, have absolute paths), at the end of its path beside the config.
     pub fn candidates(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
         let path = path.as_ref();
         let mut found: Vec<PathBuf> = self

@@ -38,14 +38,14 @@ pub struct WantedFile {
     pub item: FileItem,
 }
 
-/// The source of a file or folder on a host.
+/// The source of a file or directory on a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileSource {
     /// It is copied from this machine.
     Copied(LocalFile),
     /// It is made, with this content.
     Made(String),
-    /// An empty folder is made.
+    /// An empty directory is made.
     Folder,
     /// It must already be on the host.
     OnHost,
@@ -53,7 +53,7 @@ pub enum FileSource {
     InPlace,
 }
 
-/// A file or folder that a host will have.
+/// A file or directory that a host will have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileItem {
     /// `None` for all hosts.
@@ -182,7 +182,7 @@ pub fn inspect(path: &Path, format: FileFormat) -> Result<LocalFile, Fault> {
 }
 
 /// The records of all files. Refuses two sources for one destination, because either could arrive;
-/// a file where another one needs a folder; and names of part-push.
+/// a file where another one needs a directory; and names of part-push.
 pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
     let mut report = Report::default();
     for item in items.iter().filter(|item| is_reserved(&item.dst)) {
@@ -217,9 +217,9 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
     });
     let above: HashSet<&Path> = folders.flat_map(Path::ancestors).collect();
     let in_the_way = above.into_iter().filter_map(|folder| files.get(folder));
-    report
-        .0
-        .extend(in_the_way.map(|item| item.clash(", where other files need a folder".to_owned())));
+    report.0.extend(
+        in_the_way.map(|item| item.clash(", where other files need a directory".to_owned())),
+    );
     report.check()?;
     let mut files: Vec<FileCopy> = items.into_iter().filter_map(FileItem::record).collect();
     let of = u32::try_from(files.len()).map_err(|_| {
@@ -232,7 +232,7 @@ pub fn records(items: Vec<FileItem>) -> Result<Vec<FileCopy>, Report> {
 }
 
 /// A path on the hosts, which may be absolute, below the home of all hosts or, if given, below
-/// `folder`. The result is absolute, UTF-8 and free of `.` and `..`; `option` has the path, for
+/// `directory`. The result is absolute, UTF-8 and free of `.` and `..`; `option` has the path, for
 /// messages.
 pub fn path_on_hosts(
     option: &str,
@@ -256,7 +256,7 @@ pub fn path_on_hosts(
         (false, None) => {
             return wrong(
                 "is not an absolute path",
-                "it is the same folder on every host: begin it with /",
+                "it is the same directory on every host: begin it with /",
             );
         }
     };
@@ -315,7 +315,7 @@ mod tests {
             ),
             (
                 &[item(None, "/ws/a", "/1"), folder("/ws/a")],
-                Some("/1: goes to /ws/a, where other files need a folder"),
+                Some("/1: goes to /ws/a, where other files need a directory"),
             ),
             (
                 &[item(None, "/ws/.part-push.lock", "/1")],
@@ -332,7 +332,7 @@ mod tests {
             ),
             (
                 &[item(None, "/ws/a", "/1"), item(None, "/ws/a/b/c", "/2")],
-                Some("/1: goes to /ws/a, where other files need a folder"),
+                Some("/1: goes to /ws/a, where other files need a directory"),
             ),
             (
                 &[item(None, "/ws", "/1"), item(None, "/ws/b", "/2")],

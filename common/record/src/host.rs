@@ -118,7 +118,7 @@ pub fn at_home(location: &str, path: &str, hosts: &[Host]) -> Result<String, Fau
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ => return Ok(path.to_owned()),
     };
-    let fix = "write the folder out, from / on";
+    let fix = "write the directory out, from / on";
     let mut homes = hosts.iter().map(|host| (host, host.facts.home.as_deref()));
     let first = homes.next();
     for (host, home) in first.into_iter().chain(homes) {

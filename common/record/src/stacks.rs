@@ -247,8 +247,8 @@ pub fn child(frames: &[String]) -> Option<Child> {
 }
 
 /// The innermost frame in the user's own code: one whose file is neither in a package nor part of
-/// Python. If no frame has its folder, the innermost one in the file of `<module>`; without that,
-/// the innermost frame of all.
+/// Python. If no frame has its directory, the innermost one in the file of `<module>`; without
+/// that, the innermost frame of all.
 pub fn own_frame(frames: &[String]) -> Option<&str> {
     let position = own_position(frames).unwrap_or(0);
     frames.get(position).map(String::as_str)

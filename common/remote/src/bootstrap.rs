@@ -3,7 +3,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the folder is checked first: nobody else can write it or one above"
+    reason = "the directory is checked first: nobody else can write it or one above"
 )]
 
 use super::owner;
@@ -37,7 +37,7 @@ const TAKEOVER: &str = concat!(
 
 const BOOTSTRAP_SH: &str = include_str!("bootstrap.sh");
 
-/// Folders with agents for other machine types, or in place of those beside the tools.
+/// Directories with agents for other machine types, or in place of those beside the tools.
 const AGENTS_VARIABLE: &str = "DGL_TOOLS_AGENTS";
 
 /// One `host-agent`, for one machine type.
@@ -70,7 +70,7 @@ impl AgentFile {
         }
     }
 
-    /// The file of this agent in a folder that hosts share.
+    /// The file of this agent in a directory that hosts share.
     fn path_in(&self, folder: &Path) -> PathBuf {
         folder.join(format!("host-agent-{}", self.hash))
     }
@@ -94,7 +94,7 @@ impl AgentFile {
         Ok(content == *self.content)
     }
 
-    /// Writes the agent into a folder. The file gets its name by rename, when it is complete.
+    /// Writes the agent into a directory. The file gets its name by rename, when it is complete.
     fn put(&self, folder: &Path, path: &Path) -> io::Result<()> {
         let part = folder.join(format!(".{}", tls::token()?));
         let written = OpenOptions::new()
@@ -158,7 +158,7 @@ impl Agents {
         if agents.is_empty() {
             let fault = HostFault::unreachable("there is no host-agent here, which the hosts need");
             return Err(fault.fix(format!(
-                "install dgl-tools anew, or name its folder in {AGENTS_VARIABLE}"
+                "install dgl-tools anew, or name its directory in {AGENTS_VARIABLE}"
             )));
         }
         Ok(Agents(agents))
@@ -193,7 +193,7 @@ impl Agents {
             .ok_or_else(|| no_agent(machine))
     }
 
-    /// Puts all agents into a folder of the user's, each named by its hash, like the script on a
+    /// Puts all agents into a directory of the user's, each named by its hash, like the script on a
     /// host. Returns their machine types and paths.
     pub(crate) fn put_into(&self, folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
         let put = |(machine, agent): (&String, &AgentFile)| {
@@ -206,7 +206,7 @@ impl Agents {
         self.0.iter().map(put).collect()
     }
 
-    /// A file in such a folder that has the name of an agent and belongs to another user.
+    /// A file in such a directory that has the name of an agent and belongs to another user.
     pub(crate) fn of_others(&self, folder: &Path) -> Option<PathBuf> {
         let mut paths = self.0.values().map(|agent| agent.path_in(folder));
         paths.find(|path| {
@@ -239,7 +239,7 @@ pub(crate) fn no_agent(machine: &str) -> HostFault {
             "there is no host-agent here for its machine type, {machine}"
         ))
         .fix(format!(
-            "make agent TARGET={}, then name its folder in {AGENTS_VARIABLE}",
+            "make agent TARGET={}, then name its directory in {AGENTS_VARIABLE}",
             target_of(&machine)
         )),
     }
@@ -255,7 +255,7 @@ fn target_of(machine: &str) -> String {
     }
 }
 
-/// The folders that are searched for agents, in order.
+/// The directories that are searched for agents, in order.
 fn folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = std::env::var_os(AGENTS_VARIABLE)
         .map(PathBuf::from)

@@ -1,15 +1,15 @@
 # Finds or takes host-agent on a host, and becomes it. Read as one line by a shell there (see bootstrap.rs), so every command ends with a
 # semicolon. POSIX sh, and of programs only cat, chmod, head, ls, mkdir, mv, rm, uname; gzip where it is there. Where a start-up file has
-# emptied PATH, the usual folders take its place, for the agent too.
+# emptied PATH, the usual directories take its place, for the agent too.
 # In front of it: `token`, which marks our own lines among what the login shell says, and `agents`, words MACHINE=HASH.
 #   TOKEN need MACHINE gzip|plain      asks for the agent, which comes in pieces: a line with a length, and so many bytes
 #   TOKEN took                         a piece is read, and the next may come; a length of 0 ends the agent
 #   TOKEN refused machine MACHINE      there is no agent for this machine
-#   TOKEN refused folders TRIED        no folder can hold it and run it
-# A file tells its own hash before it is used: it may be cut (a machine that lost its power), and its folder noexec by now. What is no
+#   TOKEN refused folders TRIED        no directory can hold it and run it
+# A file tells its own hash before it is used: it may be cut (a machine that lost its power), and its directory noexec by now. What is no
 # program a shell would run as a script that succeeds.
-# Nothing in a folder is run or written before `guarded` has found that only the user and root can change or replace it: a path without
-# links is checked with all folders above it, and then nobody else can put something in its place.
+# Nothing in a directory is run or written before `guarded` has found that only the user and root can change or replace it: a path without
+# links is checked with all directories above it, and then nobody else can put something in its place.
 # Whatever was asked for is read to its end, because what follows is for the agent. Nothing may follow a piece before it is read: the head
 # of busybox reads beyond its count.
 # When nobody reads any longer, which a signal tells who writes, the part of an agent that came is still removed.
@@ -70,7 +70,7 @@ for folder; do
   mkdir -p "$folder" 2>/dev/null;
   if [ -h "$folder" ] || [ ! -d "$folder" ] || [ ! -O "$folder" ]; then tried="$tried (not ours)"; continue; fi;
   folder=$(physical "$folder");
-  if ! guarded "$folder"; then tried="$tried (others can write it or a folder above it)"; continue; fi;
+  if ! guarded "$folder"; then tried="$tried (others can write it or a directory above it)"; continue; fi;
   part=$folder/.$token;
   if (echo : >"$part") 2>/dev/null && chmod 700 "$part" && "$part" 2>/dev/null; then :; else
     rm -f "$part"; tried="$tried (full, read-only or noexec)"; continue;

@@ -93,7 +93,7 @@ impl FileSession {
             FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } | FileEvent::Refused { .. } => {
                 !self.hears_of_chains
             }
-            // its facts about the folder are known from the first connection
+            // its facts about the directory are known from the first connection
             FileEvent::Ready(_) => self.is_second,
             _ => false,
         }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// The most bytes that a login shell may write before the agent runs; more means that it never
 /// ends.
 const MAX_GREETING: usize = 1 << 20;
-/// How often a host may ask for the agent: once for each folder that the bootstrap tries, of which
-/// there are five.
+/// How often a host may ask for the agent: once for each directory that the bootstrap tries, of
+/// which there are five.
 const MAX_BROUGHT: usize = 8;
 /// The first piece of an agent, in bytes. Each may be [`PIECE_GROWTH`] times as large as the one
 /// before, so that a link that is faster in the beginning misleads by little.
@@ -435,7 +435,7 @@ fn refused(why: &str) -> HostFault {
                 .take(1000)
                 .collect();
             HostFault::unreachable(format!(
-                "no folder there can hold and run host-agent; \
+                "no directory there can hold and run host-agent; \
                 tried:{}",
                 printable.trim_end()
             ))

@@ -147,7 +147,7 @@ impl HostLink {
         self.sessions.lock()
     }
 
-    /// Waits for the host's report about its folder.
+    /// Waits for the host's report about its directory.
     pub fn ready(&mut self) -> Result<FolderReport, HostFault> {
         match self.next_event()?.0 {
             FileEvent::Ready(ready) => Ok(ready),

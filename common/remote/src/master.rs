@@ -1,14 +1,14 @@
 //! The connections that all logins by OpenSSH's program to a host share: a master of ssh
 //! (ControlMaster of ssh_config(5)) for a pipeline. It ends when it was not used for a minute.
 //!
-//! A master of the user's own is used if there is one. Ours has its socket in a folder that only
+//! A master of the user's own is used if there is one. Ours has its socket in a directory that only
 //! the user can enter, under a name made of all of the host's settings, so that other settings use
-//! another master. Without such a folder, each login has its own connection. The same happens if a
-//! master refuses another session (MaxSessions); `ssh` does that by itself.
+//! another master. Without such a directory, each login has its own connection. The same happens if
+//! a master refuses another session (MaxSessions); `ssh` does that by itself.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a folder that is checked first: nobody else can reach it"
+    reason = "a directory that is checked first: nobody else can reach it"
 )]
 
 use super::openssh;
@@ -200,7 +200,7 @@ fn name(options: &RemoteOptions, host: &Host, settings: &SshSettings) -> String 
     blake3::hash(all.as_bytes()).to_hex()[..NAME].to_owned()
 }
 
-/// The folder for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` if others could enter
+/// The directory for sockets: below $XDG_RUNTIME_DIR, or else in /tmp. `None` if others could enter
 /// it, or if a path would be too long.
 fn folder() -> Option<PathBuf> {
     let user = nix::unistd::geteuid().as_raw();
@@ -220,7 +220,7 @@ fn fits(folder: &Path) -> bool {
     folder.as_os_str().as_bytes().len() + "/".len() + NAME + SSH_SUFFIX < SOCKET_PATH
 }
 
-/// Whether the folder is this user's alone; makes it if it is missing.
+/// Whether the directory is this user's alone; makes it if it is missing.
 fn is_private(folder: &Path) -> bool {
     let _ = DirBuilder::new().mode(0o700).create(folder);
     let user = nix::unistd::geteuid().as_raw();

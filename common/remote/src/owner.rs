@@ -1,18 +1,18 @@
-//! Who can change or replace a file or folder from which programs are run.
+//! Who can change or replace a file or directory from which programs are run.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// In a folder with this bit, users cannot remove or rename files of others.
+/// In a directory with this bit, users cannot remove or rename files of others.
 const STICKY: u32 = 0o1000;
 
-/// Why another user can change the content of a folder.
+/// Why another user can change the content of a directory.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Exposure {
-    /// The folder, or a link to it, belongs to another user.
+    /// The directory, or a link to it, belongs to another user.
     Owned,
-    /// The mode of the folder lets others write.
+    /// The mode of the directory lets others write.
     Writable,
 }
 
@@ -28,8 +28,8 @@ pub(crate) fn others_write(meta: &Metadata) -> bool {
     meta.mode() & 0o22 != 0
 }
 
-/// The first of a folder and those above it, up to the user's home as in sshd's StrictModes, whose
-/// content another user could replace.
+/// The first of a directory and those above it, up to the user's home as in sshd's StrictModes,
+/// whose content another user could replace.
 pub(crate) fn exposed(folder: &Path) -> Option<(PathBuf, Exposure)> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     // the path may lead through links, which can be replaced too

@@ -1,9 +1,9 @@
-//! A folder by its descriptor, so that work below it stays there, whatever others rename or link
+//! A directory by its descriptor, so that work below it stays there, whatever others rename or link
 //! meanwhile.
 //!
-//! Files are opened by their names in a folder, which are no symbolic links. A link on the path to
-//! a folder is followed only if this user, root or the owner of the workspace has made it, and so
-//! are the links on the path to which it leads.
+//! Files are opened by their names in a directory, which are no symbolic links. A link on the path
+//! to a directory is followed only if this user, root or the owner of the workspace has made it,
+//! and so are the links on the path to which it leads.
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -26,13 +26,13 @@ const STICKY: u32 = 0o1000;
 /// Where the links on a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// Into the folder in which the path begins.
+    /// Into the directory in which the path begins.
     Inside,
     /// Anywhere, for what is only read.
     Anywhere,
 }
 
-/// An open folder. It need not be readable.
+/// An open directory. It need not be readable.
 #[derive(Clone, Debug)]
 pub struct Folder(Arc<OwnedFd>);
 
@@ -55,7 +55,7 @@ struct Walk<'a> {
     path: &'a Path,
     /// The users whose links are followed.
     owners: [u32; 3],
-    /// Whether missing folders are made, with this mode before the umask.
+    /// Whether missing directories are made, with this mode before the umask.
     make: Option<u32>,
     /// How many links were followed.
     links: u32,
@@ -64,7 +64,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Follows the links of this user and root.
     fn of_user(path: &'a Path, make: Option<u32>) -> io::Result<Walk<'a>> {
-        // in a user namespace without root, what is root's belongs to the owner of this folder
+        // in a user namespace without root, what is root's belongs to the owner of this directory
         let system = Folder::root()?.metadata()?.uid();
         Ok(Walk {
             path,
@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
         Ok(folder)
     }
 
-    /// The folder of this name, and whether the name is a link.
+    /// The directory of this name, and whether the name is a link.
     fn enter(&mut self, folder: &Folder, name: &OsStr) -> Result<(Folder, bool), FileFault> {
         let next = match (folder.folder(name), self.make) {
             (Err(error), Some(mode)) if error.kind() == io::ErrorKind::NotFound => {
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
             (opened, _) => opened,
         };
         match next {
-            // the kernel's word for a link where a folder is to be
+            // the kernel's word for a link where a directory is to be
             Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
                 Ok((self.follow(folder, name)?, true))
             }
@@ -123,7 +123,7 @@ impl<'a> Walk<'a> {
         }
         // what this very link says, whatever has its name by now
         let target = readlinkat(&link, "").map_err(fault)?;
-        // a folder that a link only names was never there
+        // a directory that a link only names was never there
         let make = self.make.take();
         let next = self.to(folder, Path::new(&target));
         self.make = make;
@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Opens a folder without the right to read it.
+/// Opens a directory without the right to read it.
 fn open(parent: impl AsFd, path: &Path, more: OFlag) -> nix::Result<Folder> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | more;
     openat(parent, path, flags, Mode::empty()).map(|folder| Folder(Arc::new(folder)))
@@ -142,7 +142,7 @@ impl Folder {
         Ok(open(AT_FDCWD, Path::new("/"), OFlag::empty())?)
     }
 
-    /// Opens a folder by a path, whose links this user or root has made.
+    /// Opens a directory by a path, whose links this user or root has made.
     pub fn open(path: &Path) -> Result<Folder, FileFault> {
         Folder::along(path, None)
     }
@@ -157,12 +157,12 @@ impl Folder {
         Walk::of_user(path, make)?.to(&here, path)
     }
 
-    /// Opens the folder of this name.
+    /// Opens the directory of this name.
     pub fn folder(&self, name: impl AsRef<OsStr>) -> io::Result<Folder> {
         Ok(open(self, Path::new(name.as_ref()), OFlag::O_NOFOLLOW)?)
     }
 
-    /// Opens the folder of a relative path, and with `make` makes what is missing of it, as the
+    /// Opens the directory of a relative path, and with `make` makes what is missing of it, as the
     /// umask allows.
     pub fn descend(&self, path: &Path, links: Links, make: bool) -> Result<Folder, FileFault> {
         let mut walk = Walk {
@@ -190,7 +190,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The path of the folder without links.
+    /// The path of the directory without links.
     fn real_path(&self) -> io::Result<PathBuf> {
         fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -222,7 +222,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// Makes a folder, unless somebody else has just made it.
+    /// Makes a directory, unless somebody else has just made it.
     pub fn make(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
         match self.make_new(name, mode) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -230,7 +230,7 @@ impl Folder {
         }
     }
 
-    /// Makes a folder that is not there yet.
+    /// Makes a directory that is not there yet.
     pub fn make_new(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<()> {
         Ok(mkdirat(
             self,
@@ -276,7 +276,7 @@ impl Folder {
         }
     }
 
-    /// Gives a file or folder another name, in place of what has it.
+    /// Gives a file or directory another name, in place of what has it.
     pub fn rename(
         &self,
         name: impl AsRef<OsStr>,
@@ -294,7 +294,7 @@ impl Folder {
         }
     }
 
-    /// Removes an empty folder.
+    /// Removes an empty directory.
     pub fn remove_folder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(unlinkat(self, name.as_ref(), UnlinkatFlags::RemoveDir)?)
     }
@@ -305,7 +305,7 @@ impl Folder {
         File::from(openat(self, name.as_ref(), flags, Mode::empty())?).metadata()
     }
 
-    /// The attributes of the folder itself.
+    /// The attributes of the directory itself.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.stat(".")
     }
@@ -315,7 +315,7 @@ impl Folder {
         self.names_in(OsStr::new("."))
     }
 
-    /// All names in the folder of this name, which may forbid everything but to list them.
+    /// All names in the directory of this name, which may forbid everything but to list them.
     pub fn names_in(&self, name: &OsStr) -> io::Result<Vec<OsString>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut folder = Dir::openat(self, name, flags, Mode::empty())?;
@@ -330,13 +330,13 @@ impl Folder {
         Ok(names)
     }
 
-    /// The folder as a file, which needs the right to read it.
+    /// The directory as a file, which needs the right to read it.
     pub fn as_file(&self) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(File::from(openat(self, ".", flags, Mode::empty())?))
     }
 
-    /// Whether this user has made the folder. Where a file system shows other owners than there
+    /// Whether this user has made the directory. Where a file system shows other owners than there
     /// are, as NFS does to root, a file that is made here shows what it makes of this user.
     pub fn is_ours(&self) -> bool {
         const OWNER: &str = ".owner";
@@ -350,15 +350,15 @@ impl Folder {
             })
     }
 
-    /// Whether nobody else can have put anything into the folder.
+    /// Whether nobody else can have put anything into the directory.
     pub fn is_private(&self) -> bool {
         fstat(self).is_ok_and(|meta| meta.st_mode & 0o022 == 0) && self.is_ours()
     }
 }
 
-/// The first of a folder and those above it, by the path as it is written and by the real one, in
-/// which every user may rename what others have made. The members of a folder's group are trusted
-/// by whoever lets them write.
+/// The first of a directory and those above it, by the path as it is written and by the real one,
+/// in which every user may rename what others have made. The members of a directory's group are
+/// trusted by whoever lets them write.
 pub fn writable_by_others(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize().unwrap_or_default();
     let is_open = |folder: &&Path| {

@@ -1,6 +1,6 @@
 //! The transfer of files between this machine and a host: what both ends do, in either direction.
 //!
-//! One end reads ([`source`]), the other ([`receiver`]) has a [`lock`] on a [`folder`], takes
+//! One end reads ([`source`]), the other ([`receiver`]) has a [`lock`] on a [`directory`], takes
 //! [`room`] there and writes ([`partial`]); between them go blocks, each with the sum of its
 //! content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether that is what
 //! the other end has; [`fates`] is what the tool knows of each file; [`run_folder`] is what hosts

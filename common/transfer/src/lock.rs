@@ -1,8 +1,8 @@
-//! A lock on a folder, so that only one copy at a time is at work there: a file in it with an
+//! A lock on a directory, so that only one copy at a time is at work there: a file in it with an
 //! flock(2), which the kernel takes back when its processes end, however they end.
 //!
-//! The file names its owner. All processes of one owner, on all hosts that see the folder, have the
-//! lock together: each holds it shared, and the name changes only while nobody else holds it.
+//! The file names its owner. All processes of one owner, on all hosts that see the directory, have
+//! the lock together: each holds it shared, and the name changes only while nobody else holds it.
 
 use crate::folder::Folder;
 use nix::errno::Errno;
@@ -35,7 +35,7 @@ pub enum LockAttempt {
     Taken(Lock),
     /// Another owner, with this name, has it.
     Busy(String),
-    /// The file system of the folder has no locks.
+    /// The file system of the directory has no locks.
     NoLocks(Errno),
 }
 
@@ -102,7 +102,7 @@ impl Drop for Lock {
     }
 }
 
-/// Opens the file for everybody who can write in the folder.
+/// Opens the file for everybody who can write in the directory.
 fn open(folder: &Folder, name: &str) -> io::Result<File> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT;
     let file = folder.open_file(name, flags).or_else(|error| {
@@ -135,7 +135,7 @@ fn has_name(file: &File, folder: &Folder, name: &str) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// The mount option of a folder, if it has one, that keeps locks from other hosts.
+/// The mount option of a directory, if it has one, that keeps locks from other hosts.
 pub fn local_option(folder: &Folder) -> Option<&'static str> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let device = folder.metadata().ok()?.dev();

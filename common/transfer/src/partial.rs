@@ -71,7 +71,7 @@ struct Notes {
 /// The names of a partial file and of its notes.
 #[derive(Clone, Debug)]
 pub struct PartialNames {
-    /// The folder of both.
+    /// The directory of both.
     pub folder: Folder,
     /// The partial file.
     pub file: OsString,
@@ -528,7 +528,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// A folder of its own, and a file in it.
+    /// A directory of its own, and a file in it.
     fn folder(name: &str) -> PathBuf {
         let name = format!("dgl-tools-partial-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);

@@ -1,5 +1,5 @@
-//! Receives files below one folder, whatever symbolic links there are: each file arrives whole or
-//! not at all.
+//! Receives files below one directory, whatever symbolic links there are: each file arrives whole
+//! or not at all.
 
 use crate::folder::{Folder, Links};
 use crate::partial::{Finish, Partial, write_small};
@@ -8,18 +8,18 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use wire::files::FileFault;
 
-/// The folder, by its descriptor and by the path that the tool uses.
+/// The directory, by its descriptor and by the path that the tool uses.
 pub struct Receiver {
     folder: Folder,
     path: PathBuf,
-    /// Whether files and their folders are written to the disk (fsync).
+    /// Whether files and their directories are written to the disk (fsync).
     fsync: bool,
-    /// Folders below it that were just opened to be written to.
+    /// Directories below it that were just opened to be written to.
     known: HashMap<PathBuf, Folder>,
 }
 
 impl Receiver {
-    /// Receives files below the folder of this path.
+    /// Receives files below the directory of this path.
     pub fn new(folder: Folder, path: &Path, fsync: bool) -> Receiver {
         Receiver {
             folder,
@@ -29,12 +29,12 @@ impl Receiver {
         }
     }
 
-    /// Whether a folder lies below it by its path.
+    /// Whether a directory lies below it by its path.
     pub fn has(&self, folder: &Path) -> bool {
         folder.starts_with(&self.path)
     }
 
-    /// Opens a folder to write to it, and makes what is missing of it.
+    /// Opens a directory to write to it, and makes what is missing of it.
     pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
         if let Some(known) = self.known.get(folder) {
             return Ok(known.clone());
@@ -44,7 +44,7 @@ impl Receiver {
         Ok(opened)
     }
 
-    /// Opens a folder to read what is there.
+    /// Opens a directory to read what is there.
     pub fn find(&self, folder: &Path, links: Links) -> Result<Folder, FileFault> {
         self.descend(folder, links, false)
     }
@@ -60,14 +60,15 @@ impl Receiver {
         })
     }
 
-    /// Opens the folder of a file, and makes it if it is missing. Returns it with the file's name.
+    /// Opens the directory of a file, and makes it if it is missing. Returns it with the file's
+    /// name.
     pub fn make_parent<'p>(&mut self, dst: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(dst).ok_or(FileFault::OutOfOrder)?;
         Ok((self.make(folder)?, name))
     }
 
-    /// Writes a small file under a temporary name, in its own folder if none is given, and renames
-    /// it. Returns its folder, which is not written to the disk yet.
+    /// Writes a small file under a temporary name, in its own directory if none is given, and
+    /// renames it. Returns its directory, which is not written to the disk yet.
     pub fn write_small(
         &mut self,
         dst: &Path,
@@ -99,7 +100,7 @@ impl Receiver {
         Finish { fsync, ..finish }
     }
 
-    /// Writes folders to the disk, if that is wanted.
+    /// Writes directories to the disk, if that is wanted.
     pub fn sync<'a>(&self, folders: impl IntoIterator<Item = &'a Folder>) -> Result<(), FileFault> {
         if !self.fsync {
             return Ok(());
@@ -108,14 +109,14 @@ impl Receiver {
         folders.into_iter().try_for_each(sync)
     }
 
-    /// Closes the folders that were opened: whoever can write there may have moved folders or laid
-    /// links since.
+    /// Closes the directories that were opened: whoever can write there may have moved directories
+    /// or laid links since.
     pub fn forget(&mut self) {
         self.known.clear();
     }
 }
 
-/// The folder and the name of a file.
+/// The directory and the name of a file.
 pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     path.parent().zip(path.file_name())
 }

@@ -130,8 +130,8 @@ impl Reserving {
     }
 }
 
-/// How much an ordinary user may still write where a folder is or will be, in bytes; `None` if that
-/// is unknown.
+/// How much an ordinary user may still write where a directory is or will be, in bytes; `None` if
+/// that is unknown.
 pub fn free_bytes(folder: &Path) -> Option<u64> {
     let existing = folder.ancestors().find(|folder| folder.is_dir())?;
     free(&statvfs(existing).ok()?)

@@ -1,9 +1,9 @@
-//! The folder of a run to which hosts dial in. The tool makes it in a folder that may hold much
-//! else, and both the tool and the process that watches its command remove it.
+//! The directory of a run to which hosts dial in. The tool makes it in a directory that may hold
+//! much else, and both the tool and the process that watches its command remove it.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a folder of mode 0700 that only the user could have made"
+    reason = "a directory of mode 0700 that only the user could have made"
 )]
 
 use std::fs;
@@ -17,13 +17,13 @@ pub const TICKET: &str = "ticket";
 
 const PREFIX: &str = "dial-";
 
-/// The path of the folder of the run with this token.
+/// The path of the directory of the run with this token.
 pub fn path(parent: &Path, token: &str) -> PathBuf {
     parent.join(format!("{PREFIX}{token}"))
 }
 
-/// Removes a folder of a run and what the run has put there. What only looks like one stays, and so
-/// does a folder in which somebody keeps something else.
+/// Removes a directory of a run and what the run has put there. What only looks like one stays, and
+/// so does a directory in which somebody keeps something else.
 pub fn remove(folder: &Path) {
     if has_name_of_a_run(folder) && is_folder_of_ours(folder) {
         for name in [AGENT, TICKET] {

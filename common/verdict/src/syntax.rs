@@ -258,7 +258,7 @@ pub fn is_exception(line: &str) -> bool {
 }
 
 /// Converts `  File "/srv/train.py", line 97 in train` to `train (train.py:97)`. A file in a
-/// package keeps its folder: `backward (torch/_tensor.py:488)`.
+/// package keeps its directory: `backward (torch/_tensor.py:488)`.
 pub fn frame(line: &str) -> Option<String> {
     let (path, rest) = line.trim_start().strip_prefix("File \"")?.split_once('"')?;
     let (number, function) = rest.strip_prefix(", line ")?.split_once(" in ")?;
@@ -273,7 +273,8 @@ pub fn is_module(frame: &str) -> bool {
     frame.starts_with("<module> (")
 }
 
-/// The path below the folder in which Python searches for packages; otherwise the name of the file.
+/// The path below the directory in which Python searches for packages; otherwise the name of the
+/// file.
 fn short(path: &str) -> &str {
     let below = |folder: &str| Some(path.rsplit_once(folder)?.1);
     let library = || {

@@ -66,7 +66,7 @@ pub struct DetachedProcess {
 /// All agents have connected: the launcher no longer needs the tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
-    /// The folder in which the launcher writes.
+    /// The directory in which the launcher writes.
     pub folder: crate::Text,
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// The environment variable in which a ticket may be given, if an engine hands on the environment
-/// and the hosts share no folder.
+/// and the hosts share no directory.
 pub const TICKET_VARIABLE: &str = "DGL_TOOLS_DIAL";
 
 /// What an agent must know to dial in: one JSON object on a line.

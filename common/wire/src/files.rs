@@ -39,12 +39,12 @@ pub enum FileRequest {
         /// Whether the checksum of each file's content is wanted.
         sums: bool,
     },
-    /// Asks for the folder again, in which another push was at work; answered by
+    /// Asks for the directory again, in which another push was at work; answered by
     /// [`FileEvent::Ready`].
     Enter,
-    /// Leaves the folder to other pushes until [`FileRequest::Enter`].
+    /// Leaves the directory to other pushes until [`FileRequest::Enter`].
     Leave,
-    /// Asks which hosts of this push see the same folder; answered by [`FileEvent::Peers`].
+    /// Asks which hosts of this push see the same directory; answered by [`FileEvent::Peers`].
     Peers,
     /// Takes over the partial file of an earlier push; answered by [`FileEvent::Partial`].
     Claim {
@@ -113,10 +113,10 @@ pub enum FileRequest {
     /// Ends all connections to that port. Content that arrived over them is recorded before later
     /// requests are answered; unfinished parts may be requested again.
     EndDirect,
-    /// Asks which files and empty folders exist; answered by [`FileEvent::Found`], the last of them
-    /// with `last`.
+    /// Asks which files and empty directories exist; answered by [`FileEvent::Found`], the last of
+    /// them with `last`.
     Find {
-        /// Files, and folders with all below them; relative to the folder of [`Give`].
+        /// Files, and directories with all below them; relative to the directory of [`Give`].
         roots: Vec<Text>,
     },
     /// Reads whole files of at most [`BLOCK`] bytes each; answered by [`FileEvent::Batch`], each
@@ -147,10 +147,10 @@ pub enum FileRequest {
     },
 }
 
-/// Opens a folder for files; for this push alone, unless `dry`.
+/// Opens a directory for files; for this push alone, unless `dry`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
-    /// The folder below which all files go.
+    /// The directory below which all files go.
     pub base: Text,
     /// A word of letters and digits that names the push.
     pub run: String,
@@ -159,11 +159,11 @@ pub struct Receive {
     /// Whether nothing is written.
     #[serde(default)]
     pub dry: bool,
-    /// Whether each file is written to the disk (fsync) before it gets its name, and its folder
+    /// Whether each file is written to the disk (fsync) before it gets its name, and its directory
     /// after that.
     #[serde(default)]
     pub fsync: bool,
-    /// Whether this is a direct connection of a push that has the folder already.
+    /// Whether this is a direct connection of a push that has the directory already.
     #[serde(default)]
     pub direct: bool,
 }
@@ -203,14 +203,14 @@ pub struct HandOn {
     pub parts: Vec<(u64, u64)>,
 }
 
-/// A folder whose files are fetched; nothing is written.
+/// A directory whose files are fetched; nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Give {
-    /// The folder; a leading `~` is the home on the host.
+    /// The directory; a leading `~` is the home on the host.
     pub base: Text,
 }
 
-/// A small file, or an empty folder.
+/// A small file, or an empty directory.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Small {
@@ -307,7 +307,7 @@ pub struct SignedPiece {
 pub struct NumberedFile {
     /// A number that the caller chooses and the answer repeats.
     pub id: u32,
-    /// The path of the file, relative to the folder of [`Give`].
+    /// The path of the file, relative to the directory of [`Give`].
     pub path: Text,
 }
 
@@ -316,7 +316,7 @@ pub struct NumberedFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FileEvent {
-    /// The folder is open, for this push alone unless another one is at work there.
+    /// The directory is open, for this push alone unless another one is at work there.
     Ready(FolderReport),
     /// What exists under the names of the request.
     There {
@@ -324,7 +324,7 @@ pub enum FileEvent {
         /// `None` if nothing exists there.
         entries: Vec<Option<Meta>>,
     },
-    /// The hosts of this push that see the same folder.
+    /// The hosts of this push that see the same directory.
     Peers {
         /// The numbers of those hosts.
         hosts: Vec<u32>,
@@ -393,9 +393,9 @@ pub enum FileEvent {
         /// The length of the silence, in seconds.
         seconds: u64,
     },
-    /// Files and empty folders that exist.
+    /// Files and empty directories that exist.
     Found {
-        /// The files and empty folders.
+        /// The files and empty directories.
         entries: Vec<FoundFile>,
         /// The files and directories that cannot be read.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -423,7 +423,7 @@ pub enum FileEvent {
 }
 
 impl Small {
-    /// Whether it is an empty folder.
+    /// Whether it is an empty directory.
     pub fn is_folder(&self) -> bool {
         is_folder(self.mode)
     }
@@ -441,18 +441,18 @@ impl FileEvent {
     }
 }
 
-/// What a host reports about a folder.
+/// What a host reports about a directory.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderReport {
     /// The name of another push that is at work there. Nothing may be sent before
     /// [`FileRequest::Enter`].
     pub busy: Option<String>,
-    /// Why other hosts that see the folder do not see that this push is at work there.
+    /// Why other hosts that see the directory do not see that this push is at work there.
     pub unlocked: Option<String>,
     /// Free space for this user on its file system, in bytes.
     pub free_bytes: Option<u64>,
-    /// Whether the folder is empty or missing.
+    /// Whether the directory is empty or missing.
     pub empty: bool,
     /// The agent's public key, by which other hosts know it.
     pub key: Option<String>,
@@ -495,25 +495,25 @@ impl Meta {
         Meta { sparse, ..*self } == *other
     }
 
-    /// Whether it is a folder.
+    /// Whether it is a directory.
     pub fn is_folder(&self) -> bool {
         is_folder(self.mode)
     }
 }
 
-/// The type of a folder in its mode.
+/// The type of a directory in its mode.
 pub const FOLDER: u32 = 0o040_000;
 
 fn is_folder(mode: u32) -> bool {
     mode & 0o170_000 == FOLDER
 }
 
-/// A file or an empty folder on a host.
+/// A file or an empty directory on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundFile {
-    /// The path, relative to the folder of [`Give`].
+    /// The path, relative to the directory of [`Give`].
     pub path: Text,
-    /// The attributes of the file or folder.
+    /// The attributes of the file or directory.
     pub meta: Meta,
 }
 
@@ -521,7 +521,7 @@ pub struct FoundFile {
 /// cannot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
-    /// The path, relative to the folder of [`Give`].
+    /// The path, relative to the directory of [`Give`].
     pub path: Text,
     /// Why it cannot.
     pub fault: FileFault,
@@ -557,9 +557,9 @@ fn shown(folder: &Text) -> String {
 pub enum FileFault {
     /// The operating system's error number.
     System(i32),
-    /// A symbolic link leads out of the folder below which all files belong.
+    /// A symbolic link leads out of the directory below which all files belong.
     LeadsOut(Text),
-    /// A symbolic link on the way to this folder was made by another user.
+    /// A symbolic link on the way to this directory was made by another user.
     LinkOfOther(Text),
     /// Bytes are missing.
     NotWhole,

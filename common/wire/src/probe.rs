@@ -14,7 +14,7 @@ pub const SERVER_PORTS: RangeInclusive<u16> = DEFAULT_PORT..=32767;
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
-    /// The folder whose free space and file system are reported; if it does not exist yet, the
+    /// The directory whose free space and file system are reported; if it does not exist yet, the
     /// nearest parent that does.
     pub workspace: Option<String>,
     /// The first and last port that must not be chosen for torch's rendezvous, because graph
@@ -35,9 +35,9 @@ pub struct Probe {
 pub enum Python {
     /// A word of a command: a name in PATH or a path.
     Command(String),
-    /// The conda environment of this name, or in this folder (`/…` or `~/…`).
+    /// The conda environment of this name, or in this directory (`/…` or `~/…`).
     Conda(String),
-    /// The venv in this folder (`/…` or `~/…`).
+    /// The venv in this directory (`/…` or `~/…`).
     Venv(String),
 }
 

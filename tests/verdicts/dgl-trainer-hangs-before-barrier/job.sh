@@ -1,5 +1,5 @@
 needs gnn
-# dgl 1.1.3 and scipy in a folder of their own.
+# dgl 1.1.3 and scipy in a directory of their own.
 [ -d /opt/gnn/dgl11 ] || exit 69
 hosts 1
 PYTHONPATH=/opt/gnn/dgl11 DGLBACKEND=pytorch /opt/gnn/bin/python3 partition.py >/dev/null 2>&1

@@ -1,5 +1,5 @@
 needs gnn
-# dgl 2.1.0 and scipy, torchdata 0.7.1, and pandas and pydantic in folders of their own; torch 2.4.1 in the environment.
+# dgl 2.1.0 and scipy, torchdata 0.7.1, and pandas and pydantic in directories of their own; torch 2.4.1 in the environment.
 [ -d /opt/gnn/dgl21 ] || exit 69
 probe --venv /opt/gnn
 plan --num-workers 1 --env PYTHONPATH=/opt/gnn/td071:/opt/gnn/dgl21:/opt/gnn/pd --env DGLBACKEND=pytorch -- python3 train.py

@@ -132,7 +132,7 @@ impl UserCommand {
         (first.literal && is_interpreter(&first.text)).then_some(first.text)
     }
 
-    /// The file that the command's only Python program runs, relative to the folder in which the
+    /// The file that the command's only Python program runs, relative to the directory in which the
     /// process starts, if that can be recognised.
     pub fn script_file(&self) -> Option<String> {
         let commands = self.simple_commands();
@@ -175,7 +175,7 @@ impl UserCommand {
         }
     }
 
-    /// Whether the script runs in the folder in which the process starts, as far as that can be
+    /// Whether the script runs in the directory in which the process starts, as far as that can be
     /// recognised.
     pub fn stays(&self) -> bool {
         let UserCommand::Shell(text) = self else {

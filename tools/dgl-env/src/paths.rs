@@ -18,7 +18,7 @@ pub struct StreamFacts {
     pub earlier: Earlier,
 }
 
-/// The folder of the job and the files that DGL reads there, as flags and records agree on them.
+/// The directory of the job and the files that DGL reads there, as flags and records agree on them.
 #[derive(Default)]
 pub struct JobPaths {
     /// The working directory of the processes.
@@ -30,8 +30,8 @@ pub struct JobPaths {
 }
 
 impl JobPaths {
-    /// The paths, with `~/` expanded. Servers and trainers need a graph, and a folder must be the
-    /// same on all hosts.
+    /// The paths, with `~/` expanded. Servers and trainers need a graph, and a directory must be
+    /// the same on all hosts.
     pub fn new(args: &Args, stream: &StreamFacts, hosts: &[Host]) -> Result<JobPaths, Report> {
         let (record, workspace, part_config, ip_config) = match (&stream.graph, &stream.workspace) {
             (Some(graph), _) => (
@@ -74,7 +74,8 @@ impl JobPaths {
                 Some(_) => Fault::usage("--workspace", problem),
                 None => Fault::data("stdin: graph record: workspace", problem),
             };
-            report.push(fault.fix("it is the same folder on every host: begin it with / (or ~/)"));
+            report
+                .push(fault.fix("it is the same directory on every host: begin it with / (or ~/)"));
         }
         report.check()?;
         Ok(JobPaths {
@@ -86,7 +87,7 @@ impl JobPaths {
 }
 
 /// The path that the command line or a record gives. If both do, they must mean the same path below
-/// `folder`.
+/// `directory`.
 fn agreed(
     option: &'static str,
     flag: Option<&Path>,
@@ -126,7 +127,7 @@ fn agreed(
     }
 }
 
-/// Whether two paths below a folder are the same: `data/./g.json`, `data//g.json`,
+/// Whether two paths below a directory are the same: `data/./g.json`, `data//g.json`,
 /// `/ws/data/g.json`.
 fn same(folder: Option<&str>, one: &str, other: &str) -> bool {
     let whole = |path: &str| -> PathBuf {

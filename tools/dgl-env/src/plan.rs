@@ -467,7 +467,7 @@ impl<'a> ProgramPlan<'a> {
             command = command.with_interpreter(python);
         }
         process.python = command.interpreter();
-        // a setup that changes the folder leaves open where the script is
+        // a setup that changes the directory leaves open where the script is
         let setup = process.setup.clone().map(UserCommand::Shell);
         if setup.is_none_or(|setup| setup.stays()) {
             process.script = command.script_file();

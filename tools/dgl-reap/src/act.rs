@@ -125,7 +125,7 @@ fn nothing_found(args: &Args, what: &What<'_>, all_reached: bool) -> Option<Faul
             Some(fault.fix("--list shows which there are"))
         }
         What::Forget => {
-            record::tell!("dgl-reap: no folder of a job that has ended on {hosts}");
+            record::tell!("dgl-reap: no directory of a job that has ended on {hosts}");
             None
         }
         _ => {

@@ -34,7 +34,7 @@ pub enum What<'a> {
     },
     /// Remove unused shared memory.
     StaleShm,
-    /// Remove the folders of detached jobs that have ended.
+    /// Remove the directories of detached jobs that have ended.
     Forget,
 }
 

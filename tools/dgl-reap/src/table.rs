@@ -117,7 +117,7 @@ pub fn ended(reaped: &[Reaped]) -> String {
         let processes = term::count(one.processes.into(), "process");
         let done = match (&one.signal, one.folders) {
             (Some(signal), _) => format!("{processes} got SIG{signal}"),
-            (None, 1..) => "its folder was removed".to_owned(),
+            (None, 1..) => "its directory was removed".to_owned(),
             (None, 0) if one.job.is_empty() => files,
             (None, 0) if one.processes == 0 && one.error.is_some() => {
                 one.error.clone().unwrap_or_default()

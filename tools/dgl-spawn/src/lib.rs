@@ -137,8 +137,8 @@ impl ReachHosts for LoginsByOptions {
     }
 }
 
-/// Leaves a note in the folder of logs that nothing was started, so that the records of an earlier
-/// run there are not taken for those of this one.
+/// Leaves a note in the directory of logs that nothing was started, so that the records of an
+/// earlier run there are not taken for those of this one.
 fn with_note(args: &Args, report: Report) -> Report {
     let folder = args
         .log_dir

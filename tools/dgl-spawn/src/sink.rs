@@ -36,8 +36,8 @@ pub fn open(
         |process| args.show.is_empty() || args.show.iter().any(|shown| shown.has(process)),
     );
     let mut sink = sink.map_err(|error| {
-        let fix = "name a folder of your own; raise the limit of open files (ulimit -n) if it is \
-            too low";
+        let fix = "name a directory of your own; raise the limit of open files (ulimit -n) if it \
+            is too low";
         Fault::unreachable("--log-dir", error).fix(fix)
     })?;
     sink.pass_input(stream);

@@ -7,7 +7,7 @@ use verdict::{Conclusion, JobFinding, JobHistory, Run, RunOutcome, verdict};
 
 use std::path::Path;
 
-/// The folders of the recordings, by the version of DGL: 1.0.4, and 2.1.0 with torch 2.2.
+/// The directories of the recordings, by the version of DGL: 1.0.4, and 2.1.0 with torch 2.2.
 const VERSIONS: [&str; 2] = ["", "2.1.0/"];
 
 fn recording(name: &str) -> String {

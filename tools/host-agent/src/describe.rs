@@ -38,7 +38,7 @@ pub fn owner(pid: Option<i32>, uid: u32) -> Owner {
     }
 }
 
-/// The command line without the folder of its first word; the name of a process that has none.
+/// The command line without the directory of its first word; the name of a process that has none.
 pub fn command(pid: i32) -> Option<String> {
     let line = procfs::command_line(pid).unwrap_or_default();
     let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));

@@ -64,7 +64,7 @@ fn given_folder(folder: &str, of_conda: bool) -> Result<PathBuf, Failure> {
     let prefix = at_home(folder);
     let shown = text(&prefix);
     let problem = match (prefix.is_dir(), is_conda(&prefix)) {
-        (false, _) => format!("no such folder: {shown}"),
+        (false, _) => format!("no such directory: {shown}"),
         (true, true) if !of_conda => format!("{shown} is a conda environment"),
         (true, false) if of_conda => {
             format!("{shown} is not a conda environment: it has no conda-meta")
@@ -104,8 +104,8 @@ fn conda_named(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The folders in which conda may be: as the login's environment tells, or where its installers put
-/// it. A shell that is not a login shell usually knows nothing of conda.
+/// The directories in which conda may be: as the login's environment tells, or where its installers
+/// put it. A shell that is not a login shell usually knows nothing of conda.
 fn roots() -> Vec<PathBuf> {
     let conda = match env::var_os("CONDA_EXE").filter(|exe| !exe.is_empty()) {
         Some(exe) => Path::new(&exe).ancestors().nth(2).map(Path::to_owned),
@@ -140,7 +140,7 @@ fn conda_base() -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The folders that hold environments, in conda's order.
+/// The directories that hold environments, in conda's order.
 fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
     let listed =
         ["CONDA_ENVS_DIRS", "CONDA_ENVS_PATH"].map(|name| env::var_os(name).unwrap_or_default());
@@ -172,8 +172,8 @@ fn environment_folders(roots: &[PathBuf]) -> Vec<PathBuf> {
 
 /// The absolute paths in the list `envs_dirs` of a condarc, as a block or in brackets; `~` stands
 /// for the home. It is read here because environments.txt names only what this user has made, and
-/// not what others keep in a folder that a lab shares. To ask conda itself would take a second on
-/// each host, and a micromamba is often in no PATH.
+/// not what others keep in a directory that a lab shares. To ask conda itself would take a second
+/// on each host, and a micromamba is often in no PATH.
 fn folders_of_condarc(text: &str) -> Vec<String> {
     let mut folders = Vec::new();
     let mut in_list = false;
@@ -207,7 +207,7 @@ fn folders_of_condarc(text: &str) -> Vec<String> {
     folders
 }
 
-/// The name of an environment in conda: `base`, the name of a folder in an `envs`, or else its
+/// The name of an environment in conda: `base`, the name of a directory in an `envs`, or else its
 /// path.
 fn name_in_conda(prefix: &Path) -> String {
     if prefix.join("condabin").is_dir() {

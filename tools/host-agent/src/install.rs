@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the folder of this program, which nobody else can write"
+    reason = "the directory of this program, which nobody else can write"
 )]
 
 use record::hex;

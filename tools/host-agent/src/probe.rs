@@ -55,7 +55,7 @@ pub fn probe(request: &Probe) -> Probed {
             Ok(cards) => probed.facts.gpu_cards = cards,
             Err(failure) => probed.gpu_failure = Some(failure),
         }
-        // the driver counts; below Windows it has no such folder, and nvidia-smi counts
+        // the driver counts; below Windows it has no such directory, and nvidia-smi counts
         let counted = fs::read_dir("/proc/driver/nvidia/gpus");
         let counted = counted.map_or(0, |entries| entries.flatten().count());
         let gpus = match counted {

@@ -77,8 +77,8 @@ pub fn memory_bytes() -> Option<u64> {
     kib_of(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// The type of the file system on which a folder lies. Of several mounts on one folder the last one
-/// counts.
+/// The type of the file system on which a directory lies. Of several mounts on one directory the
+/// last one counts.
 pub fn file_system(folder: &str) -> Option<String> {
     file_system_of(&fs::read_to_string("/proc/mounts").ok()?, folder)
 }

@@ -41,8 +41,9 @@ pub fn asked_in_shell(
     shell::in_shell(env, setup, &text)
 }
 
-/// Asks an interpreter that runs in a folder; tells why it does not run otherwise. With the script
-/// that it will run, empty if that is not known, it searches for modules where the script will.
+/// Asks an interpreter that runs in a directory; tells why it does not run otherwise. With the
+/// script that it will run, empty if that is not known, it searches for modules where the script
+/// will.
 pub fn ask(
     mut invocation: Invocation,
     folder: &Path,

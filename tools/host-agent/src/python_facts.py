@@ -43,7 +43,7 @@ if script is not None:
             say("imports", *sorted(imported(script, os.path.dirname(script), set())))
         except Exception:
             pass
-    # a script's own folder is searched first; for a module it is the working directory
+    # a script's own directory is searched first; for a module it is the working directory
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)) if script else os.getcwd())
 
 

@@ -215,10 +215,10 @@ pub fn remove_stale_shm() -> Event {
     })
 }
 
-/// Removes the folders of left jobs that have ended on this host.
+/// Removes the directories of left jobs that have ended on this host.
 pub fn forget(wanted: &Forget, output: &mut EventOutput) -> Result<(), Failure> {
     let folder = folder::of_all_jobs().ok_or_else(|| {
-        Failure::new("its login shell does not set HOME, where the folders of jobs are")
+        Failure::new("its login shell does not set HOME, where the directories of jobs are")
     })?;
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -232,7 +232,7 @@ pub fn forget(wanted: &Forget, output: &mut EventOutput) -> Result<(), Failure> 
                 job: job.file_name().to_string_lossy().into_owned(),
                 ok: error.is_none(),
                 folders: u32::from(error.is_none()),
-                error: error.map(|error| format!("its folder could not be removed: {error}")),
+                error: error.map(|error| format!("its directory could not be removed: {error}")),
                 ..Reaped::default()
             }));
         }
@@ -245,7 +245,7 @@ fn is_own_folder(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_dir() && meta.uid() == nix::unistd::geteuid().as_raw())
 }
 
-/// Removes the folder of a job; `None` if there is none of this host's, or if the job is alive.
+/// Removes the directory of a job; `None` if there is none of this host's, or if the job is alive.
 fn forget_job(job: &Path, address: Ipv4Addr) -> Option<io::Result<()>> {
     let folder = JobFolder::at(&job.join(address.to_string()));
     if !is_own_folder(folder.path()) {

@@ -1,12 +1,12 @@
 //! Persistent graph servers, as their users on this host see them. They are a detached job. Each
 //! host's supervisor of them listens on an abstract Unix socket and tells whoever connects what
 //! trainers must have in common with them; and, to those who stay connected, that they end. On the
-//! first host, the folder of the job has `groups`, with a folder for each group of trainers, and
-//! says how they ended.
+//! first host, the directory of the job has `groups`, with a directory for each group of trainers,
+//! and says how they ended.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the user's own state, in folders of mode 0700"
+    reason = "the user's own state, in directories of mode 0700"
 )]
 
 use crate::detached::folder::{JobFolder, make_private};
@@ -70,7 +70,7 @@ pub fn facts(data: &Data) -> Data {
 fn folder_of(servers: &JobOnHost) -> Result<JobFolder, Failure> {
     JobFolder::of(&servers.name, servers.address).ok_or_else(|| {
         Failure::new(
-            "graph servers of that name have no folder there: HOME is not \
+            "graph servers of that name have no directory there: HOME is not \
             set, or it is not a name of a job",
         )
     })
@@ -97,7 +97,7 @@ pub fn find(wanted: &Find) -> Result<Event, Failure> {
     })))
 }
 
-/// What the folder of the first host says where no supervisor answers.
+/// What the directory of the first host says where no supervisor answers.
 fn life_by_folder(folder: &JobFolder) -> ServersLiveness {
     let is_of_servers = |line: &String| line.contains("\"server_name\"");
     let processes = folder.processes().unwrap_or_default();
@@ -288,8 +288,8 @@ fn is_alive(claim: &Path) -> bool {
         .is_some_and(|mark| mark == text)
 }
 
-/// Assigns the number of a new group of trainers, which belongs to whoever makes the folder of that
-/// name, and a port for torch's rendezvous.
+/// Assigns the number of a new group of trainers, which belongs to whoever makes the directory of
+/// that name, and a port for torch's rendezvous.
 pub fn take_group(servers: &JobOnHost) -> Result<Event, Failure> {
     let folder = folder_of(servers)?;
     let groups = folder.file("groups");

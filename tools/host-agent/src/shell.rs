@@ -78,7 +78,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// Executes this in a folder, to ask something; setups and Pythons answer soon.
+    /// Executes this in a directory, to ask something; setups and Pythons answer soon.
     pub fn ask(self, folder: &Path) -> io::Result<Answer> {
         let [program, arguments @ ..] = &self.words[..] else {
             return Err(io::ErrorKind::InvalidInput.into());

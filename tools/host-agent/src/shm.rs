@@ -48,8 +48,8 @@ pub fn mapped_shm(pids: impl IntoIterator<Item = i32>) -> BTreeSet<ShmFile> {
         .collect()
 }
 
-/// A mapped file in /dev/shm itself. Files in folders below do not count, because another user may
-/// have made the folder.
+/// A mapped file in /dev/shm itself. Files in directories below do not count, because another user
+/// may have made the directory.
 fn shm_file(mapped: Mapping) -> Option<ShmFile> {
     let name = mapped.path.strip_prefix(FOLDER).ok()?;
     // a path of one word has no file name if that is `..`
@@ -129,7 +129,7 @@ pub fn stale_files() -> BTreeSet<ShmFile> {
 /// Identifies a mapped file: its device and inode.
 type MappedFile = (Option<(u32, u32)>, u64);
 
-/// /dev/shm, kept open so that it is the same folder at each step.
+/// /dev/shm, kept open so that it is the same directory at each step.
 struct ShmFolder {
     folder: folder::Folder,
     /// Whether it is a mount of its own, as usual. Otherwise it may lie on an overlay, whose files

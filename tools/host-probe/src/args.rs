@@ -149,15 +149,15 @@ fn conda(text: &str) -> Result<String, String> {
 fn folder(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     match path {
-        "" => Err("is not a folder".to_owned()),
+        "" => Err("is not a directory".to_owned()),
         path if path.contains(|c: char| c.is_control() || c == ':') => Err(NO_SUCH_PATH.to_owned()),
         path if path.starts_with('/') || path == "~" || path.starts_with("~/") => {
             Ok(path.to_owned())
         }
         _ => Err(
-            "is the same folder on every host: begin it with / or ~/, the home there".to_owned(),
+            "is the same directory on every host: begin it with / or ~/, the home there".to_owned(),
         ),
     }
 }
 
-const NO_SUCH_PATH: &str = "PATH cannot have a folder of this name";
+const NO_SUCH_PATH: &str = "PATH cannot have a directory of this name";

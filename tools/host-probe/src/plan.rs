@@ -8,7 +8,7 @@ use wire::probe::{EphemeralPorts, Occupancy, Probe, Probed, Python};
 
 /// The request to every host.
 pub struct Expected<'a> {
-    /// The folder of the job.
+    /// The directory of the job.
     pub workspace: Option<&'a str>,
     /// The number of graph servers on each host.
     pub num_servers: u16,
@@ -108,7 +108,7 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
             )
         }
         Python::Conda(_) | Python::Command(_) => {
-            "conda env list tells there which there are; --conda takes a folder too, and --venv \
+            "conda env list tells there which there are; --conda takes a directory too, and --venv \
              that of a venv"
                 .to_owned()
         }
@@ -325,11 +325,11 @@ mod tests {
         ];
         for (python, fix) in table {
             let probed = Probed {
-                environment_failure: Some(Failure::new("no such folder: /v")),
+                environment_failure: Some(Failure::new("no such directory: /v")),
                 ..Probed::default()
             };
             let fault = answer(&host("10.77.0.2"), &python, probed).unwrap_err();
-            let wanted = format!("host 0 (10.77.0.2): no such folder: /v\n  {fix}");
+            let wanted = format!("host 0 (10.77.0.2): no such directory: /v\n  {fix}");
             assert!(fault.to_string().starts_with(&wanted), "{fault}");
         }
     }

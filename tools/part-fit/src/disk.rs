@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-const AGAIN: &str = "partition the graph again, or correct the path; it is relative to the folder \
-    of the config";
+const AGAIN: &str = "partition the graph again, or correct the path; it is relative to the \
+    directory of the config";
 
 /// Finds a file of a config on this machine.
 type FindFile<'a> = &'a dyn Fn(&str) -> Result<PathBuf, Fault>;
@@ -24,8 +24,8 @@ pub fn parts_of_config(path: &Path) -> Result<Vec<Part>, Report> {
     parts(&config, &|name| Ok(config.path_here(name)))
 }
 
-/// Reads the parts that part-map's records copy from this machine. `workspace` is the folder of the
-/// job on the hosts.
+/// Reads the parts that part-map's records copy from this machine. `workspace` is the directory of
+/// the job on the hosts.
 pub fn parts_of_records(files: &[FileCopy], workspace: &Path) -> Result<Vec<Part>, Report> {
     let mut by_destination = HashMap::new();
     for file in files {
@@ -42,7 +42,7 @@ pub fn parts_of_records(files: &[FileCopy], workspace: &Path) -> Result<Vec<Part
     let path = config.destination()?;
     let config = PartConfig::parse(text.as_bytes(), &path.display().to_string(), path.clone())?;
     let folder = path.parent().unwrap_or(Path::new("/"));
-    // a path of the config is relative to its folder or to the workspace
+    // a path of the config is relative to its directory or to the workspace
     parts(&config, &|name| {
         let there = [folder.join(name), workspace.join(name)];
         let file = there.iter().find_map(|path| by_destination.get(path));

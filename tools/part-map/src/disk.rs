@@ -25,8 +25,8 @@ const OF_GRAPHSTORM: [&str; 7] = [
     "wholegraph",
 ];
 
-/// GraphStorm's files beside a config, relative to its folder. If the folder cannot be listed, the
-/// fault is reported when one of its files is missing.
+/// GraphStorm's files beside a config, relative to its directory. If the directory cannot be
+/// listed, the fault is reported when one of its files is missing.
 pub fn of_graphstorm(folder: &Path) -> BTreeSet<PathBuf> {
     let files = |name: &&str| {
         let walk = WalkDir::new(folder.join(name)).sort_by_file_name();
@@ -41,7 +41,7 @@ pub fn of_graphstorm(folder: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// The identities of the graph's files on this machine, including its config. If they lie in a
-/// script folder, they are not copied to every host as scripts.
+/// script directory, they are not copied to every host as scripts.
 pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
     let of = |path: &Path| {
         std::fs::metadata(path)
@@ -54,8 +54,8 @@ pub fn identities(config: &Path, wanted: &[WantedFile]) -> HashSet<(u64, u64)> {
     named.chain(of(config)).collect()
 }
 
-/// The files below the `--partitions` folder, relative to it. There may be none if the hosts have
-/// the parts already.
+/// The files below the `--partitions` directory, relative to it. There may be none if the hosts
+/// have the parts already.
 pub fn below_folder(
     folder: &Path,
     args: &Args,
@@ -65,8 +65,8 @@ pub fn below_folder(
     match folder.canonicalize() {
         Ok(real) if real.is_dir() => scripts::walk(&real, Path::new(""), "map", choice),
         Ok(_) => Err(
-            Fault::usage("--partitions", format!("{location} is not a folder"))
-                .fix("name the folder in which part0 lies")
+            Fault::usage("--partitions", format!("{location} is not a directory"))
+                .fix("name the directory in which part0 lies")
                 .report(),
         ),
         Err(_) if args.parts == PartsLocation::Remote => Ok(Vec::new()),
@@ -77,7 +77,7 @@ pub fn below_folder(
     }
 }
 
-/// The files that `--per-host` names below a folder, relative to it.
+/// The files that `--per-host` names below a directory, relative to it.
 pub fn of_each_host(
     folder: &Path,
     set: &NumberedNames,

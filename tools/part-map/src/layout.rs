@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// The paths on the hosts; all of them are absolute.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The folder of the job.
+    /// The directory of the job.
     pub workspace: PathBuf,
-    /// The folder of the partitions.
+    /// The directory of the partitions.
     pub data: PathBuf,
     /// The path of the ip_config.
     pub ip_config: PathBuf,
@@ -50,9 +50,10 @@ impl Layout {
                 && name.file_name().is_some();
             if !plain && !name.is_absolute() {
                 let fault = Fault::usage("--config-name", "is a file's name, or its absolute path");
-                report.push(
-                    fault.fix("give a name without a folder; --rel-data-path says the folder"),
-                );
+                report
+                    .push(fault.fix(
+                        "give a name without a directory; --rel-data-path says the directory",
+                    ));
             } else if args.paths == Paths::Workspace
                 && name.is_absolute()
                 && name.parent() != Some(&workspace)
@@ -91,8 +92,8 @@ impl Layout {
     }
 
     /// The form of a part's path in a config. DGL 0.6 and later read it relative to the config's
-    /// folder, 0.5 relative to the working directory. An absolute path suits both, and is the only
-    /// choice if the file is not below.
+    /// directory, 0.5 relative to the working directory. An absolute path suits both, and is the
+    /// only choice if the file is not below.
     pub fn part_path(&self, config: &Path, dst: &Path) -> PathBuf {
         let folder = config.parent().unwrap_or(&self.workspace);
         let relative = if self.paths == Paths::Absolute {
@@ -216,7 +217,7 @@ mod tests {
                 "{flags}"
             );
             assert_eq!(layout.map_path(&map), PathBuf::from(map_path), "{flags}");
-            // DGL's rules lead from there to the file: from 0.6 from the config's folder, in 0.5
+            // DGL's rules lead from there to the file: from 0.6 from the config's directory, in 0.5
             // and for all maps from the workspace
             let ws = Path::new("/ws");
             assert_eq!(

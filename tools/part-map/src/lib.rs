@@ -173,8 +173,8 @@ fn graph_files(
         false => disk::identities(&config.file, &wanted),
     };
     wanted.retain(|wanted| plan::is_copied(wanted, layout.parts, dropped));
-    let fix = "run partition_graph again, or correct the path; it is relative to the folder of the \
-        config";
+    let fix = "run partition_graph again, or correct the path; it is relative to the directory of \
+        the config";
     let mut items = report.keep(files::find(wanted, fix)).unwrap_or_default();
     if layout.parts == PartsLocation::Remote {
         let there = report.keep(plan::on_their_hosts(

@@ -1,5 +1,5 @@
-//! Files and folders whose names differ in a number, so that each host gets its own: the parts of a
-//! folder, and the files of `--per-host`.
+//! Files and directories whose names differ in a number, so that each host gets its own: the parts
+//! of a directory, and the files of `--per-host`.
 
 use partition::files::{FileItem, FileSource};
 use record::error::{Fault, Report};
@@ -14,7 +14,7 @@ pub const PARTS: [&str; 2] = ["part{host}", "part_{host}"];
 /// How many names a message lists.
 const MAX_NAMES: usize = 10;
 
-/// Names that differ in a number, relative to one folder.
+/// Names that differ in a number, relative to one directory.
 #[derive(Clone, Debug)]
 pub struct NumberedNames {
     /// The text that the user gave, for messages.
@@ -60,8 +60,8 @@ impl NumberedNames {
             .all(|part| matches!(part, Component::Normal(_)))
         {
             return wrong(
-                "leaves the folder",
-                "give a path below the folder of the config or of --partitions, or else below \
+                "leaves the directory",
+                "give a path below the directory of the config or of --partitions, or else below \
                  the working directory",
             );
         }
@@ -73,7 +73,7 @@ impl NumberedNames {
         })
     }
 
-    /// The number and name of a path, or of a folder above it.
+    /// The number and name of a path, or of a directory above it.
     pub fn find(&self, path: &Path) -> Option<(u64, String)> {
         self.forms.iter().find_map(|form| {
             let length = Path::new(form).components().count();
@@ -154,8 +154,8 @@ fn list(names: impl Iterator<Item = String>) -> Option<String> {
 }
 
 /// Gives each numbered file to its host; files without a number stay for all. `dst` of the items is
-/// relative to the folder of the numbered names. If a set may be absent on this machine and is, the
-/// hosts must have its names.
+/// relative to the directory of the numbered names. If a set may be absent on this machine and is,
+/// the hosts must have its names.
 pub fn assign(
     sets: &[NumberedNames],
     items: Vec<FileItem>,

@@ -23,7 +23,7 @@ const BESIDE: [&str; 2] = ["orig_nids.dgl", "orig_eids.dgl"];
 pub struct FilePlan {
     /// The graph record, if there is a graph.
     pub graph: Option<Graph>,
-    /// The record of the job's folder, if there is no graph.
+    /// The record of the job's directory, if there is no graph.
     pub workspace: Option<Workspace>,
     /// The file records.
     pub files: Vec<FileCopy>,
@@ -170,7 +170,7 @@ pub fn wanted(config: &PartConfig, layout: &Layout, per_host: u32) -> Vec<Wanted
     wanted
 }
 
-/// The files beside the config, by their names relative to its folder. They go to every host,
+/// The files beside the config, by their names relative to its directory. They go to every host,
 /// beside the config there.
 pub fn beside_config(
     config: &PartConfig,
@@ -196,8 +196,8 @@ pub fn is_copied(wanted: &WantedFile, parts: PartsLocation, dropped: Option<&str
         && (parts != PartsLocation::Remote || wanted.item.kind == "map")
 }
 
-/// The parts that their hosts already have. Their paths below the folder of the partitions equal
-/// those below the folder of their config.
+/// The parts that their hosts already have. Their paths below the directory of the partitions equal
+/// those below the directory of their config.
 pub fn on_their_hosts(
     config: &PartConfig,
     layout: &Layout,
@@ -224,7 +224,7 @@ pub fn on_their_hosts(
                 }),
                 Err(fault) => report.push(
                     Fault::data(format!("{}: {key}", config.location), fault.problem).fix(
-                        "correct the path; it is relative to the folder of the config, or \
+                        "correct the path; it is relative to the directory of the config, or \
                          absolute on its host",
                     ),
                 ),

@@ -1,5 +1,5 @@
-//! Finds the files of script folders and extras by the rules of `scp -r`: links are followed, and
-//! empty folders and permissions are kept.
+//! Finds the files of script directories and extras by the rules of `scp -r`: links are followed,
+//! and empty directories and permissions are kept.
 
 use crate::args::Args;
 use globset::{Glob, GlobSet, GlobSetBuilder};
@@ -39,7 +39,7 @@ impl ScriptChoice {
         })
     }
 
-    /// Whether a file is taken, by its path below the folder or by its name.
+    /// Whether a file is taken, by its path below the directory or by its name.
     pub fn takes(&self, path: &Path, folder: &Path) -> bool {
         let below = path.strip_prefix(folder).unwrap_or(path);
         let matches = |globs: &GlobSet| {
@@ -71,7 +71,7 @@ fn globs<'a>(patterns: impl Iterator<Item = &'a str>) -> Result<GlobSet, Report>
 /// Finds the path on the hosts of an argument's destination.
 pub type Resolve<'a> = &'a dyn Fn(&Path) -> Result<PathBuf, Fault>;
 
-/// The files of script folders and extras, which go to every host.
+/// The files of script directories and extras, which go to every host.
 pub fn find(
     args: &Args,
     resolve: Resolve<'_>,
@@ -100,7 +100,7 @@ fn script_folder(
     })?;
     if !real.is_dir() {
         return Err(
-            Fault::usage("--script-folder", format!("{location} is not a folder"))
+            Fault::usage("--script-folder", format!("{location} is not a directory"))
                 .fix("a single file goes with --extra FILE")
                 .report(),
         );
@@ -111,21 +111,21 @@ fn script_folder(
             format!("{location} has no name of its own"),
         );
         return Err(fault
-            .fix("name a folder in it, or --extra SRC:DST")
+            .fix("name a directory in it, or --extra SRC:DST")
             .report());
     };
     walk(&real, &resolve(&name)?, "script", choice)
 }
 
-/// The name of a folder by scp's rules: that of the link itself, and for `.` and `..` that of the
-/// folder.
+/// The name of a directory by scp's rules: that of the link itself, and for `.` and `..` that of
+/// the directory.
 pub fn name_of(folder: &Path) -> Option<PathBuf> {
     let real = || Some(folder.canonicalize().ok()?.file_name()?.to_owned());
     let name = folder.file_name().map(ToOwned::to_owned);
     name.or_else(real).map(PathBuf::from)
 }
 
-/// The files of an argument SRC or SRC:DST, a file or a folder.
+/// The files of an argument SRC or SRC:DST, a file or a directory.
 fn one_extra(
     extra: &str,
     resolve: Resolve<'_>,
@@ -172,8 +172,8 @@ pub fn file_or_folder(
     }
 }
 
-/// The files below a folder. If all files of a folder are left out, the empty folder is made, so
-/// that a script that writes into `runs/` finds it.
+/// The files below a directory. If all files of a directory are left out, the empty directory is
+/// made, so that a script that writes into `runs/` finds it.
 pub fn walk(
     folder: &Path,
     dst: &Path,
@@ -184,7 +184,7 @@ pub fn walk(
     let mut report = Report::default();
     let mut items = Vec::new();
     let mut folders = Vec::new();
-    // folders that are not empty
+    // directories that are not empty
     let mut filled: HashSet<PathBuf> = HashSet::new();
     let entries = WalkDir::new(folder)
         .follow_links(true)
@@ -208,7 +208,7 @@ pub fn walk(
         } else if !entry.file_type().is_file() {
             let fault = Fault::data(
                 entry.path().display().to_string(),
-                "is neither a file nor a folder",
+                "is neither a file nor a directory",
             );
             report.push(fault.fix("leave it out with --exclude"));
         } else if let Some(here) = report.keep(inspect(entry.path(), FileFormat::Any))

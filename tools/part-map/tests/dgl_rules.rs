@@ -65,7 +65,7 @@ fn delivered(plan: &FilePlan) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
 }
 
 /// The path that DGL opens for a part's file: relative to the working directory in 0.5, and to the
-/// config's folder from 0.6 on.
+/// config's directory from 0.6 on.
 fn part_file(config: &Path, path: &str, old: bool) -> PathBuf {
     if old {
         Path::new("/ws").join(path)
@@ -154,7 +154,7 @@ fn what_dgl_itself_wrote() {
         let folder = scratch(&format!("wrote/{}", fixture.file_name().display()));
         copy_folder(&fixture.path(), &folder);
         let text = fs::read_to_string(folder.join("g.json")).unwrap();
-        // where it was written, and in a folder that was moved since: the absolute paths of old
+        // where it was written, and in a directory that was moved since: the absolute paths of old
         // versions are dangling
         let written =
             serde_json::from_str(&text.replace("@HERE@", folder.to_str().unwrap())).unwrap();
@@ -186,9 +186,9 @@ struct Shape {
     graph_name: String,
     /// `part{k}` of a usual partition.
     folder: String,
-    /// The config is in a folder of its own, beside that of its parts.
+    /// The config is in a directory of its own, beside that of its parts.
     config_apart: bool,
-    /// Every file in a folder of its own.
+    /// Every file in a directory of its own.
     spread: bool,
     absolute: bool,
     /// 0 ends, 1 ranges, 2 .npy

@@ -172,7 +172,8 @@ impl Puller<'_> {
     }
 }
 
-/// Claims the local folders of all hosts that give something; `None` if a signal ends the waiting.
+/// Claims the local directories of all hosts that give something; `None` if a signal ends the
+/// waiting.
 fn claim_all(
     args: &Args,
     tasks: &[PullTask<'_>],
@@ -191,13 +192,13 @@ fn claim_all(
     Ok(claims.collect::<Result<_, _>>()?)
 }
 
-/// Waits until no other part-pull writes to this folder; `None` if a signal ends the waiting.
+/// Waits until no other part-pull writes to this directory; `None` if a signal ends the waiting.
 fn claim(folder: &Path, run: &str, stop: &AtomicUsize) -> Result<Option<LockAttempt>, Fault> {
     let mut is_announced = false;
     while stop.load(Ordering::Relaxed) == 0 {
         let attempt = local::claim(folder, run).map_err(|fault| {
             Fault::item(folder.display().to_string(), fault.here())
-                .fix("give a folder that you can write to with --to")
+                .fix("give a directory that you can write to with --to")
         })?;
         if !matches!(attempt, LockAttempt::Busy(_)) {
             return Ok(Some(attempt));

@@ -70,7 +70,7 @@ impl SourceHost {
         &mut self.client
     }
 
-    /// The wanted files and empty folders, and unreadable paths that may contain some.
+    /// The wanted files and empty directories, and unreadable paths that may contain some.
     pub fn list(&mut self, wanted: &SelectedFiles) -> Result<Vec<Listed>, HostFault> {
         self.client.send(FileRequest::Find {
             roots: wanted

@@ -32,7 +32,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
         .workspace
         .clone()
         .or(of_stream)
-        .ok_or_else(|| missing().fix("give the folder of the job on the hosts"))?;
+        .ok_or_else(|| missing().fix("give the directory of the job on the hosts"))?;
     let wanted = plan::wanted(&args.patterns)?;
     act::run(&args, &stream, &hosts, &workspace, &wanted)
 }

@@ -19,11 +19,11 @@ use wire::files::FileFault;
 const CRC64: crc::Crc<u64> = crc::Crc::<u64>::new(&crc::CRC_64_XZ);
 
 const LOCK: &str = ".part-pull.lock";
-/// The mode of a new folder, before the umask.
+/// The mode of a new directory, before the umask.
 const NEW_FOLDER: u32 = 0o777;
 
-/// Claims a folder, which is made: two part-pulls that write the same file under the same temporary
-/// name would rename it unfinished.
+/// Claims a directory, which is made: two part-pulls that write the same file under the same
+/// temporary name would rename it unfinished.
 pub fn claim(folder: &Path, run: &str) -> Result<LockAttempt, FileFault> {
     let folder = Folder::open_or_make(folder, NEW_FOLDER)?;
     Ok(Lock::take(&folder, LOCK, run)?)
@@ -40,14 +40,14 @@ pub fn umask() -> u32 {
     })
 }
 
-/// The folder on this machine to which the files of a host go.
+/// The directory on this machine to which the files of a host go.
 pub struct Local {
     path: PathBuf,
-    /// The folder, once it was opened.
+    /// The directory, once it was opened.
     receiver: Option<Receiver>,
 }
 
-/// The name of the partial file in its folder: the same for the same version of the file.
+/// The name of the partial file in its directory: the same for the same version of the file.
 fn partial_name(item: &PulledFile) -> OsString {
     let version = format!("{} {:?}", item.there.bytes, item.there.mtime);
     let version = CRC64.checksum(version.as_bytes());
@@ -72,13 +72,13 @@ fn beginning(item: &PulledFile) -> String {
 }
 
 impl Local {
-    /// A folder that may be missing yet.
+    /// A directory that may be missing yet.
     pub fn new(path: PathBuf) -> Local {
         let receiver = None;
         Local { path, receiver }
     }
 
-    /// The folder, which is made with `make`.
+    /// The directory, which is made with `make`.
     fn receiver(&mut self, make: bool) -> Result<&mut Receiver, FileFault> {
         if self.receiver.is_none() {
             let folder = match make {
@@ -90,14 +90,14 @@ impl Local {
         self.receiver.as_mut().ok_or(FileFault::OutOfOrder)
     }
 
-    /// The folder and the name of a file, if the folder is there.
+    /// The directory and the name of a file, if the directory is there.
     fn find<'p>(&mut self, item: &'p PulledFile) -> Result<(Folder, &'p OsStr), FileFault> {
         let (folder, name) = split(&item.dst).ok_or(FileFault::OutOfOrder)?;
         let folder = self.receiver(false)?.find(folder, Links::Inside)?;
         Ok((folder, name))
     }
 
-    /// The folders of these files, and the partial files of earlier runs there.
+    /// The directories of these files, and the partial files of earlier runs there.
     fn left<'a>(&mut self, items: &[&'a PulledFile]) -> Vec<(&'a Path, Folder, OsString)> {
         let mut seen = BTreeSet::new();
         let mut left = Vec::new();
@@ -193,7 +193,7 @@ impl Local {
         written.map(drop).map_err(|fault| fault.here())
     }
 
-    /// Makes an empty folder.
+    /// Makes an empty directory.
     pub fn make_empty(&mut self, item: &PulledFile) -> Result<(), String> {
         let made = self
             .receiver(true)
@@ -210,7 +210,7 @@ impl Local {
             .map_err(|fault| fault.here())
     }
 
-    /// Whoever can write there may have moved folders since the last message.
+    /// Whoever can write there may have moved directories since the last message.
     pub fn forget(&mut self) {
         self.receiver.iter_mut().for_each(Receiver::forget);
     }

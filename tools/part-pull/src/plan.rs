@@ -10,14 +10,14 @@ use wire::files::Meta;
 /// The files that the patterns select.
 #[derive(Debug)]
 pub struct SelectedFiles {
-    /// The folders and files to list, relative to the workspace.
+    /// The directories and files to list, relative to the workspace.
     pub roots: Vec<String>,
     /// The patterns.
     pub patterns: Vec<String>,
     globs: GlobSet,
     /// For each pattern, which names with a leading dot it allows.
     dots: Vec<DotFiles>,
-    /// The folders in which something may match: the beginnings of each pattern.
+    /// The directories in which something may match: the beginnings of each pattern.
     above: GlobSet,
     /// For each of these, which names with a leading dot its pattern allows.
     dots_above: Vec<DotFiles>,
@@ -27,7 +27,7 @@ pub struct SelectedFiles {
 /// matches, and `--to .` must not fetch a `.git/hooks`.
 #[derive(Clone, Debug)]
 enum DotFiles {
-    /// All: the path has no wildcard, and a folder includes everything in it.
+    /// All: the path has no wildcard, and a directory includes everything in it.
     All,
     /// Those whose dot is in the pattern, as in a shell.
     Written(GlobSet),
@@ -85,7 +85,7 @@ pub fn wanted(patterns: &[String]) -> Result<SelectedFiles, Report> {
             report.push(fault.fix("write it relative to the workspace, without .."));
             continue;
         }
-        // the file or folder itself, and everything in it
+        // the file or directory itself, and everything in it
         for text in [clean.to_owned(), format!("{clean}/**")] {
             match glob(&text) {
                 Ok(glob) => {
@@ -125,8 +125,8 @@ fn glob(text: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(text).literal_separator(true).build()
 }
 
-/// Patterns for the folders in which a pattern may match. After `**`, and after a brace, which may
-/// contain a slash, that is any folder.
+/// Patterns for the directories in which a pattern may match. After `**`, and after a brace, which
+/// may contain a slash, that is any directory.
 fn beginnings(pattern: &str) -> impl Iterator<Item = String> {
     let ends = pattern.match_indices('/').map(|(end, _)| &pattern[..end]);
     let is_plain = |beginning: &&str| !beginning.contains("**") && !beginning.contains('{');
@@ -182,8 +182,8 @@ fn is_below(path: &Path) -> bool {
 }
 
 impl SelectedFiles {
-    /// Whether a file or an empty folder of a host is wanted. A host cannot name anything outside
-    /// the workspace.
+    /// Whether a file or an empty directory of a host is wanted. A host cannot name anything
+    /// outside the workspace.
     pub fn takes(&self, path: &Path) -> bool {
         path.strip_prefix(".").is_ok_and(|path| {
             path.file_name().is_some()
@@ -313,7 +313,7 @@ mod tests {
             (&["{.env,x}"], &["./.env"]),
             (&[".*"], &["./.env", "./.git/hooks/post-checkout"]),
             (&[".git"], &["./.git/hooks/post-checkout"]),
-            // a folder without a wildcard includes everything in it
+            // a directory without a wildcard includes everything in it
             (&["a"], &["./a/.git/config", "./a/b"]),
             (
                 &["*", "run"],

@@ -155,7 +155,7 @@ fn open<'a>(
     Ok(tasks)
 }
 
-/// Names the folders in which other users of hosts could replace what is copied there, and why
+/// Names the directories in which other users of hosts could replace what is copied there, and why
 /// other hosts do not see that this push is at work.
 fn warn(context: &PushContext<'_>, tasks: &[Task<'_>]) {
     let mut exposed: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
@@ -175,7 +175,7 @@ fn warn(context: &PushContext<'_>, tasks: &[Task<'_>]) {
     for (folder, hosts) in exposed {
         record::tell!(
             "part-push: {}: other users can write to {}, and so replace what is below it\n  fix: \
-             run chmod o-w on this folder there, or chmod +t if others have to write to it too; \
+             run chmod o-w on this directory there, or chmod +t if others have to write to it too; \
              or choose another workspace",
             name_first(&hosts),
             plain(&folder)
@@ -326,7 +326,7 @@ fn broken(tasks: &[Task<'_>]) -> Vec<Fault> {
     tasks.iter().filter_map(fault).collect()
 }
 
-/// Finds out which hosts see the same folder, so that a file for all of them is sent once.
+/// Finds out which hosts see the same directory, so that a file for all of them is sent once.
 fn share(tasks: &[Task<'_>]) {
     let peers = |task: &Task<'_>| {
         task.on_target(Target::peers)
@@ -347,7 +347,7 @@ fn share(tasks: &[Task<'_>]) {
             if host != delivery.host && file == delivery.file {
                 task.fates.set(*delivery, Fate::Shared);
             } else if host != delivery.host {
-                let why = format!("host {host} shares the folder and gets another file there");
+                let why = format!("host {host} shares the directory and gets another file there");
                 task.fates.set(*delivery, Fate::Refused(why));
             }
         }
@@ -394,7 +394,7 @@ fn room(delivery: &Delivery) -> u64 {
 }
 
 /// The faults of hosts that lack the space for what goes to them and to hosts that share their
-/// folder.
+/// directory.
 fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
     let leader = |task: &Task<'_>| task.lock().leader.unwrap_or(task.host.id);
@@ -442,7 +442,7 @@ fn print_plan(tasks: &[Task<'_>]) -> Option<Fault> {
             let source = match &delivery.source {
                 DeliverySource::File(path) => path.display().to_string(),
                 DeliverySource::Content(_) => "(made)".to_owned(),
-                DeliverySource::Folder => "(an empty folder)".to_owned(),
+                DeliverySource::Folder => "(an empty directory)".to_owned(),
                 DeliverySource::There => "(not there)".to_owned(),
             };
             copy::print_planned(&mut out, task.host, &source, &delivery.dst, delivery.bytes);

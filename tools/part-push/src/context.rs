@@ -26,7 +26,7 @@ pub struct PushContext<'a> {
     pub limit: Option<Arc<RateLimit>>,
     /// The number of a signal that ends everything.
     pub stop: Arc<AtomicUsize>,
-    /// The folder below which all files lie.
+    /// The directory below which all files lie.
     pub base: &'a Path,
     /// The name of this push.
     pub run: String,

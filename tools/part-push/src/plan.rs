@@ -41,7 +41,7 @@ pub enum DeliverySource {
     File(Arc<Path>),
     /// The content of the record itself.
     Content(Arc<str>),
-    /// None: an empty folder is made.
+    /// None: an empty directory is made.
     Folder,
     /// None: the file must already be there.
     There,
@@ -160,7 +160,7 @@ fn source(file: &FileCopy) -> Result<DeliverySource, Fault> {
     })
 }
 
-/// The folder below which all deliveries lie.
+/// The directory below which all deliveries lie.
 pub fn base(deliveries: &[Delivery]) -> PathBuf {
     let written = deliveries
         .iter()
@@ -248,7 +248,7 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
     };
     match delivery.source {
         DeliverySource::Folder => there.is_folder(),
-        // a part may be a folder, of whose files nothing is known here
+        // a part may be a directory, of whose files nothing is known here
         DeliverySource::There => there.is_folder() || there.is_file() && there.bytes > 0,
         DeliverySource::File(_) | DeliverySource::Content(_) => {
             there.is_file()
@@ -338,7 +338,7 @@ mod tests {
             mode,
             ..THERE
         });
-        // a folder, a file and an empty one
+        // a directory, a file and an empty one
         for (source, expected) in [
             (DeliverySource::Folder, [true, false, false]),
             (DeliverySource::There, [true, true, false]),

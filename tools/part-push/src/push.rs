@@ -96,7 +96,7 @@ impl<'d> HostPush<'_, 'd> {
         );
     }
 
-    /// Sends small files and empty folders, many in a message.
+    /// Sends small files and empty directories, many in a message.
     fn small(&mut self, files: &[&'d Delivery]) -> Result<(), HostFault> {
         self.begin_measuring()?;
         for files in feed::messages(files) {

@@ -71,14 +71,14 @@ impl Target {
         })
     }
 
-    /// Asks for the folder again.
+    /// Asks for the directory again.
     pub fn enter(&mut self) -> Result<(), HostFault> {
         self.client.send(FileRequest::Enter);
         self.ready = self.client.ready()?;
         Ok(())
     }
 
-    /// Leaves the folder to other pushes until it is asked for again.
+    /// Leaves the directory to other pushes until it is asked for again.
     pub fn leave(&mut self) -> Result<(), HostFault> {
         self.client.send(FileRequest::Leave);
         // it has done so when it answers what follows

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use transfer::fates::{Fate, Fates};
 
 /// After how long a host sees what another one has written on storage that they share. An NFS
-/// client may answer from what it knew of files and folders for 60 s: acregmax and acdirmax in
+/// client may answer from what it knew of files and directories for 60 s: acregmax and acdirmax in
 /// nfs(5).
 const SHOWN_AFTER: Duration = Duration::from_secs(60);
 /// How long to wait before a host is asked for the first time again; each pause is twice as long as
@@ -301,7 +301,7 @@ impl<'a> Task<'a> {
     /// Why a file that another host was to put on shared storage is not there.
     fn why_not_shared(&self) -> String {
         let state = self.lock();
-        let other = "the host that shares its folder did not get it";
+        let other = "the host that shares its directory did not get it";
         let why = state.broken.as_ref().map(|broken| broken.problem.as_str());
         why.unwrap_or(other).to_owned()
     }

@@ -1,8 +1,8 @@
-//! Waits until no other push is at work in the folders of this one.
+//! Waits until no other push is at work in the directories of this one.
 //!
-//! A push holds either all folders or none. It waits at one host only, holding nothing; when that
-//! is free it asks for all, in an order that is the same for all pushes: of those that ask at the
-//! same time, one gets all.
+//! A push holds either all directories or none. It waits at one host only, holding nothing; when
+//! that is free it asks for all, in an order that is the same for all pushes: of those that ask at
+//! the same time, one gets all.
 
 use crate::context::PushContext;
 use crate::target::Target;

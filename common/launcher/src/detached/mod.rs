@@ -2,15 +2,15 @@
 //! this crate; [`start`] brings it there, and [`follow`] shows what it writes.
 //!
 //! The launcher writes run.jsonl, a log for each process, and `messages`, what it would show on a
-//! terminal, into a folder of the job on the first host. What happens when something goes, and what
-//! the user sees (the number is the exit status, of dgl-spawn or of --attach):
+//! terminal, into a directory of the job on the first host. What happens when something goes, and
+//! what the user sees (the number is the exit status, of dgl-spawn or of --attach):
 //!
 //!     goes               before the launcher runs, and while agents connect
 //!     launching machine  the launcher sees the end of its connection and ends; nothing started
 //!     first host         refused, 74: the host and why; agents that have connected end
 //!     another host       refused, 74: the host, and the address to which it cannot connect
 //!     a connection       as with the machine behind it
-//!     first host's disk  refused, 74: the folder that cannot be made or written
+//!     first host's disk  refused, 74: the directory that cannot be made or written
 //!
 //!     goes               during preflight and start
 //!     launching machine  the job starts; --attach shows it
@@ -61,7 +61,7 @@ pub struct DetachedJob {
     pub hosts: Vec<Host>,
     pub graph: Option<Graph>,
     pub processes: Vec<Process>,
-    /// The folder for logs on the first host, if they are not to lie in that of the job.
+    /// The directory for logs on the first host, if they are not to lie in that of the job.
     pub log_dir: Option<Text>,
 }
 

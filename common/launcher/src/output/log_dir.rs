@@ -1,4 +1,4 @@
-//! The folder of `--log-dir`: a log file for each process, and run.jsonl with all records, from
+//! The directory of `--log-dir`: a log file for each process, and run.jsonl with all records, from
 //! which dgl-why and dgl-report explain a run whose output people have read on a terminal.
 
 use record::{Process, Role};
@@ -13,13 +13,13 @@ const RECORDS: &str = "run.jsonl";
 const RECORDS_MODE: u32 = 0o600;
 /// The mode of logs, before the umask.
 const LOG_MODE: u32 = 0o666;
-/// The mode of folders, before the umask.
+/// The mode of directories, before the umask.
 const FOLDER_MODE: u32 = 0o777;
 
-/// A file of the folder, with its name for messages; `None` once it could not be written.
+/// A file of the directory, with its name for messages; `None` once it could not be written.
 type LogFile = Option<(String, BufWriter<File>)>;
 
-/// The open files of the folder; none without a folder.
+/// The open files of the directory; none without a directory.
 #[derive(Default)]
 pub struct LogDir {
     records: LogFile,
@@ -29,8 +29,8 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Creates the folder if necessary, moves away what an earlier run wrote there, and opens the
-    /// files of this run. If they cannot all be open at once, nothing is moved.
+    /// Creates the directory if necessary, moves away what an earlier run wrote there, and opens
+    /// the files of this run. If they cannot all be open at once, nothing is moved.
     pub fn open(folder: Option<&Path>, processes: &[Process]) -> Result<LogDir, String> {
         let Some(folder) = folder else {
             return Ok(LogDir::default());
@@ -105,7 +105,7 @@ fn reserve_descriptors(count: usize) -> io::Result<()> {
     more.collect::<io::Result<Vec<File>>>().map(drop)
 }
 
-/// Moves the files of an earlier run to a folder of their own, run-1, run-2 and so on, so that
+/// Moves the files of an earlier run to a directory of their own, run-1, run-2 and so on, so that
 /// every log beside them is of this run. What a user has put in the place of a log, such as a FIFO,
 /// is not a file of an earlier run.
 fn set_earlier_run_aside(folder: &Folder) -> io::Result<()> {

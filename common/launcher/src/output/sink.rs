@@ -180,12 +180,12 @@ impl OutputSink {
         }
     }
 
-    /// Whether a file of the log folder could not be written.
+    /// Whether a file of the log directory could not be written.
     pub fn has_lost_something(&self) -> bool {
         self.log_dir.has_failed
     }
 
-    /// Writes buffered bytes to the log folder, because nothing more is at hand.
+    /// Writes buffered bytes to the log directory, because nothing more is at hand.
     pub fn flush(&mut self) {
         self.log_dir.flush();
     }

@@ -13,7 +13,7 @@ use wire::{Event, Request};
 
 /// Where people find what the launcher of a detached job has written.
 pub const SEE_FOLDER: &str = "look into ~/.local/state/dgl-tools there: the first host of a \
-    detached job has a folder of it, with what happened and the logs";
+    detached job has a directory of it, with what happened and the logs";
 
 /// Counts the requests that the hosts have not answered yet.
 pub struct Conversation<'a, 'h> {

@@ -393,7 +393,7 @@ impl<'a> Diagnosis<'a> {
     }
 
     fn note_files_elsewhere(&mut self) {
-        let fix = "DGL looks for it from the folder of the partition config, as part-map writes \
+        let fix = "DGL looks for it from the directory of the partition config, as part-map writes \
             it: copy it anew with part-map and part-push";
         for index in 0..self.busy.len() {
             let findings = &mut self.findings[index];
@@ -642,14 +642,14 @@ mod tests {
                 &format!(r#"{{"hash": "{hash}", "num_parts": 3, "graph_name": "g"}}"#),
                 "",
             );
-            let folder = r#"{"about": "file", "problem": "no such folder: /w"}"#;
+            let folder = r#"{"about": "file", "problem": "no such directory: /w"}"#;
             find(&mut diagnosis, host_index, "problem", folder, "");
             find(&mut diagnosis, host_index, "problem", folder, "");
         }
         let odd = "host 1 (10.0.0.2): the partition config differs from the other hosts'";
         assert_eq!(
             report_lines(diagnosis),
-            ["hosts 0-2: no such folder: /w", odd]
+            ["hosts 0-2: no such directory: /w", odd]
         );
     }
 

@@ -5,7 +5,7 @@
 //!          ^                                            ║
 //!          ╚═══════ TLS, with the key of this run ══════╝
 //!
-//! - [`ticket`]: what an agent must know, in a folder that only the user can read;
+//! - [`ticket`]: what an agent must know, in a directory that only the user can read;
 //! - [`engine`]: the command, its output and its end;
 //! - [`server`]: the port, and the agents that wait there;
 //! - [`host_index`]: which host an agent is.

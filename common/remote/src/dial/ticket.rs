@@ -1,12 +1,12 @@
 //! The files that agents need on their hosts: the agent's program and a ticket. Both are in a
-//! folder of the user's that the hosts share; only the user can read the ticket.
+//! directory of the user's that the hosts share; only the user can read the ticket.
 //!
 //! The secret is in a file. A command line would show it to every user of a host; engines pass the
 //! environment to every process, store it with a job, and send it unencrypted.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the folder is checked first: nobody else can write it or one above"
+    reason = "the directory is checked first: nobody else can write it or one above"
 )]
 
 use crate::HostFault;
@@ -22,18 +22,18 @@ use std::time::Duration;
 use transfer::run_folder;
 use wire::dial::Ticket;
 
-/// Folders of tools that were cut off (by a loss of power, for instance) are removed after this
+/// Directories of tools that were cut off (by a loss of power, for instance) are removed after this
 /// time.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The folder with the files for the agents of this run. It is removed on drop.
+/// The directory with the files for the agents of this run. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct TicketFolder {
     path: PathBuf,
 }
 
 impl TicketFolder {
-    /// Puts the agents, a ticket and a script that starts an agent into the shared folder.
+    /// Puts the agents, a ticket and a script that starts an agent into the shared directory.
     pub(crate) fn make(agents: &Agents, ticket: &Ticket) -> Result<TicketFolder, HostFault> {
         let mut tried = Vec::new();
         for folder in candidates() {
@@ -52,7 +52,7 @@ impl TicketFolder {
             }
         }
         let fault = HostFault::for_all(format!(
-            "no folder here can hold the agents for the hosts; tried: {}",
+            "no directory here can hold the agents for the hosts; tried: {}",
             tried.join(", ")
         ));
         Err(fault.fix("name one that the hosts share in DGL_TOOLS_AGENT_DIR"))
@@ -71,7 +71,7 @@ impl TicketFolder {
         Ok(made)
     }
 
-    /// A folder that exists already.
+    /// A directory that exists already.
     #[cfg(test)]
     pub(crate) fn at(path: &Path) -> TicketFolder {
         TicketFolder {
@@ -79,7 +79,7 @@ impl TicketFolder {
         }
     }
 
-    /// The path of the folder.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -94,7 +94,7 @@ impl TicketFolder {
         self.path.join(run_folder::TICKET)
     }
 
-    /// The folder with the agents, which hosts must see.
+    /// The directory with the agents, which hosts must see.
     pub(crate) fn agent_folder(&self) -> &Path {
         self.path.parent().unwrap_or(&self.path)
     }
@@ -106,7 +106,7 @@ impl Drop for TicketFolder {
     }
 }
 
-/// Folders that hosts may share; the first suitable one is taken.
+/// Directories that hosts may share; the first suitable one is taken.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cache = variable("XDG_CACHE_HOME")
@@ -118,13 +118,13 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
         .chain(cache.map(|cache| cache.join("dgl-tools")))
 }
 
-/// Why hosts must not run programs of this folder, if others could replace them.
+/// Why hosts must not run programs of this directory, if others could replace them.
 fn endangered(folder: &Path, agents: &Agents) -> Option<HostFault> {
     let fault = |path: &Path, why: &str, fix: String| {
         let fault = HostFault::for_all(format!("{}{why}", path.display())).fix(fix);
         Some(fault)
     };
-    let own = "name a folder of your own that the hosts share in DGL_TOOLS_AGENT_DIR";
+    let own = "name a directory of your own that the hosts share in DGL_TOOLS_AGENT_DIR";
     match owner::exposed(folder) {
         Some((path, Exposure::Owned)) => {
             return fault(
@@ -175,7 +175,7 @@ fn script(agents: &[(String, PathBuf)], ticket: &Path) -> Vec<u8> {
     text
 }
 
-/// Removes folders that are no longer used.
+/// Removes directories that are no longer used.
 fn tidy(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|meta| meta.modified());

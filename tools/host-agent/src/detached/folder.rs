@@ -1,4 +1,4 @@
-//! The folder of a detached job, on its first host: `~/.local/state/dgl-tools/JOB/ADDRESS`. The
+//! The directory of a detached job, on its first host: `~/.local/state/dgl-tools/JOB/ADDRESS`. The
 //! address is there because hosts may share their homes.
 //!
 //!     token        what the job's processes carry in their environment at the first try
@@ -7,16 +7,16 @@
 //!     run.jsonl    the records of the launcher
 //!     messages     what it says to people
 //!     summary      the last of its records, in room that was reserved before the start
-//!     ROLE-RANK.log   the output of a process, unless --log-dir names another folder
+//!     ROLE-RANK.log   the output of a process, unless --log-dir names another directory
 //!     socket       the way to the launcher while it lives (orders.rs)
-//!     groups/N     of persistent graph servers: a folder for each group that has used them
+//!     groups/N     of persistent graph servers: a directory for each group that has used them
 //!
 //! Beside it, `ADDRESS.lock` is locked as long as the launcher lives. Only the user may look into
-//! the folder.
+//! the directory.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the user's own state, in folders of mode 0700"
+    reason = "the user's own state, in directories of mode 0700"
 )]
 
 use nix::errno::Errno;
@@ -38,7 +38,7 @@ const SUMMARY: &str = "summary";
 /// How much room is reserved for the summary, for a disk that is full when the job ends.
 const SUMMARY_BYTES: usize = 16 << 10;
 
-/// A job's folder, which need not exist.
+/// A job's directory, which need not exist.
 #[derive(Clone, Debug)]
 pub struct JobFolder(PathBuf);
 
@@ -47,12 +47,12 @@ pub struct JobFolder(PathBuf);
 pub struct LauncherLock(#[allow(dead_code)] Option<Flock<File>>);
 
 impl JobFolder {
-    /// The folder of a job on the host with this address; `None` if the name cannot be a job's.
+    /// The directory of a job on the host with this address; `None` if the name cannot be a job's.
     pub fn of(job: &str, address: Ipv4Addr) -> Option<JobFolder> {
         Some(JobFolder(of_job(job)?.join(address.to_string())))
     }
 
-    /// The folder at this path.
+    /// The directory at this path.
     pub fn at(path: &Path) -> JobFolder {
         JobFolder(path.to_owned())
     }
@@ -61,7 +61,7 @@ impl JobFolder {
         &self.0
     }
 
-    /// The path of a file in the folder.
+    /// The path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -77,7 +77,7 @@ impl JobFolder {
         self.beside(".starting")
     }
 
-    /// Makes the folder anew with these files; `None` if a launcher lives there.
+    /// Makes the directory anew with these files; `None` if a launcher lives there.
     pub fn make(&self, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
         if let Some(parent) = self.0.parent() {
             make_private(parent)?;
@@ -124,7 +124,7 @@ impl JobFolder {
         }
     }
 
-    /// Removes the folder, unless a launcher lives there.
+    /// Removes the directory, unless a launcher lives there.
     pub fn remove(&self) -> Option<io::Result<()>> {
         let _lock = match self.lock() {
             Ok(None) => return None,
@@ -133,13 +133,13 @@ impl JobFolder {
         let removed = fs::remove_dir_all(&self.0);
         if removed.is_ok() {
             let _ = fs::remove_file(self.beside(".lock"));
-            // the parent stays while it has folders of other hosts
+            // the parent stays while it has directories of other hosts
             let _ = self.0.parent().map(fs::remove_dir);
         }
         Some(removed)
     }
 
-    /// Opens a file in the folder for appending.
+    /// Opens a file in the directory for appending.
     pub fn append(&self, name: &str) -> io::Result<File> {
         OpenOptions::new()
             .append(true)
@@ -201,13 +201,13 @@ impl JobFolder {
     }
 }
 
-/// The path of the socket by a descriptor of its folder, because the path of a Unix socket may have
-/// only 107 bytes.
+/// The path of the socket by a descriptor of its directory, because the path of a Unix socket may
+/// have only 107 bytes.
 fn socket(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/socket", folder.as_raw_fd()))
 }
 
-/// Makes a folder that only the user may look into, and those above it.
+/// Makes a directory that only the user may look into, and those above it.
 pub fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -221,13 +221,13 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
         .write_all(content)
 }
 
-/// The folder with those of all jobs.
+/// The directory with those of all jobs.
 pub fn of_all_jobs() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(Path::new(&home).join(".local/state/dgl-tools"))
 }
 
-/// The folder of a job, for all hosts that share the home; `None` if the name cannot be a job's.
+/// The directory of a job, for all hosts that share the home; `None` if the name cannot be a job's.
 pub fn of_job(job: &str) -> Option<PathBuf> {
     is_job_name(job).then(|| Some(of_all_jobs()?.join(job)))?
 }

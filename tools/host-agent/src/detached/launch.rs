@@ -124,7 +124,7 @@ fn begin(
         serde_json::from_str(plan).map_err(|error| failed("the plan of the job", &error))?;
     let parts = SplitProcesses::of(job.processes.clone())
         .map_err(|report| failed("the plan of the job", &report.lines("").join("; ")))?;
-    let unwritable = "the job's folder cannot be made or written";
+    let unwritable = "the job's directory cannot be made or written";
     let folder = JobFolder::of(&launch.job.name, launch.job.address)
         .ok_or_else(|| failed(unwritable, &"~/.local/state/dgl-tools: HOME is not set"))?;
     let lines = |process: &Process| record::jsonl::line(process);
@@ -174,8 +174,8 @@ fn begin(
     }))
 }
 
-/// Makes the folder of the job; `None` if the launcher of another one has it. One whose processes
-/// have ended is about to end itself.
+/// Makes the directory of the job; `None` if the launcher of another one has it. One whose
+/// processes have ended is about to end itself.
 fn make(folder: &JobFolder, files: &[(&str, &[u8])]) -> io::Result<Option<LauncherLock>> {
     let until = Instant::now() + END_LIMIT;
     loop {
@@ -198,7 +198,7 @@ fn leave_tool(folder: &JobFolder, has_log_dir: bool) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stderr(folder.append(MESSAGES)?)?;
     dup2_stdin(&null)?;
-    // without --log-dir the sink writes the records into the folder itself
+    // without --log-dir the sink writes the records into the directory itself
     match has_log_dir {
         true => dup2_stdout(folder.append(RECORDS)?)?,
         false => dup2_stdout(&null)?,

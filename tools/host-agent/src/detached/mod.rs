@@ -7,7 +7,7 @@
 //!
 //! [`relay`] is the process that was asked to detach a job. [`launch`] runs in a session of its
 //! own: the launcher of common/launcher, whose hosts are the agents that [`callers`] lets in. In
-//! [`folder`] is what it writes; [`follow`] sends that to whoever attaches, and [`orders`] takes
+//! [`directory`] is what it writes; [`follow`] sends that to whoever attaches, and [`orders`] takes
 //! signals to the launcher. The head of common/launcher/src/detached says what happens when
 //! something goes.
 

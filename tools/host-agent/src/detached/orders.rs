@@ -1,5 +1,6 @@
-//! Signals to a launcher on its own host, over a Unix socket in the job's folder that only its user
-//! can open. A connected process sees by the end of the connection that the launcher has ended.
+//! Signals to a launcher on its own host, over a Unix socket in the job's directory that only its
+//! user can open. A connected process sees by the end of the connection that the launcher has
+//! ended.
 
 use super::folder::JobFolder;
 use nix::sys::signal::{Signal, kill};

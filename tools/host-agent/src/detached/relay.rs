@@ -35,8 +35,8 @@ pub fn relay(rest: &[u8], watcher: &mut Watcher) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Carries requests and events until the launcher closes the connection; returns the job's folder
-/// if the launcher goes on.
+/// Carries requests and events until the launcher closes the connection; returns the job's
+/// directory if the launcher goes on.
 fn carry(requests: &mut MessageReader, mut launcher: UnixStream) -> io::Result<Option<JobFolder>> {
     let mut events = MessageReader::shared(launcher.try_clone()?.into(), &[]);
     let mut detached = None;

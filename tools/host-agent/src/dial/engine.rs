@@ -32,7 +32,7 @@ const PACE: Duration = Duration::from_millis(20);
 const NOT_FOUND: i32 = 127;
 
 /// `host-agent engine FOLDER INPUT COMMAND`: runs the command with a file as its stdin, and removes
-/// the folder with the ticket when the tool is gone.
+/// the directory with the ticket when the tool is gone.
 pub fn watch(folder: &OsStr, input: &OsStr, command: &OsStr) -> ExitCode {
     match start(input, command) {
         Ok(child) => see_to_its_end(&child),

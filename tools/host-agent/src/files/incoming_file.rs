@@ -322,7 +322,7 @@ mod tests {
 
     const SIZE: u64 = 4 * GRAIN;
 
-    /// A file of four grains, whose pieces this identity signs, in a folder of its own.
+    /// A file of four grains, whose pieces this identity signs, in a directory of its own.
     fn incoming(name: &str, tool: &Identity) -> IncomingFile {
         let name = format!("dgl-tools-incoming-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);

@@ -22,14 +22,14 @@ use wire::files::{
     Batch, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive, Small,
 };
 
-/// The mode of the folders of a workspace that are missing, before the umask.
+/// The mode of the directories of a workspace that are missing, before the umask.
 const NEW_FOLDER: u32 = 0o755;
 
 /// A push to this host, over one connection.
 pub struct Push {
     output: Arc<SharedOutput>,
     base: PathBuf,
-    /// The folder below which all files go; `None` if it does not exist.
+    /// The directory below which all files go; `None` if it does not exist.
     workspace: Option<Receiver>,
     /// The stage; `None` if nothing is written.
     stage: Option<Arc<Stage>>,
@@ -43,7 +43,7 @@ pub struct Push {
 }
 
 impl Push {
-    /// Opens the folder for a push.
+    /// Opens the directory for a push.
     pub fn begin(
         receive: Receive,
         output: Arc<SharedOutput>,
@@ -91,7 +91,7 @@ impl Push {
         Ok(push)
     }
 
-    /// Reports the folder, as other pushes have left it, or that one is still at work there.
+    /// Reports the directory, as other pushes have left it, or that one is still at work there.
     fn enter(&self) -> Result<(), Failure> {
         let failed =
             |error: std::io::Error| Failure::new(format!("{}: {error}", self.base.display()));
@@ -147,7 +147,7 @@ impl Push {
         self.output.send(FileEvent::Landed { done, failed });
     }
 
-    /// Writes a small file, and returns its folder, or makes an empty folder.
+    /// Writes a small file, and returns its directory, or makes an empty directory.
     fn small(&mut self, file: &Small, content: &[u8]) -> Result<Folder, FileFault> {
         let dst = file.dst.path();
         if file.is_folder() {

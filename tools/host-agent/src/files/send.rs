@@ -24,22 +24,25 @@ use wire::{Failure, Text};
 /// How many names are sent at once.
 const FOUND_AT_ONCE: usize = 100;
 
-/// A folder whose files are fetched.
+/// A directory whose files are fetched.
 pub struct Sender {
     output: Arc<SharedOutput>,
     base: Folder,
-    /// The folder below it that was used last, and its path.
+    /// The directory below it that was used last, and its path.
     last: Option<(PathBuf, Folder)>,
     /// What was read last.
     block: Vec<u8>,
 }
 
 impl Sender {
-    /// The folder must exist.
+    /// The directory must exist.
     pub fn begin(give: &Give, output: Arc<SharedOutput>) -> Result<Sender, Failure> {
         let base = Folder::open(&at_home(give.base.path())).map_err(|fault| match fault {
             FileFault::LinkOfOther(_) => Failure::new(fault.to_string()),
-            _ => Failure::new(format!("there is no folder {}", give.base.path().display())),
+            _ => Failure::new(format!(
+                "there is no directory {}",
+                give.base.path().display()
+            )),
         })?;
         output.send(FileEvent::Ready(FolderReport::default()));
         Ok(Sender {
@@ -50,7 +53,7 @@ impl Sender {
         })
     }
 
-    /// The folder and the name of a file. The user's own links on the way may lead anywhere.
+    /// The directory and the name of a file. The user's own links on the way may lead anywhere.
     fn split<'p>(&mut self, path: &'p Path) -> Result<(Folder, &'p OsStr), FileFault> {
         let name = path.file_name().unwrap_or(OsStr::new("."));
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -64,9 +67,9 @@ impl Sender {
         Ok((folder, name))
     }
 
-    /// Lists files and empty folders at the roots and below. Symbolic links are not followed, and
-    /// part-push's own folders are left out. What does not exist is not told of; what cannot be
-    /// read is, because files that are wanted may be there.
+    /// Lists files and empty directories at the roots and below. Symbolic links are not followed,
+    /// and part-push's own directories are left out. What does not exist is not told of; what
+    /// cannot be read is, because files that are wanted may be there.
     fn find(&mut self, roots: &[Text]) {
         let output = Arc::clone(&self.output);
         let mut found = Listing {
@@ -105,7 +108,7 @@ impl Sender {
         }
     }
 
-    /// The attributes of a file or folder, and all names in a folder.
+    /// The attributes of a file or directory, and all names in a directory.
     fn list(&mut self, path: &Path) -> Result<(fs::Metadata, Option<Vec<OsString>>), FileFault> {
         let (folder, name) = self.split(path)?;
         let meta = folder.stat(name)?;
@@ -304,7 +307,7 @@ fn fault(error: &io::Error) -> FileFault {
 
 impl Serve for Sender {
     fn step(&mut self, step: FileRequest, _body: Vec<u8>) -> Result<(), Failure> {
-        // another folder may have its name by now
+        // another directory may have its name by now
         self.last = None;
         match step {
             FileRequest::Find { roots } => self.find(&roots),

@@ -1,7 +1,7 @@
-//! The stage of a push in a folder: where partial files lie, and what it leaves.
+//! The stage of a push in a directory: where partial files lie, and what it leaves.
 //!
-//! Everything lies in that folder, on the file system on which the files will be, and can be read
-//! by nobody else:
+//! Everything lies in that directory, on the file system on which the files will be, and can be
+//! read by nobody else:
 //!
 //!     .part-push.RUN.ID   the stage of a push on this host; removed at its end, however that comes
 //!     .part-push.lock     the lock of the running push; on shared storage its hosts have it
@@ -32,13 +32,13 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 const PREFIX: &str = record::RESERVED;
 const LOCK: &str = ".part-push.lock";
 const KEPT: &str = ".part-push.kept";
-/// A file in the folders that part-push makes. Another user may rename a folder of this user's to
-/// such a name, but cannot put this file into it: what lacks it is not touched.
+/// A file in the directories that part-push makes. Another user may rename a directory of this
+/// user's to such a name, but cannot put this file into it: what lacks it is not touched.
 const MADE_HERE: &str = ".made-by-part-push";
 /// The name of a small file before it has its own.
 pub const SMALL: &str = "one";
 
-/// What a push has in a folder in which files come.
+/// What a push has in a directory in which files come.
 pub struct Stage {
     base: Folder,
     run: String,
@@ -70,7 +70,7 @@ pub fn is_word(run: &str) -> bool {
 }
 
 impl Stage {
-    /// A push that is not at work in this folder before it has entered.
+    /// A push that is not at work in this directory before it has entered.
     pub fn new(base: Folder, run: &str, host: u32) -> Stage {
         Stage {
             base,
@@ -150,12 +150,12 @@ impl Stage {
         Some(stage)
     }
 
-    /// The folder in which the stage lies.
+    /// The directory in which the stage lies.
     pub fn base(&self) -> &Folder {
         &self.base
     }
 
-    /// The folder of partial files; there is none unless the push is at work.
+    /// The directory of partial files; there is none unless the push is at work.
     pub fn folder(&self) -> Result<Folder, FileFault> {
         let held = self.held.lock();
         let folder = held.as_ref().map(|held| held.folder.clone());
@@ -204,8 +204,8 @@ impl Stage {
         }
     }
 
-    /// Removes the stage, of which partial files that are worth it are kept, and leaves the folder
-    /// to other pushes.
+    /// Removes the stage, of which partial files that are worth it are kept, and leaves the
+    /// directory to other pushes.
     pub fn leave(&self) {
         let Some(held) = self.held.lock().take() else {
             return;
@@ -252,7 +252,7 @@ fn parts_in(kept: &Folder) -> impl Iterator<Item = OsString> {
     names.filter(|name| name != MADE_HERE)
 }
 
-/// The stages of all pushes in a folder.
+/// The stages of all pushes in a directory.
 fn stages(base: &Folder) -> Vec<OsString> {
     let is_stage = |name: &OsString| {
         let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
@@ -304,8 +304,8 @@ fn keep(base: &Folder, stage: &Folder, key: &str) {
     }
 }
 
-/// Makes the folder of what is kept. It has its mark before it has its name, because somebody might
-/// put another folder in its place in between.
+/// Makes the directory of what is kept. It has its mark before it has its name, because somebody
+/// might put another directory in its place in between.
 fn make_kept(base: &Folder, stage: &Folder) -> io::Result<()> {
     const NEW: &str = "kept";
     stage.make(NEW, 0o700)?;
@@ -329,7 +329,7 @@ fn expire(kept: &Folder, now: SystemTime) {
     }
 }
 
-/// Whether a folder has only files of part-push.
+/// Whether a directory has only files of part-push.
 pub fn is_empty(base: &Path) -> Result<bool, FileFault> {
     let names = match Folder::open(base) {
         Err(FileFault::System(nix::libc::ENOENT)) => return Ok(true),
@@ -339,7 +339,7 @@ pub fn is_empty(base: &Path) -> Result<bool, FileFault> {
     Ok(names.iter().all(is_ours))
 }
 
-/// Whether a folder with this name is part-push's own, and its files incomplete.
+/// Whether a directory with this name is part-push's own, and its files incomplete.
 pub fn is_ours(name: &OsStr) -> bool {
     let word = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
     word.is_some_and(|word| word == "kept" || word.contains('.'))

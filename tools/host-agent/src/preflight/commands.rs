@@ -1,4 +1,4 @@
-//! Checks the command of a process, in the environment and folder that it will have.
+//! Checks the command of a process, in the environment and directory that it will have.
 
 use super::needs;
 use crate::job::HostProcess;

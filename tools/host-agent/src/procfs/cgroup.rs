@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of a process' memory cgroup, for each hierarchy that has one.
+/// The directories of a process' memory cgroup, for each hierarchy that has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryGroup {
     /// The mount point of the hierarchy; in a container this may be the group itself.
     pub mount: PathBuf,
-    /// The folder of the group.
+    /// The directory of the group.
     pub folder: PathBuf,
     /// Whether it is version 2; the files of version 1 have other names.
     pub unified: bool,

@@ -73,7 +73,7 @@ pub fn fits(job: &Job, process: &HostProcess) -> bool {
 }
 
 /// `host-agent run CPUS FOLDER WORD…`: becomes the command, bound to these processors (`-` for
-/// all), in a folder relative to that of the login.
+/// all), in a directory relative to that of the login.
 pub fn run(cpus: &OsStr, folder: &OsStr, words: &[OsString]) -> ExitCode {
     // it may lead a group already if somebody runs this by hand; then it stays there
     let _ = setsid();
