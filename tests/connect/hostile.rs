@@ -425,7 +425,7 @@ fn a_host_that_names_a_module_to_install_is_lost() {
         "#!/bin/sh
 read -r first; token=${{first##* }}; read -r script; printf '\\n%s runs\\n' \"$token\"
 while IFS= read -r request; do
-  case $request in *'\"check\":\"command\"'*) echo '{finding}' ;; esac
+  case $request in *'\"check\":\"commands\"'*) echo '{finding}' ;; esac
   echo '{{\"event\":\"done\"}}'
 done
 "

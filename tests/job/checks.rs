@@ -160,8 +160,8 @@ fn files_and_configs() {
             "trainer",
             json!({"cwd": "no", "env": {"DGL_CONF_PATH": "x"}})
         ),
-        [problem("file", "no such folder: no")],
-        "its folder is told alone"
+        [problem("file", "no such directory: no")],
+        "its directory is told alone"
     );
     assert_eq!(of("trainer", config("out/x")), [lacks("out/x")]);
     let script = |path: &str| json!({"argv": ["python3", path], "script": path});
@@ -187,7 +187,7 @@ fn files_and_configs() {
     assert_eq!(
         of("worker", script("out")),
         none,
-        "Python runs a folder too"
+        "Python runs a directory too"
     );
     let text = of("trainer", json!({"env": {"DGL_IP_CONFIG": "ip.txt"}}));
     assert_eq!(

@@ -52,7 +52,7 @@ pub struct Claimant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "check", rename_all = "snake_case")]
 pub enum Check {
-    /// The folders and scripts of the processes, their ip_config, the partition config with the
+    /// The directories and scripts of the processes, their ip_config, the partition config with the
     /// files of this host's partition, and the room for it in /dev/shm.
     Files,
     /// The limit on open files, which graph servers need.
@@ -85,7 +85,7 @@ pub enum Check {
 pub struct Script {
     /// The program. Others may run scripts of the same name.
     pub program: Role,
-    /// The folder that `path` is relative to. If it does not exist, there are no findings.
+    /// The directory that `path` is relative to. If it does not exist, there are no findings.
     pub folder: Text,
     /// The path of the script.
     pub path: Text,
@@ -230,7 +230,7 @@ impl Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
-    /// A folder or file that is missing.
+    /// A directory or file that is missing.
     File,
     /// A file that cannot be read.
     Permission,

@@ -54,8 +54,8 @@ pub struct Args {
 
     /// Show only the output of these processes, such as trainer:0,server:*
     ///
-    /// The example shows the first trainer and all servers. This option applies on a terminal and with
-    /// `--format human`. Records and log files are not affected.
+    /// The example shows the first trainer and all servers. This option applies on a terminal and
+    /// with `--format human`. Records and log files are not affected.
     #[arg(long, hide_short_help = true, value_name = "PROCESSES", value_delimiter = ',',
         value_parser = shown)]
     pub show: Vec<ShownProcesses>,

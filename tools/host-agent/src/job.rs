@@ -34,7 +34,7 @@ impl HostProcess {
         })
     }
 
-    /// The folder in which the process starts, relative to the home of the login.
+    /// The directory in which the process starts, relative to the home of the login.
     pub fn folder(&self) -> &Path {
         Path::new(self.record.cwd.as_deref().unwrap_or("."))
     }

@@ -1,4 +1,4 @@
-//! Checks the folders and files that a job needs.
+//! Checks the directories and files that a job needs.
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,7 +18,7 @@ use wire::preflight::{Finding, Script, Subject};
 /// A script that is longer, such as an archive, is compared by its beginning.
 const MAX_SCRIPT: u64 = 64 << 20;
 
-/// The content of a script, or why it cannot be read. Python runs folders too.
+/// The content of a script, or why it cannot be read. Python runs directories too.
 pub fn check_script(script: Script) -> Option<Finding> {
     let file = script.folder.path().join(script.path.path());
     if file.is_dir() {

@@ -1,4 +1,4 @@
-//! Checks the folders, configs and scripts that the processes of a job name.
+//! Checks the directories, configs and scripts that the processes of a job name.
 
 use super::{files, needs, partition};
 use crate::job::HostProcess;
@@ -8,14 +8,14 @@ use wire::Text;
 use wire::job::Job;
 use wire::preflight::{Finding, Script, Subject};
 
-/// Checks the folders, configs and scripts of all processes, each once.
+/// Checks the directories, configs and scripts of all processes, each once.
 pub fn check(job: &Job, processes: &[HostProcess], tell: &mut dyn FnMut(Finding, &[u8])) {
     let folders: BTreeSet<&Path> = processes.iter().map(HostProcess::folder).collect();
     for folder in folders.into_iter().filter(|folder| !folder.is_dir()) {
-        let problem = format!("no such folder: {}", folder.display());
+        let problem = format!("no such directory: {}", folder.display());
         tell(Finding::problem(Subject::File, problem), &[]);
     }
-    // a file in a folder that is missing has no finding of its own
+    // a file in a directory that is missing has no finding of its own
     let present = || processes.iter().filter(|process| process.folder().is_dir());
     let named = |variable: &str| -> BTreeSet<(&Path, &Path)> {
         let named = present().filter_map(|process| {
