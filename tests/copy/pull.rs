@@ -632,7 +632,7 @@ fn results_come_back_as_they_are() {
         "ipconf-check ip.txt | part-pull --connect local --workspace /no/such/folder --to got x",
     )
     .ends(74)
-    .err_has("there is no folder")
+    .err_has("there is no directory")
     .out_has("\"ok\":false");
 }
 
