@@ -835,7 +835,7 @@ waits()'";
         "--profile 100ms",
         "--profile 2h",
         "--profile 5s@x",
-        "--profile 5s --detach",
+        "--profile 5s --attach other",
     ] {
         spawn(&folder, wrong).ends(2);
     }
