@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use std::path::PathBuf;
-use support::{Cluster, root, scratch, sh, write};
+use support::{Cluster, Turn, first_free, root, scratch, sh, write};
 
 /// Values that differ from run to run, and from machine to machine.
 const VOLATILE: &[&str] = &[
@@ -131,6 +131,8 @@ pub struct Demo {
     pub cluster: Cluster,
     home: String,
     made_workspace: bool,
+    /// The workspace in the home is one test's at a time.
+    _turn: Turn,
 }
 
 impl Demo {
@@ -153,6 +155,7 @@ impl Demo {
         sh(&folder, &format!("cp -r '{}' out", graph.display())).ends(0);
         // hosts share the home of this machine, so each gets a directory of its own there
         let home = sh(&folder, "eval echo ~$(id -un)").out.trim().to_owned();
+        let turn = first_free(&["workspace"]);
         let made_workspace = sh(&folder, &format!("mkdir {home}/job")).status == 0;
         for host in 1..=2 {
             let mount = format!("mkdir /srv/job && mount --bind /srv/job {home}/job");
@@ -163,6 +166,7 @@ impl Demo {
             cluster,
             home,
             made_workspace,
+            _turn: turn,
         }
     }
 

@@ -409,22 +409,27 @@ pub struct Cluster(
 /// Held by a cluster that is up. Hosts with real work on them are hungry: beside too many of them,
 /// what a test waits for comes too late. cargo-nextest keeps to the same numbers by itself (see
 /// .config/nextest.toml); a second run of the tests on this machine waits here.
-type Turn = Flock<File>;
+pub type Turn = Flock<File>;
 
 fn await_turn() -> Turn {
-    let user = std::fs::metadata("/proc/self").unwrap().uid();
     let thread = std::thread::current();
     let names: &[&str] = match thread.name() {
         Some(test) if test.contains("real_dgl") => &["dgl"],
         _ => &["hosts-1", "hosts-2"],
     };
+    first_free(names)
+}
+
+/// Waits until one of these names is not in use by another test, and has it until it is dropped.
+pub fn first_free(names: &[&str]) -> Turn {
+    let user = std::fs::metadata("/proc/self").unwrap().uid();
     loop {
         for name in names {
             let path = format!("/var/tmp/dgl-tools-test-{name}-{user}.lock");
             match Flock::lock(File::create(path).unwrap(), FlockArg::LockExclusiveNonblock) {
                 Ok(turn) => return turn,
                 Err((_, Errno::EWOULDBLOCK)) => {}
-                Err((_, error)) => panic!("waiting for the clusters of other tests: {error}"),
+                Err((_, error)) => panic!("waiting for other tests: {error}"),
             }
         }
         std::thread::sleep(std::time::Duration::from_millis(200));
