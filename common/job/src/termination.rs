@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Python needs a moment to print its stacks.
 const STACKS: Duration = Duration::from_secs(1);
-/// A process that KILL does not end within this time hangs in the kernel, usually in a file system
+/// A process that the first KILL does not end within this time hangs in the kernel, usually in a file system
 /// that does not answer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
@@ -15,6 +15,9 @@ pub struct Termination {
     term_at: Instant,
     kill_at: Instant,
     last: Option<Signal>,
+    /// When KILL was sent first. A host that was paused sends it late, and it needs its time then
+    /// too.
+    killed: Option<Instant>,
 }
 
 impl Termination {
@@ -25,6 +28,7 @@ impl Termination {
             term_at,
             kill_at: term_at + grace,
             last: None,
+            killed: None,
         }
     }
 
@@ -42,13 +46,16 @@ impl Termination {
             () if now >= self.term_at => Signal::SIGTERM,
             () => Signal::SIGABRT,
         };
+        if signal == Signal::SIGKILL {
+            self.killed.get_or_insert(now);
+        }
         let is_new = self.last.replace(signal) != Some(signal);
         (is_new || signal == Signal::SIGKILL).then_some(signal)
     }
 
     /// Whether KILL has not helped, so that what is left is left to the kernel.
     pub fn is_given_up(&self, now: Instant) -> bool {
-        now >= self.kill_at + KILL_LIMIT
+        self.killed.is_some_and(|killed| now >= killed + KILL_LIMIT)
     }
 }
 
@@ -96,7 +103,10 @@ mod tests {
                 assert_eq!(termination.signal(after(*ms)), *signal, "{stacks} {ms}");
             }
         }
-        let termination = Termination::begin(GRACE, false, begun);
-        assert!(!termination.is_given_up(after(14_999)) && termination.is_given_up(after(15_000)));
+        let mut termination = Termination::begin(GRACE, false, begun);
+        // the host was paused
+        assert!(!termination.is_given_up(after(60_000)));
+        termination.signal(after(60_000));
+        assert!(!termination.is_given_up(after(69_999)) && termination.is_given_up(after(70_000)));
     }
 }

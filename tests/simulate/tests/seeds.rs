@@ -42,3 +42,10 @@ fn a_lost_host_has_a_second_more_to_notice_that() {
 fn a_pause_right_after_the_start_is_a_pause() {
     keeps_all_invariants(201_751, 3);
 }
+
+/// A host was paused for longer than the grace and what KILL needs. It gave up in the same moment
+/// in which it sent KILL, and a process was left.
+#[test]
+fn a_host_that_is_paused_while_a_job_ends_waits_for_kill() {
+    keeps_all_invariants(802_078, 8);
+}
