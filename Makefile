@@ -27,6 +27,8 @@ agent:
 
 check: need-check
 	cargo fmt --all --check
+	# columns: rustfmt leaves long comments and strings as they are
+	@! LC_ALL=C.UTF-8 grep -rnE --include='*.rs' '^.{101,}' common tools tests fuzz --exclude-dir=target
 	# tests work in directories of their own
 	cargo clippy --workspace --all-targets --locked -- -D warnings -A clippy::disallowed-methods
 	cargo clippy --workspace --exclude dgl-tools-tests --locked -- -D clippy::disallowed-methods

@@ -274,21 +274,6 @@ fn of_scripts_for_hosts_two_are_left() {
     );
 }
 
-#[test]
-fn no_line_has_more_than_100_columns() {
-    let mut long = Vec::new();
-    for path in sources(&["common", "tools", "tests", "fuzz"], "rs") {
-        let text = fs::read_to_string(&path).unwrap();
-        let lines = (1..).zip(text.lines());
-        long.extend(
-            lines
-                .filter(|(_, line)| line.chars().count() > 100)
-                .map(|(number, _)| format!("{}:{number}", shown(&path))),
-        );
-    }
-    assert!(long.is_empty(), "{long:#?}");
-}
-
 /// `eprintln!` panics where nobody reads stderr any longer, which would end a tool and its job;
 /// `record::tell!` does not. What host-agent prints goes to whoever has started it for that alone.
 #[test]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// Python needs a moment to print its stacks.
 const STACKS: Duration = Duration::from_secs(1);
-/// A process that the first KILL does not end within this time hangs in the kernel, usually in a file system
-/// that does not answer.
+/// A process that the first KILL does not end within this time hangs in the kernel, usually in a
+/// file system that does not answer.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The end of processes: ABRT if their stacks are wanted, then TERM, and after the grace KILL.
