@@ -247,7 +247,7 @@ impl Stream {
             let before = position
                 .checked_sub(1)
                 .map(|before| self.lines[before].r#type);
-            line.r#type == Summary::TYPE && before.is_none_or(|one| !answers.contains(&one))
+            line.r#type == Summary::TYPE && before.is_none_or(|earlier| !answers.contains(&earlier))
         })?;
         ends.retain(|(_, summary)| summary.tool.is_none());
         Ok(ends.pop().map(|(_, summary)| summary))

@@ -78,7 +78,7 @@ impl Profile {
     /// The main thread.
     pub fn main_thread(&self) -> Option<&ThreadProfile> {
         let mut threads = self.threads.iter();
-        threads.find(|one| one.name.as_deref() == Some(stacks::MAIN_THREAD))
+        threads.find(|thread_stacks| thread_stacks.name.as_deref() == Some(stacks::MAIN_THREAD))
     }
 
     /// The frames of a stack, the innermost first.
@@ -108,8 +108,8 @@ impl Profile {
     pub fn lines_of(&self, thread: &str) -> Vec<LineCount> {
         let mut lines: BTreeMap<(String, Option<Wait>), LineCount> = BTreeMap::new();
         let threads = self.threads.iter();
-        let named = threads.filter(|one| one.name.as_deref() == Some(thread));
-        for stack in named.flat_map(|one| &one.stacks) {
+        let named = threads.filter(|thread_stacks| thread_stacks.name.as_deref() == Some(thread));
+        for stack in named.flat_map(|thread_stacks| &thread_stacks.stacks) {
             let frames = self.frames_of(stack);
             let line = stacks::own_frame(&frames).unwrap_or("no frame").to_owned();
             let wait = stacks::wait(&frames);
@@ -136,7 +136,7 @@ impl Profile {
             }
         }
         let mut lines: Vec<LineCount> = lines.into_values().collect();
-        lines.sort_by_key(|one| std::cmp::Reverse(one.samples));
+        lines.sort_by_key(|line| std::cmp::Reverse(line.samples));
         lines
     }
 }
@@ -240,9 +240,9 @@ impl Vote<'_> {
         let member = profile.member()?;
         let is_counted = profile.samples >= FEWEST_LOOKS && member.0 != Role::Server;
         let lines = profile.lines();
-        let waiting = || lines.iter().filter(|one| one.waits_for_others());
-        let samples: u32 = waiting().map(|one| one.samples).sum();
-        let waits = waiting().map(|one| one.visits).sum();
+        let waiting = || lines.iter().filter(|line| line.waits_for_others());
+        let samples: u32 = waiting().map(|line| line.samples).sum();
+        let waits = waiting().map(|line| line.visits).sum();
         is_counted.then(|| Vote {
             profile,
             member,
@@ -292,7 +292,7 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
     let count = counts.max_by(|a, b| difference(*a).total_cmp(&difference(*b)))?;
     let (last_slow, first_other) = (&votes[count - 1], &votes[count]);
     // all wait once for each step of the job
-    let waits = votes.iter().map(|one| one.waits).max()?;
+    let waits = votes.iter().map(|vote| vote.waits).max()?;
     let chance = (last_slow.variance(waits) + first_other.variance(waits)).sqrt();
     let stands_out = difference(count) >= LEAST_DIFFERENCE.max(DEVIATIONS * chance)
         && last_slow.waiting <= MOST_OF_OTHERS * first_other.waiting;
@@ -304,21 +304,21 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
         of.iter().map(value).sum::<f64>() / of.len() as f64
     };
     let excess = |line: &str| {
-        mean(slow, &|one| one.share_of(line)) - mean(others, &|one| one.share_of(line))
+        mean(slow, &|vote| vote.share_of(line)) - mean(others, &|vote| vote.share_of(line))
     };
-    let lines = slow.iter().flat_map(|one| &one.lines);
+    let lines = slow.iter().flat_map(|vote| &vote.lines);
     let own = lines
-        .filter(|one| !one.waits_for_others())
-        .map(|one| one.line.as_str());
+        .filter(|line| !line.waits_for_others())
+        .map(|line| line.line.as_str());
     let line = own
         .max_by(|a, b| excess(a).total_cmp(&excess(b)))?
         .to_owned();
-    let waits = others.iter().flat_map(|one| &one.lines);
+    let waits = others.iter().flat_map(|vote| &vote.lines);
     let wait = waits
-        .filter(|one| one.waits_for_others())
-        .max_by_key(|one| one.samples)?;
+        .filter(|line| line.waits_for_others())
+        .max_by_key(|line| line.samples)?;
     let members = |of: &[Vote<'_>]| {
-        let mut members: Vec<Member> = of.iter().map(|one| one.member).collect();
+        let mut members: Vec<Member> = of.iter().map(|vote| vote.member).collect();
         members.sort();
         members
     };
@@ -327,9 +327,9 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
         members: members(slow),
         host: slow
             .iter()
-            .all(|one| one.profile.host == host)
+            .all(|vote| vote.profile.host == host)
             .then_some(host),
-        share: mean(slow, &|one| one.share_of(&line)),
+        share: mean(slow, &|vote| vote.share_of(&line)),
         line,
         samples: slow[0].profile.samples,
         others: members(others),
@@ -337,7 +337,7 @@ fn slow_of(mut votes: Vec<Vote<'_>>) -> Option<Slow> {
             1 => wait.words(),
             _ => stacks::of_several(&wait.words()),
         },
-        others_share: mean(others, &|one| one.waiting),
+        others_share: mean(others, &|vote| vote.waiting),
     })
 }
 

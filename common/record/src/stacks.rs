@@ -51,7 +51,7 @@ impl Stack {
     /// The frames of the main thread, or of the oldest thread if Python has no names for threads.
     pub fn main_frames(&self) -> Option<&[String]> {
         let mut threads = self.threads.iter();
-        let main = threads.find(|one| one.name.as_deref() == Some(MAIN_THREAD));
+        let main = threads.find(|thread| thread.name.as_deref() == Some(MAIN_THREAD));
         Some(&main.or(self.threads.first())?.frames)
     }
 

@@ -135,7 +135,7 @@ impl<H: Handshake> Admission<H> {
         while self
             .waiting
             .first_key_value()
-            .is_some_and(|(_, one)| one.until <= now)
+            .is_some_and(|(_, peer)| peer.until <= now)
         {
             outcomes.extend(self.refuse_oldest(None));
         }
@@ -150,7 +150,7 @@ impl<H: Handshake> Admission<H> {
 
     /// After how long [`Admission::turn`] has something to do although nothing becomes readable.
     pub fn timeout(&self) -> PollTimeout {
-        let oldest = self.waiting.first_key_value().map(|(_, one)| one.until);
+        let oldest = self.waiting.first_key_value().map(|(_, peer)| peer.until);
         let Some(until) = oldest.into_iter().chain(self.resting).min() else {
             return PollTimeout::NONE;
         };
@@ -160,9 +160,9 @@ impl<H: Handshake> Admission<H> {
     }
 
     fn advance(&mut self, number: u64) -> Option<AdmissionOutcome<H>> {
-        let one = self.waiting.get_mut(&number)?;
-        let from = one.from;
-        match one.handshake.advance() {
+        let peer = self.waiting.get_mut(&number)?;
+        let from = peer.from;
+        match peer.handshake.advance() {
             Ok(false) => None,
             Ok(true) => {
                 let admitted = self.remove(number)?;
@@ -173,19 +173,19 @@ impl<H: Handshake> Admission<H> {
     }
 
     fn remove(&mut self, number: u64) -> Option<WaitingPeer<H>> {
-        let one = self.waiting.remove(&number)?;
+        let peer = self.waiting.remove(&number)?;
         // closing is not enough if others have a copy of the descriptor
-        let _ = self.epoll.delete(&one.handshake);
-        Some(one)
+        let _ = self.epoll.delete(&peer.handshake);
+        Some(peer)
     }
 
     /// Makes room: refuses the oldest connection, of all or of this source.
     fn refuse_oldest(&mut self, of: Option<IpAddr>) -> Option<AdmissionOutcome<H>> {
         let mut waiting = self.waiting.iter();
-        let oldest = waiting.find(|(_, one)| of.is_none_or(|from| from == one.from))?;
+        let oldest = waiting.find(|(_, peer)| of.is_none_or(|from| from == peer.from))?;
         let number = *oldest.0;
         self.remove(number)
-            .map(|one| AdmissionOutcome::Refused(one.from))
+            .map(|peer| AdmissionOutcome::Refused(peer.from))
     }
 
     fn accept(
@@ -221,7 +221,11 @@ impl<H: Handshake> Admission<H> {
         let Ok(handshake) = begin(stream) else {
             return outcomes.push(AdmissionOutcome::Refused(from));
         };
-        let of_source = self.waiting.values().filter(|one| one.from == from).count();
+        let of_source = self
+            .waiting
+            .values()
+            .filter(|peer| peer.from == from)
+            .count();
         if of_source >= self.limits.per_source {
             outcomes.extend(self.refuse_oldest(Some(from)));
         } else if self.waiting.len() >= self.limits.in_all {

@@ -175,21 +175,24 @@ impl<'a> Account<'a> {
         let died = || {
             all.iter()
                 .copied()
-                .filter(|one| one.kind == StatementKind::Died)
+                .filter(|statement| statement.kind == StatementKind::Died)
         };
-        let native = died().rfind(|one| !is_fatal(one)).or(died().next_back());
+        let native = died()
+            .rfind(|statement| !is_fatal(statement))
+            .or(died().next_back());
         let raised = last_raised(&process.evidence, &all);
         let raised = raised.map(|raised| Account::new(process, raised).with_first_cause(&all));
-        let is_first = |one: &Account| {
-            let is_before = |native: &Statement| one.statement.first.number < native.first.number;
-            !is_signal || one.echo == Echo::None && native.is_none_or(is_before)
+        let is_first = |account: &Account| {
+            let is_before =
+                |native: &Statement| account.statement.first.number < native.first.number;
+            !is_signal || account.echo == Echo::None && native.is_none_or(is_before)
         };
         let account = raised.filter(is_first);
-        let mut account = account.or(native.map(|one| Account::new(process, one)))?;
+        let mut account = account.or(native.map(|native| Account::new(process, native)))?;
         let statement = account.statement;
-        account.before = died().find(|one| {
-            one.last.number < statement.first.number
-                && one.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
+        account.before = died().find(|earlier| {
+            earlier.last.number < statement.first.number
+                && earlier.first.time_ms.saturating_add(BEFORE_MS) > statement.first.time_ms
         });
         Some(account)
     }
@@ -205,7 +208,7 @@ impl<'a> Account<'a> {
     /// writing its memory to disk.
     pub fn of_fatal(process: &'a ProcessHistory) -> Option<Account<'a>> {
         let all = own_statements(&process.evidence);
-        let fatal = all.into_iter().rfind(|one| is_fatal(one))?;
+        let fatal = all.into_iter().rfind(|statement| is_fatal(statement))?;
         let is_last = !process.evidence.continued_after(fatal);
         is_last.then(|| Account::new(process, fatal))
     }
@@ -217,12 +220,12 @@ impl<'a> Account<'a> {
             return self;
         }
         let torchrun = failed_child(self.statement);
-        let earlier = all.iter().filter(|one| {
-            let says_more = one.is_raised() || one.kind == StatementKind::Died;
-            says_more && one.first.number < self.statement.first.number
+        let earlier = all.iter().filter(|statement| {
+            let says_more = statement.is_raised() || statement.kind == StatementKind::Died;
+            says_more && statement.first.number < self.statement.first.number
         });
-        let mut accounts = earlier.map(|one| Account::new(self.process, one));
-        match accounts.find(|one| one.echo == Echo::None) {
+        let mut accounts = earlier.map(|statement| Account::new(self.process, statement));
+        match accounts.find(|account| account.echo == Echo::None) {
             Some(first) => Account {
                 child: first
                     .child
@@ -303,15 +306,17 @@ pub fn first_raised(
     job: &JobHistory,
     is_wanted: impl Fn(&ProcessHistory) -> bool,
 ) -> Option<Account<'_>> {
-    let wanted = job.processes.iter().filter(|one| is_wanted(one));
+    let wanted = job.processes.iter().filter(|process| is_wanted(process));
     let raised = wanted.filter_map(Account::of_raised);
-    raised.min_by_key(|one| (one.echo, one.statement.named.time_ms))
+    raised.min_by_key(|account| (account.echo, account.statement.named.time_ms))
 }
 
 /// The statements before the end of the job, without those of destructors and of DGL's exit.
 fn own_statements(evidence: &Evidence) -> Vec<&Statement> {
     let mut all = evidence.statements();
-    all.retain(|one| !one.first.while_ending && one.kind != StatementKind::Raised(Raiser::Nobody));
+    all.retain(|statement| {
+        !statement.first.while_ending && statement.kind != StatementKind::Raised(Raiser::Nobody)
+    });
     all
 }
 
@@ -322,10 +327,14 @@ fn last_raised<'a>(evidence: &Evidence, all: &[&'a Statement]) -> Option<&'a Sta
         .last_lines()
         .next_back()
         .map_or(0, |line| line.number);
-    let is_late = |one: &&&Statement| count < one.last.number + GOES_ON_LINES;
-    let mut late = all.iter().filter(|one| one.is_raised()).filter(is_late);
-    let is_main =
-        |one: &&&Statement| one.kind == StatementKind::Raised(Raiser::Main) && !is_feeder(one);
+    let is_late = |statement: &&&Statement| count < statement.last.number + GOES_ON_LINES;
+    let mut late = all
+        .iter()
+        .filter(|statement| statement.is_raised())
+        .filter(is_late);
+    let is_main = |statement: &&&Statement| {
+        statement.kind == StatementKind::Raised(Raiser::Main) && !is_feeder(statement)
+    };
     let main = late.clone().rfind(is_main);
     main.or(late.next_back()).copied()
 }

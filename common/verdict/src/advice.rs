@@ -52,8 +52,14 @@ pub fn give(job: &JobHistory, finding: &mut JobFinding) {
     let mut texts = vec![finding.text.clone()];
     if let Some(process) = process {
         let statements = process.evidence.statements();
-        let own = statements.iter().filter(|one| !one.first.while_ending);
-        let lines = own.flat_map(|one| one.lines().chain(one.frames.iter().map(String::as_str)));
+        let own = statements
+            .iter()
+            .filter(|statement| !statement.first.while_ending);
+        let lines = own.flat_map(|statement| {
+            statement
+                .lines()
+                .chain(statement.frames.iter().map(String::as_str))
+        });
         let lines: Vec<&str> = lines.collect();
         texts.push(lines.join("\n"));
         let last = process
@@ -70,7 +76,7 @@ pub fn give(job: &JobHistory, finding: &mut JobFinding) {
             module: missing_module(&text).unwrap_or_default(),
             text: text.to_lowercase(),
         };
-        let fitting = ALL.iter().filter(|one| one.fits(&scene));
+        let fitting = ALL.iter().filter(|advice| advice.fits(&scene));
         let text = |advice: &Advice| Some((advice.id, scene.not_followed(advice.text)?));
         if let Some((id, text)) = fitting.into_iter().find_map(text) {
             let package = scene.module.split('.').next().unwrap_or_default();
@@ -119,7 +125,7 @@ impl Scene<'_> {
     /// The part of an advice that the run has not followed: its clauses, without those that set
     /// variables which the process already had.
     fn not_followed(&self, text: &str) -> Option<String> {
-        let env = self.process.map(|one| &one.process.env);
+        let env = self.process.map(|history| &history.process.env);
         let is_set = |word: &str| {
             let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
             let (name, value) = word.split_once('=')?;
@@ -142,18 +148,19 @@ impl Scene<'_> {
 
     fn has_variable(&self, name: &str) -> bool {
         self.process
-            .is_some_and(|one| one.process.env.contains_key(name))
+            .is_some_and(|history| history.process.env.contains_key(name))
     }
 
     /// Whether the process runs in an environment: a venv, one of conda's, or an activated one.
     fn has_environment(&self) -> bool {
-        let process = self.process.map(|one| &one.process);
+        let process = self.process.map(|history| &history.process);
         let is_path = |python: &String| python.contains('/');
         self.host.is_some_and(|host| host.facts.prefix.is_some())
             || self.has_variable("VIRTUAL_ENV")
             || self.has_variable("CONDA_PREFIX")
-            || process
-                .is_some_and(|one| one.setup.is_some() || one.python.as_ref().is_some_and(is_path))
+            || process.is_some_and(|process| {
+                process.setup.is_some() || process.python.as_ref().is_some_and(is_path)
+            })
     }
 
     /// Whether the module belongs to a package that users install.
@@ -190,10 +197,10 @@ impl Scene<'_> {
             "deepspeed",
             "horovodrun",
         ];
-        let process = self.process.map(|one| &one.process);
+        let process = self.process.map(|history| &history.process);
         let words = process
             .into_iter()
-            .flat_map(|one| one.argv.iter().flatten().chain(&one.shell));
+            .flat_map(|process| process.argv.iter().flatten().chain(&process.shell));
         let mut words = words.flat_map(|words| words.split([' ', '/']));
         words.any(|word| LAUNCHERS.contains(&word))
     }

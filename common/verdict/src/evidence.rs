@@ -200,7 +200,7 @@ impl Evidence {
         let found = self
             .readers
             .iter()
-            .position(|one| one.is_stderr == is_stderr && one.mark == mark);
+            .position(|reader| reader.is_stderr == is_stderr && reader.mark == mark);
         let index = found.unwrap_or_else(|| {
             if self.readers.len() == MAX_READERS {
                 let closed = self.readers.remove(0).open;
@@ -218,7 +218,9 @@ impl Evidence {
         if read.continues && !while_ending && !text.ends_with(LEAVING) {
             self.continued = Some((number, time_ms));
         }
-        read.closed.into_iter().for_each(|one| self.keep(one));
+        read.closed
+            .into_iter()
+            .for_each(|statement| self.keep(statement));
         let offset = text.find(read.named.as_deref()?)?;
         Some((self.readers[index].raiser, text[offset..].trim_end()))
     }
@@ -236,7 +238,7 @@ impl Evidence {
             let mut all = self.statements.iter().enumerate();
             let errors = all
                 .by_ref()
-                .filter(|(_, one)| one.kind == StatementKind::Logged);
+                .filter(|(_, statement)| statement.kind == StatementKind::Logged);
             let error = errors.map(|(index, _)| index).nth(FIRST_ERRORS);
             self.bytes -= self.statements.remove(error.unwrap_or(0)).bytes();
         }
@@ -244,9 +246,12 @@ impl Evidence {
 
     /// All statements, in the order of their first lines.
     pub fn statements(&self) -> Vec<&Statement> {
-        let open = self.readers.iter().filter_map(|one| one.open.as_ref());
+        let open = self
+            .readers
+            .iter()
+            .filter_map(|reader| reader.open.as_ref());
         let mut all: Vec<&Statement> = self.statements.iter().chain(open).collect();
-        all.sort_by_key(|one| one.first.number);
+        all.sort_by_key(|statement| statement.first.number);
         all
     }
 
@@ -271,11 +276,12 @@ impl Evidence {
         // is at another line when it is ended itself
         let raised = all
             .iter()
-            .find(|one| one.is_raised() && one.first.while_ending);
-        let is_stack = |one: &&&Statement| !one.is_raised() && !one.frames.is_empty();
+            .find(|statement| statement.is_raised() && statement.first.while_ending);
+        let is_stack =
+            |statement: &&&Statement| !statement.is_raised() && !statement.frames.is_empty();
         let written = all.iter().filter(is_stack);
         let both = raised.into_iter().chain(written);
-        both.map(|one| (&one.named, one.frames.as_slice()))
+        both.map(|statement| (&statement.named, statement.frames.as_slice()))
             .collect()
     }
 
@@ -409,7 +415,10 @@ impl MarkedReader {
     fn begin_member(&mut self) {
         let Some(open) = &mut self.open else { return };
         let of_group = |line: &String| line.contains("sub-exception");
-        let is_group = open.messages.get(self.message).and_then(|one| one.first());
+        let is_group = open
+            .messages
+            .get(self.message)
+            .and_then(|message| message.first());
         self.message += usize::from(!is_group.is_some_and(of_group));
         open.messages.insert(self.message, Vec::new());
         self.state = NextLines::Frames;
@@ -568,12 +577,12 @@ mod tests {
     /// The kind, first cause, result and first frame of each statement.
     fn stated(text: &str) -> Vec<(StatementKind, String, String, String)> {
         let evidence = of(text);
-        let told = |one: &&Statement| {
-            let frame = one.frames.first().cloned().unwrap_or_default();
+        let told = |statement: &&Statement| {
+            let frame = statement.frames.first().cloned().unwrap_or_default();
             (
-                one.kind,
-                one.cause().join(" / "),
-                one.result().join(" / "),
+                statement.kind,
+                statement.cause().join(" / "),
+                statement.result().join(" / "),
                 frame,
             )
         };
@@ -740,9 +749,12 @@ mod tests {
             evidence.line(false, &"x".repeat(100_000), 0, false);
         }
         let kept = evidence.statements();
-        let bytes: usize = kept.iter().map(|one| one.bytes()).sum();
+        let bytes: usize = kept.iter().map(|statement| statement.bytes()).sum();
         assert!(bytes < MAX_BYTES + MAX_LINE, "{bytes}");
-        let all: Vec<&str> = kept.iter().flat_map(|one| one.lines()).collect();
+        let all: Vec<&str> = kept
+            .iter()
+            .flat_map(|statement| statement.lines())
+            .collect();
         for wanted in ["ERROR:root:the first", "E: the cause", "ERROR:root:9999"] {
             assert!(all.contains(&wanted), "{wanted}");
         }

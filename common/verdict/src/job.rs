@@ -109,7 +109,7 @@ impl ProcessHistory {
     /// The last exception that it wrote, if it has done nothing since.
     pub fn raised(&self) -> Option<&Statement> {
         let mut all = self.evidence.statements().into_iter();
-        let last = all.rfind(|one| one.is_raised() && !one.named.while_ending)?;
+        let last = all.rfind(|statement| statement.is_raised() && !statement.named.while_ending)?;
         (!self.evidence.continued_after(last)).then_some(last)
     }
 }
@@ -130,9 +130,9 @@ impl JobHistory {
             summary: stream.end()?,
             ..JobHistory::default()
         };
-        let samples = job.samples.iter().map(|one| one.time_ms);
+        let samples = job.samples.iter().map(|sample| sample.time_ms);
         let latest = samples
-            .chain(job.stalled.iter().map(|one| one.time_ms))
+            .chain(job.stalled.iter().map(|stalled| stalled.time_ms))
             .max();
         job.latest_ms = latest.unwrap_or(0);
 
@@ -147,7 +147,7 @@ impl JobHistory {
         let failure = summary.and_then(|end| end.first_failure);
         let failed = failure
             .as_ref()
-            .and_then(|one| Some((one.id?, one.host, one.role?, one.rank?)));
+            .and_then(|failure| Some((failure.id?, failure.host, failure.role?, failure.rank?)));
         let nowhere = IpAddr(Ipv4Addr::UNSPECIFIED);
         for (id, host, role, rank) in events.iter().map(ProcessEvent::process).chain(failed) {
             let unrecorded = || Process::new(id, host, nowhere, role, rank);
@@ -160,9 +160,12 @@ impl JobHistory {
         for (id, history) in &mut histories {
             history.evidence = run.evidence.get(id).cloned().unwrap_or_default();
             // if its output is missing, the summary still has its end
-            let is_missing = failure.as_ref().filter(|one| one.id == Some(*id));
+            let is_missing = failure.as_ref().filter(|failure| failure.id == Some(*id));
             let is_missing = is_missing.filter(|_| !run.evidence.contains_key(id));
-            for line in is_missing.into_iter().flat_map(|one| &one.last_lines) {
+            for line in is_missing
+                .into_iter()
+                .flat_map(|failure| &failure.last_lines)
+            {
                 history.evidence.line(true, line, 0, false);
             }
             let last = history.evidence.last_lines().map(|line| line.time_ms).max();
@@ -186,8 +189,8 @@ impl JobHistory {
                 *began_ms = started.time_ms.min(*began_ms);
             }
             let times = [
-                life.started.as_ref().map(|one| one.time_ms),
-                life.listening.as_ref().map(|one| one.time_ms),
+                life.started.as_ref().map(|started| started.time_ms),
+                life.listening.as_ref().map(|listening| listening.time_ms),
                 life.end_ms(),
             ];
             self.latest_ms = times.into_iter().flatten().fold(self.latest_ms, u64::max);
@@ -235,18 +238,18 @@ impl JobHistory {
 
     /// The history of the process with this id.
     pub fn history(&self, id: u32) -> Option<&ProcessHistory> {
-        let position = (self.processes).binary_search_by_key(&id, |one| one.process.id);
+        let position = (self.processes).binary_search_by_key(&id, |history| history.process.id);
         Some(&self.processes[position.ok()?])
     }
 
     /// The lives of all processes in the last try.
     pub fn lives(&self) -> impl Iterator<Item = &Life> + Clone {
-        self.processes.iter().map(|one| &one.life)
+        self.processes.iter().map(|history| &history.life)
     }
 
     /// All processes but servers.
     pub fn clients(&self) -> impl Iterator<Item = &ProcessHistory> {
-        let is_client = |one: &&ProcessHistory| !one.process.serves();
+        let is_client = |history: &&ProcessHistory| !history.process.serves();
         self.processes.iter().filter(is_client)
     }
 
@@ -254,7 +257,7 @@ impl JobHistory {
     pub fn last_client_line(&self) -> Option<(&ProcessHistory, Output)> {
         let last = self
             .clients()
-            .filter_map(|one| Some((one, one.last_line()?)));
+            .filter_map(|history| Some((history, history.last_line()?)));
         last.max_by_key(|(_, line)| line.time_ms)
     }
 
@@ -291,9 +294,13 @@ impl ProcessEvent {
     /// The id, host, role and rank of the process.
     fn process(&self) -> (u32, u32, Role, u32) {
         match self {
-            ProcessEvent::Started(one) => (one.id, one.host, one.role, one.rank),
-            ProcessEvent::Listening(one) => (one.id, one.host, one.role, one.rank),
-            ProcessEvent::Exited(one) => (one.id, one.host, one.role, one.rank),
+            ProcessEvent::Started(started) => {
+                (started.id, started.host, started.role, started.rank)
+            }
+            ProcessEvent::Listening(listening) => {
+                (listening.id, listening.host, listening.role, listening.rank)
+            }
+            ProcessEvent::Exited(exited) => (exited.id, exited.host, exited.role, exited.rank),
         }
     }
 }
@@ -330,10 +337,10 @@ fn lives(events: Vec<ProcessEvent>) -> Vec<(u32, Life)> {
         }
         let life = &mut lives[position].1;
         match event {
-            ProcessEvent::Started(one) => life.started = Some(one),
-            ProcessEvent::Listening(one) => life.listening = Some(one),
-            ProcessEvent::Exited(one) => {
-                life.exited = Some(one);
+            ProcessEvent::Started(started) => life.started = Some(started),
+            ProcessEvent::Listening(listening) => life.listening = Some(listening),
+            ProcessEvent::Exited(exited) => {
+                life.exited = Some(exited);
                 after_last_end = lives.len();
             }
         }

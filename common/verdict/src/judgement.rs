@@ -90,12 +90,13 @@ const NO_FAILURE: &str =
 
 /// A program that failed in shell text that ends with the status of another command.
 fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
-    let hidden = |one: &ProcessHistory| {
-        let text = shell_text(&one.process)?;
+    let hidden = |history: &ProcessHistory| {
+        let text = shell_text(&history.process)?;
         let is_left = text.ends_with('&') && !text.ends_with("&&");
         let is_hidden = is_left || text.contains('|') || text.contains(';') || text.contains('\n');
-        let account = Account::of_end(one, false).filter(|one| one.statement.is_raised());
-        let name = job.name(&one.culprit());
+        let account =
+            Account::of_end(history, false).filter(|account| account.statement.is_raised());
+        let name = job.name(&history.culprit());
         let text = match account {
             Some(account) if is_hidden && !text.contains("pipefail") => format!(
                 "{name}{}; its shell text ended with the status of another command",
@@ -109,12 +110,12 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
         };
         Some(
             JobFinding::new(text)
-                .caused_by(one.culprit())
-                .shown_by(&one.last_line()),
+                .caused_by(history.culprit())
+                .shown_by(&history.last_line()),
         )
     };
-    let is_well = |one: &&ProcessHistory| {
-        let exited = one.life.exited.as_ref();
+    let is_well = |history: &&ProcessHistory| {
+        let exited = history.life.exited.as_ref();
         exited.is_some_and(|exited| exited.code == Some(0) && !exited.while_ending)
     };
     job.clients().filter(is_well).find_map(hidden)
@@ -213,16 +214,18 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let others = job
         .processes
         .iter()
-        .filter(|one| one.process.id != first.process.id);
+        .filter(|history| history.process.id != first.process.id);
     let failed = others
-        .filter_map(|one| Suspect::of(job, one, first))
-        .filter(|one| match echo {
-            Echo::None => one.has_ended && one.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms,
+        .filter_map(|history| Suspect::of(job, history, first))
+        .filter(|suspect| match echo {
+            Echo::None => {
+                suspect.has_ended && suspect.since_ms.saturating_add(SIMULTANEOUS_MS) < began_ms
+            }
             Echo::Child | Echo::Peer => true,
         });
-    let is_the_same = |one: &Suspect| !one.cause.is_empty() && one.cause == cause;
-    let suspect = failed.min_by_key(|one| (!one.has_ended, one.since_ms));
-    match (echo, suspect.filter(|one| !is_the_same(one))) {
+    let is_the_same = |suspect: &Suspect| !suspect.cause.is_empty() && suspect.cause == cause;
+    let suspect = failed.min_by_key(|suspect| (!suspect.has_ended, suspect.since_ms));
+    match (echo, suspect.filter(|suspect| !is_the_same(suspect))) {
         (Echo::None, Some(suspect)) => suspect.finding(&format!("; after that {}", finding.text)),
         (_, Some(suspect)) => suspect.finding(&format!(
             "; that ended the connections of others, of which one failed first: {}",
@@ -263,11 +266,11 @@ impl<'a> Suspect<'a> {
     /// A process that wrote about its own failure, or died of a signal that the tools did not send.
     fn of(
         job: &JobHistory,
-        one: &'a ProcessHistory,
+        history: &'a ProcessHistory,
         first: &ProcessHistory,
     ) -> Option<Suspect<'a>> {
-        let exited = one.life.exited.as_ref();
-        let end_ms = one.life.end_ms();
+        let exited = history.life.exited.as_ref();
+        let end_ms = history.life.end_ms();
         let is_soon = end_ms
             .zip(first.life.end_ms())
             .is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS));
@@ -277,7 +280,7 @@ impl<'a> Suspect<'a> {
             Some("KILL") => is_soon || exited.is_some_and(|exited| exited.oom),
             _ => false,
         };
-        let name = job.name(&one.culprit());
+        let name = job.name(&history.culprit());
         if let Some(exited) = exited.filter(|_| has_died) {
             let failure = FirstFailure {
                 signal: exited.signal.clone(),
@@ -285,9 +288,9 @@ impl<'a> Suspect<'a> {
                 ..FirstFailure::default()
             };
             return Some(Suspect {
-                process: one,
+                process: history,
                 text: format!("{name} was {}", failure.words()),
-                shown: one.last_line(),
+                shown: history.last_line(),
                 cause: &[],
                 since_ms: end_ms?,
                 has_ended: true,
@@ -296,14 +299,14 @@ impl<'a> Suspect<'a> {
         let has_ended = exited.is_some_and(|exited| exited.code.is_some_and(|code| code != 0))
             || signal == Some("ABRT");
         let account = match has_ended {
-            true => Account::of_end(one, signal.is_some()),
-            false => Account::of_raised(one).or_else(|| Account::of_fatal(one)),
+            true => Account::of_end(history, signal.is_some()),
+            false => Account::of_raised(history).or_else(|| Account::of_fatal(history)),
         };
         let account = account.filter(|account| account.echo == Echo::None)?;
         Some(Suspect {
-            process: one,
+            process: history,
             text: format!("{name}{}", account.words()),
-            shown: Some(one.output(&account.statement.named)),
+            shown: Some(history.output(&account.statement.named)),
             cause: account.statement.cause(),
             since_ms: account.statement.first.time_ms,
             has_ended,
@@ -322,9 +325,11 @@ impl<'a> Suspect<'a> {
 
 /// The process that the messages name as the one that deviates from the others.
 fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
-    let statements = job.clients().flat_map(|one| one.evidence.statements());
+    let statements = job
+        .clients()
+        .flat_map(|history| history.evidence.statements());
     let lines: Vec<String> = statements
-        .flat_map(|one| one.lines().map(str::to_owned))
+        .flat_map(|statement| statement.lines().map(str::to_owned))
         .collect();
     let number = |text: &str| text.trim().parse::<u32>().ok();
     // "[Rank 0]: Ranks 2 failed to pass monitoredBarrier in 5000 ms"
@@ -350,7 +355,7 @@ fn named_peer(job: &JobHistory, finding: &JobFinding) -> Option<JobFinding> {
     let mut odd = running.iter().filter(|(_, what)| is_odd(what));
     let odd = odd.next().filter(|_| odd.next().is_none());
     let rank = late.or(odd.map(|(rank, _)| *rank))?;
-    let named = job.clients().find(|one| one.process.rank == rank)?;
+    let named = job.clients().find(|history| history.process.rank == rank)?;
     let name = job.name(&named.culprit());
     Some(JobFinding {
         text: format!(
@@ -368,45 +373,47 @@ fn missing_peer(
     first: &ProcessHistory,
     finding: &JobFinding,
 ) -> Option<JobFinding> {
-    let is_other = |one: &&ProcessHistory| one.process.id != first.process.id;
+    let is_other = |history: &&ProcessHistory| history.process.id != first.process.id;
     let others = || job.clients().filter(is_other);
-    let has_left = |one: &&ProcessHistory| {
-        let exited = one.life.exited.as_ref();
-        let is_before = one.life.end_ms() <= first.life.end_ms();
+    let has_left = |history: &&ProcessHistory| {
+        let exited = history.life.exited.as_ref();
+        let is_before = history.life.end_ms() <= first.life.end_ms();
         exited.is_some_and(|exited| exited.code == Some(0) && !exited.while_ending) && is_before
     };
     let left: Vec<&ProcessHistory> = others().filter(has_left).collect();
-    let says_the_same = |one: &&ProcessHistory| {
-        let all = one.evidence.statements();
+    let says_the_same = |history: &&ProcessHistory| {
+        let all = history.evidence.statements();
         all.iter()
-            .any(|one| account::echo(one.lines()) != Echo::None)
+            .any(|statement| account::echo(statement.lines()) != Echo::None)
     };
-    let silent: Vec<&ProcessHistory> = others().filter(|one| !says_the_same(one)).collect();
+    let silent: Vec<&ProcessHistory> = others().filter(|history| !says_the_same(history)).collect();
     let at_rendezvous = ["client socket", "onnection refused", "connectFullMesh"];
     let is_start = at_rendezvous
         .iter()
         .any(|words| finding.text.contains(words));
-    let on_named_host = |one: &&&ProcessHistory| {
-        let ip = one.process.ip.to_string();
+    let on_named_host = |history: &&&ProcessHistory| {
+        let ip = history.process.ip.to_string();
         [format!("[{ip}]"), format!(" {ip}<"), format!("({ip}:")]
             .iter()
             .any(|address| finding.text.contains(address))
     };
     let named: Vec<&&ProcessHistory> = silent.iter().filter(on_named_host).collect();
     // with two candidates it is unknown which one was expected to continue
-    if let [one] = left.as_slice()
+    if let [history] = left.as_slice()
         && job.clients().count() == 2
     {
-        let name = job.name(&one.culprit());
+        let name = job.name(&history.culprit());
         return Some(JobFinding {
             text: format!("{}; {name} had ended with status 0 before", finding.text),
             ..finding.clone()
         });
     }
     let (missed, how) = match (left.as_slice(), named.as_slice(), silent.as_slice()) {
-        ([one], ..) => (*one, "ended with status 0 while others still needed it"),
-        ([], [one], _) if !is_start => (**one, "has closed its connections or does not answer"),
-        ([], [], [one]) if !is_start => (*one, "does not answer the others"),
+        ([history], ..) => (*history, "ended with status 0 while others still needed it"),
+        ([], [history], _) if !is_start => {
+            (**history, "has closed its connections or does not answer")
+        }
+        ([], [], [history]) if !is_start => (*history, "does not answer the others"),
         _ => return None,
     };
     let name = job.name(&missed.culprit());
@@ -432,7 +439,7 @@ fn missing_peer(
 /// The first failure, as dgl-spawn recorded it.
 fn of_failure(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     match failure.id.and_then(|id| job.history(id)) {
-        Some(one) => process(job, one, failure),
+        Some(history) => process(job, history, failure),
         None => host(job, failure),
     }
 }
@@ -449,9 +456,9 @@ fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
             failure.words()
         ),
     };
-    let of_host = (job.processes.iter()).filter(|one| one.process.host == failure.host);
+    let of_host = (job.processes.iter()).filter(|history| history.process.host == failure.host);
     let last = of_host
-        .filter_map(|one| one.last_line())
+        .filter_map(|history| history.last_line())
         .max_by_key(|line| line.time_ms);
     JobFinding::new(text)
         .caused_by(Culprit::of_host(failure.host))
@@ -460,37 +467,39 @@ fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
 }
 
 /// How a process failed.
-fn process(job: &JobHistory, one: &ProcessHistory, failure: &FirstFailure) -> JobFinding {
-    let name = job.name(&one.culprit());
+fn process(job: &JobHistory, history: &ProcessHistory, failure: &FirstFailure) -> JobFinding {
+    let name = job.name(&history.culprit());
     let mut finding = match (&failure.error, failure.signal.as_deref()) {
         (Some(error), _) => {
-            let raised = Account::of_end(one, false).filter(|_| error.starts_with("raised "));
+            let raised = Account::of_end(history, false).filter(|_| error.starts_with("raised "));
             let text = match raised.filter(|raised| raised.statement.is_raised()) {
                 Some(raised) => format!("{name}{} and did not end", raised.words()),
                 None => format!("{name} {error}"),
             };
-            JobFinding::new(text).shown_by(&one.last_line())
+            JobFinding::new(text).shown_by(&history.last_line())
         }
         (None, _) if failure.reaped => JobFinding::new(format!("{name} was ended by dgl-reap")),
-        (None, _) if failure.oom => out_of_memory(job, one, failure.signal.is_none()),
+        (None, _) if failure.oom => out_of_memory(job, history, failure.signal.is_none()),
         (None, Some("KILL")) => JobFinding::new(format!(
             "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
              for want of memory has sent"
         )),
-        (None, Some("BUS")) => bus(job, one),
-        (None, Some(signal)) => ended_by(one, signal, &name),
-        (None, None) => status(one, failure, &name),
+        (None, Some("BUS")) => bus(job, history),
+        (None, Some(signal)) => ended_by(history, signal, &name),
+        (None, None) => status(history, failure, &name),
     };
-    let started = one.life.started.as_ref();
+    let started = history.life.started.as_ref();
     finding.since_ms = (finding.since_ms)
-        .or(one.life.end_ms())
+        .or(history.life.end_ms())
         .or(started.map(|started| started.time_ms));
-    finding.caused_by(one.culprit()).shown_by(&one.life.exited)
+    finding
+        .caused_by(history.culprit())
+        .shown_by(&history.life.exited)
 }
 
 /// The finding about a process that a signal ended which it caused itself.
-fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> JobFinding {
-    let (line, frames) = one.evidence.stacks().into_iter().next().unzip();
+fn ended_by(history: &ProcessHistory, signal: &str, name: &str) -> JobFinding {
+    let (line, frames) = history.evidence.stacks().into_iter().next().unzip();
     let mut text = format!("{name} was ended by SIG{signal}");
     if let Some(frame) = frames.and_then(|frames| frames.first()) {
         text += &format!(" in {frame}");
@@ -499,32 +508,32 @@ fn ended_by(one: &ProcessHistory, signal: &str, name: &str) -> JobFinding {
             .filter(|own| own != frame);
         text += &own.map_or(String::new(), |own| format!(", called from {own}"));
     }
-    let account = Account::of_end(one, true);
+    let account = Account::of_end(history, true);
     let is_told = |account: &Account| account.statement.cause() != ["Fatal Python error: Aborted"];
     if let Some(account) = account.as_ref().filter(|account| is_told(account)) {
         text += &format!("; it{}", account.words());
     }
-    let named = account.map(|account| one.output(&account.statement.named));
-    let line = line.map(|line| one.output(line));
+    let named = account.map(|account| history.output(&account.statement.named));
+    let line = line.map(|line| history.output(line));
     JobFinding::new(text).shown_by(&named).shown_by(&line)
 }
 
 /// The finding about a process that exited by itself.
-fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
+fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
     let code = failure.code.unwrap_or(1);
-    let account = Account::of_end(one, false);
+    let account = Account::of_end(history, false);
     if let Some(account) = account.as_ref() {
         // an attached stream has the time at which the log was read
-        let end_ms = one.life.end_ms().unwrap_or(u64::MAX);
+        let end_ms = history.life.end_ms().unwrap_or(u64::MAX);
         let text = match account.statement.is_raised() {
             true => format!("{name}{}", account.words()),
             false => format!("{name} exited with status {code}; it{}", account.words()),
         };
         return JobFinding::new(text)
             .since(account.statement.named.time_ms.min(end_ms))
-            .shown_by([&one.output(&account.statement.named)]);
+            .shown_by([&history.output(&account.statement.named)]);
     }
-    let lines = account::last_words(&one.evidence);
+    let lines = account::last_words(&history.evidence);
     let texts: Vec<String> = lines
         .iter()
         .map(|line| line.text.trim().to_owned())
@@ -537,33 +546,33 @@ fn status(one: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFindin
         ),
         lines => format!("its last lines: {}", account::quoted(lines)),
     };
-    let statements = one.evidence.statements();
+    let statements = history.evidence.statements();
     let logged = statements
         .iter()
-        .rfind(|one| one.kind == StatementKind::Logged);
-    if let Some(logged) = logged.map(|one| account::quoted(one.cause()))
+        .rfind(|statement| statement.kind == StatementKind::Logged);
+    if let Some(logged) = logged.map(|statement| account::quoted(statement.cause()))
         && !wrote.contains(&logged)
     {
         wrote += &format!("; before that: {logged}");
     }
-    let shown: Vec<Output> = lines.into_iter().map(|line| one.output(line)).collect();
+    let shown: Vec<Output> = lines.into_iter().map(|line| history.output(line)).collect();
     JobFinding::new(format!("{name} exited with status {code}; {wrote}")).shown_by(&shown)
 }
 
 /// The finding about a process, or a program that it ran (`is_child`), that the kernel killed.
-fn out_of_memory(job: &JobHistory, one: &ProcessHistory, is_child: bool) -> JobFinding {
-    let host = job.host(one.process.host);
-    let used = |one: &ProcessHistory| one.life.exited.as_ref()?.max_rss_bytes;
-    let of_host = (job.processes.iter()).filter(|other| other.process.host == one.process.host);
+fn out_of_memory(job: &JobHistory, history: &ProcessHistory, is_child: bool) -> JobFinding {
+    let host = job.host(history.process.host);
+    let used = |history: &ProcessHistory| history.life.exited.as_ref()?.max_rss_bytes;
+    let of_host = (job.processes.iter()).filter(|other| other.process.host == history.process.host);
     let together = of_host.filter_map(used).fold(0, u64::saturating_add);
-    let name = job.name(&one.culprit());
+    let name = job.name(&history.culprit());
     let who = if is_child {
         format!("what {name} ran")
     } else {
         name
     };
     let mut text = format!("{who} was killed by the kernel because memory ran out");
-    if let Some(used) = used(one) {
+    if let Some(used) = used(history) {
         text += &format!("; it had at most {}", bytes(used));
     }
     if let Some(all) = host.and_then(|host| host.facts.mem_bytes) {
@@ -577,30 +586,30 @@ fn out_of_memory(job: &JobHistory, one: &ProcessHistory, is_child: bool) -> JobF
 
 /// The finding about SIGBUS, which a process receives when it writes to a page of /dev/shm for
 /// which there is no space.
-fn bus(job: &JobHistory, one: &ProcessHistory) -> JobFinding {
-    let host = job.host(one.process.host);
-    let name = job.name(&one.culprit());
+fn bus(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
+    let host = job.host(history.process.host);
+    let name = job.name(&history.culprit());
     let mut text = format!("{name} was ended by SIGBUS, as by a /dev/shm that is full");
     if let Some(room) = host.and_then(|host| host.facts.shm_free_bytes) {
         text += &format!("; before the start {} were free there", bytes(room));
     }
-    if let Some(partition) = skew::partitions(job).get(&one.process.host) {
+    if let Some(partition) = skew::partitions(job).get(&history.process.host) {
         let size = bytes(*partition as u64);
         text += &format!(", and the files of its partition have {size}");
     }
     JobFinding::new(text)
         .shown_by(host)
-        .shown_by(&one.last_line())
+        .shown_by(&history.last_line())
 }
 
 /// The process that failed first, by itself, before the end of the job.
 fn failed_process(job: &JobHistory) -> Option<FirstFailure> {
-    let failures = job.processes.iter().filter_map(|one| {
-        let exited = one.life.exited.as_ref()?;
+    let failures = job.processes.iter().filter_map(|history| {
+        let exited = history.life.exited.as_ref()?;
         let has_failed = !exited.while_ending && (exited.code != Some(0) || exited.reaped);
-        has_failed.then_some((one, exited))
+        has_failed.then_some((history, exited))
     });
-    let (_, exited) = failures.min_by_key(|(one, _)| one.life.end_ms())?;
+    let (_, exited) = failures.min_by_key(|(history, _)| history.life.end_ms())?;
     Some(FirstFailure {
         host: exited.host,
         id: Some(exited.id),
@@ -639,7 +648,7 @@ fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
 
 /// The finding about the records of `dgl-stacks --record`.
 fn profiled(job: &JobHistory) -> JobFinding {
-    let longest = job.profiles.iter().map(|one| one.elapsed_ms).max();
+    let longest = job.profiles.iter().map(|profile| profile.elapsed_ms).max();
     JobFinding::new(format!(
         "{} were recorded for {}",
         term::count(job.profiles.len() as u64, "Python"),
@@ -648,7 +657,11 @@ fn profiled(job: &JobHistory) -> JobFinding {
 }
 
 fn running(job: &JobHistory) -> JobFinding {
-    let alive = job.processes.iter().filter(|one| one.has_stayed()).count();
+    let alive = job
+        .processes
+        .iter()
+        .filter(|history| history.has_stayed())
+        .count();
     let began = job.began_ms().unwrap_or(job.latest_ms);
     let age = term::seconds(Duration::from_millis(job.latest_ms.saturating_sub(began)));
     let text = match alive {
@@ -670,20 +683,20 @@ fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
         let text = format!("this was try {} of the job", job.tries.len());
         findings.push(JobFinding::new(text).shown_by(failed.take(3)));
     }
-    let culprit = cause.culprit.as_ref().and_then(|one| one.id);
-    let is_other = |one: &ProcessHistory| {
-        let exited = one.life.exited.as_ref();
+    let culprit = cause.culprit.as_ref().and_then(|culprit| culprit.id);
+    let is_other = |history: &ProcessHistory| {
+        let exited = history.life.exited.as_ref();
         let has_ended_well = exited.is_some_and(|exited| exited.code == Some(0));
-        culprit != Some(one.process.id) && !has_ended_well
+        culprit != Some(history.process.id) && !has_ended_well
     };
     if let Some(raised) = account::first_raised(job, is_other) {
-        let one = raised.process;
-        let text = format!("{}{}", job.name(&one.culprit()), raised.words());
+        let history = raised.process;
+        let text = format!("{}{}", job.name(&history.culprit()), raised.words());
         findings.push(
             JobFinding::new(text)
                 .since(raised.statement.named.time_ms)
-                .caused_by(one.culprit())
-                .shown_by([&one.output(&raised.statement.named)]),
+                .caused_by(history.culprit())
+                .shown_by([&history.output(&raised.statement.named)]),
         );
     }
     if job.unrecorded > 0 {
@@ -692,7 +705,7 @@ fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
         let text = format!("{count} {verb} missing in the records");
         findings.push(JobFinding::new(text));
     }
-    let dropped = job.dropped.iter().map(|one| one.lines);
+    let dropped = job.dropped.iter().map(|dropped| dropped.lines);
     let lines = dropped.fold(0, u64::saturating_add);
     if lines > 0 {
         let count = term::count(lines, "line");

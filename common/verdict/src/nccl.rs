@@ -18,7 +18,9 @@ const DUMP_FILE: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_
 
 /// The processes in which NCCL gave up an operation, and how to find the rank that caused it.
 pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
-    let gave_up = job.clients().filter_map(|one| Some((one, sign(one)?)));
+    let gave_up = job
+        .clients()
+        .filter_map(|history| Some((history, sign(history)?)));
     let gave_up: Vec<(&ProcessHistory, Output)> = gave_up.collect();
     let (first, line) = gave_up.iter().min_by_key(|(_, line)| line.time_ms)?;
     let others = match gave_up.len() {
@@ -38,15 +40,20 @@ pub fn gave_up(job: &JobHistory) -> Option<JobFinding> {
 }
 
 /// The first line that says that NCCL gave up.
-fn sign(one: &ProcessHistory) -> Option<Output> {
+fn sign(history: &ProcessHistory) -> Option<Output> {
     let says_so = |text: &str| GAVE_UP.iter().any(|words| text.contains(words));
-    let all = one.evidence.statements();
+    let all = history.evidence.statements();
     let stated = all
         .iter()
-        .find(|one| one.lines().any(says_so))
-        .map(|one| &one.named);
-    let last = || one.evidence.last_lines().find(|line| says_so(&line.text));
-    Some(one.output(stated.or_else(last)?))
+        .find(|statement| statement.lines().any(says_so))
+        .map(|statement| &statement.named);
+    let last = || {
+        history
+            .evidence
+            .last_lines()
+            .find(|line| says_so(&line.text))
+    };
+    Some(history.output(stated.or_else(last)?))
 }
 
 /// The commands that fetch the dumps of all ranks and analyse them, or how to get dumps next time.

@@ -75,9 +75,11 @@ impl ProcessLinks<'_> {
     /// that. `None` if this is unknown.
     fn unanswered_ms(&self) -> Option<Option<u32>> {
         let all = || self.links.iter().map(|link| link.own);
-        let sent = all().filter_map(|one| one.since_sent_ms).min()?;
-        let last = all().filter(|one| one.since_received_ms.is_some());
-        let last = last.min_by_key(|one| one.since_received_ms)?;
+        let sent = all()
+            .filter_map(|connection| connection.since_sent_ms)
+            .min()?;
+        let last = all().filter(|connection| connection.since_received_ms.is_some());
+        let last = last.min_by_key(|connection| connection.since_received_ms)?;
         Some(unanswered(Some(sent), last))
     }
 
@@ -116,7 +118,7 @@ impl Silence {
     pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
         let (nodes, lost) = nodes(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
-        let mut sentences: Vec<String> = lost.into_iter().map(|one| one.sentence()).collect();
+        let mut sentences: Vec<String> = lost.into_iter().map(|data| data.sentence()).collect();
         let links = nodes.values().flat_map(|node| &node.links);
         let moved_ms = links.filter_map(|link| link.own.since_moved_ms()).min();
         if moved_ms.is_some_and(|ms| ms < QUIET_MS) {
@@ -255,9 +257,9 @@ fn nodes(
             node.links.push(PeerLink { own, peer, peers });
         }
     }
-    for one in lost.values_mut() {
-        one.from.sort_unstable();
-        one.from.dedup();
+    for data in lost.values_mut() {
+        data.from.sort_unstable();
+        data.from.dedup();
     }
     (nodes, lost.into_values().collect())
 }
@@ -278,7 +280,7 @@ fn culprit(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Option<Member> {
         return None;
     };
     // a server may hold an answer back until the last trainer has arrived
-    let mut trainers = nodes.iter().filter(|(one, _)| one.0 != Role::Server);
+    let mut trainers = nodes.iter().filter(|(member, _)| member.0 != Role::Server);
     let is_awaited = member.0 != Role::Server || trainers.all(|(_, node)| node.waits());
     is_awaited.then_some(member)
 }
@@ -303,7 +305,7 @@ fn waits(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Vec<Awaited> {
         }
     }
     let mut waits: Vec<Awaited> = of_silent.into_values().collect();
-    waits.sort_by_key(|one| Reverse(one.since_ms));
+    waits.sort_by_key(|wait| Reverse(wait.since_ms));
     waits
 }
 

@@ -25,10 +25,10 @@ pub fn on(job: &JobHistory) -> Option<JobFinding> {
 /// it.
 fn exception(job: &JobHistory) -> Option<JobFinding> {
     let raised = account::first_raised(job, ProcessHistory::has_stayed)?;
-    let (one, words) = (raised.process, raised.words());
-    let others = others(job, one);
-    let mut text = format!("{}{words} and did not end", job.name(&one.culprit()));
-    let stack = stack_of(one);
+    let (history, words) = (raised.process, raised.words());
+    let others = others(job, history);
+    let mut text = format!("{}{words} and did not end", job.name(&history.culprit()));
+    let stack = stack_of(history);
     if let Some(wait) = stack.as_ref().and_then(|stack| stacks::wait(&stack.frames)) {
         text += &format!(": it {}", wait.words());
     }
@@ -40,16 +40,17 @@ fn exception(job: &JobHistory) -> Option<JobFinding> {
             stacks::own_frame(&stack.frames).map(str::to_owned)
         });
         let first = frames.next().flatten();
-        if let Some(frame) = first.filter(|first| frames.all(|one| one.as_ref() == Some(first))) {
+        if let Some(frame) = first.filter(|first| frames.all(|frame| frame.as_ref() == Some(first)))
+        {
             text += &format!(" in {frame}");
         }
     }
     let finding = JobFinding::new(text)
         .since(raised.statement.named.time_ms)
-        .caused_by(one.culprit())
+        .caused_by(history.culprit())
         .shown_by(&[
-            one.output(&raised.statement.first),
-            one.output(&raised.statement.named),
+            history.output(&raised.statement.first),
+            history.output(&raised.statement.named),
         ]);
     let stack = stack.into_iter().map(|stack| stack.evidence);
     let finding = stack.fold(finding, JobFinding::with_evidence);
@@ -57,28 +58,32 @@ fn exception(job: &JobHistory) -> Option<JobFinding> {
 }
 
 fn names(processes: &[&ProcessHistory]) -> String {
-    let members: Vec<Member> = processes.iter().map(|one| one.process.member()).collect();
+    let members: Vec<Member> = processes
+        .iter()
+        .map(|history| history.process.member())
+        .collect();
     stacks::names(&members)
 }
 
 /// The other clients that were alive until the end.
-fn others<'a>(job: &'a JobHistory, one: &ProcessHistory) -> Vec<&'a ProcessHistory> {
+fn others<'a>(job: &'a JobHistory, history: &ProcessHistory) -> Vec<&'a ProcessHistory> {
     job.clients()
-        .filter(|other| other.has_stayed() && other.process.id != one.process.id)
+        .filter(|other| other.has_stayed() && other.process.id != history.process.id)
         .collect()
 }
 
 /// The finding that servers do not listen while others do.
 fn servers(job: &JobHistory) -> Option<JobFinding> {
-    let is_server =
-        |one: &&ProcessHistory| one.process.port.is_some() && one.process.role == Role::Server;
+    let is_server = |history: &&ProcessHistory| {
+        history.process.port.is_some() && history.process.role == Role::Server
+    };
     let servers = || job.processes.iter().filter(is_server);
     let missing: Vec<&ProcessHistory> = servers()
-        .filter(|one| one.life.listening.is_none() && one.has_stayed())
+        .filter(|history| history.life.listening.is_none() && history.has_stayed())
         .collect();
     let first = missing.first()?;
     let mut text = match missing.as_slice() {
-        [one] => format!("{} does not listen", job.name(&one.culprit())),
+        [history] => format!("{} does not listen", job.name(&history.culprit())),
         many => format!("{} do not listen", names(many)),
     };
     if missing.len() < servers().count() {
@@ -86,11 +91,15 @@ fn servers(job: &JobHistory) -> Option<JobFinding> {
     }
     let mut finding = JobFinding::new(text)
         .since(first.life.started.as_ref().map(|started| started.time_ms))
-        .shown_by(missing.iter().filter_map(|one| one.life.started.as_ref()))
+        .shown_by(
+            missing
+                .iter()
+                .filter_map(|history| history.life.started.as_ref()),
+        )
         .shown_by(
             &missing
                 .iter()
-                .filter_map(|one| one.last_line())
+                .filter_map(|history| history.last_line())
                 .collect::<Vec<_>>(),
         );
     finding.culprit = (missing.len() == 1).then(|| first.culprit());
@@ -102,7 +111,7 @@ fn last_stall(job: &JobHistory) -> Option<&Stalled> {
     let stalled = job.stalled.last()?;
     let is_of_try = job.began_ms().is_none_or(|began| stalled.time_ms >= began);
     let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
-    let mut moved = (job.resumed.iter().map(|one| one.time_ms)).chain(last_line);
+    let mut moved = (job.resumed.iter().map(|resumed| resumed.time_ms)).chain(last_line);
     (is_of_try && !moved.any(|time_ms| time_ms > stalled.time_ms)).then_some(stalled)
 }
 
@@ -137,20 +146,20 @@ fn stalled(job: &JobHistory) -> Option<JobFinding> {
 
 /// Adds the last error that a logger has marked, if the processes have written little since.
 fn with_error(job: &JobHistory, mut finding: JobFinding) -> JobFinding {
-    let errors = job.clients().filter_map(|one| {
-        let mut all = one.evidence.statements().into_iter();
+    let errors = job.clients().filter_map(|history| {
+        let mut all = history.evidence.statements().into_iter();
         let is_error = |statement: &&Statement| {
             statement.kind == StatementKind::Logged && !statement.first.while_ending
         };
         let last = all.rfind(is_error)?;
-        let mut kept = one.evidence.last_lines();
+        let mut kept = history.evidence.last_lines();
         kept.any(|line| line.number == last.first.number)
-            .then_some((one, last))
+            .then_some((history, last))
     });
-    if let Some((one, error)) = errors.max_by_key(|(_, error)| error.first.time_ms) {
-        let (name, text) = (job.name(&one.culprit()), account::quoted(error.cause()));
+    if let Some((history, error)) = errors.max_by_key(|(_, error)| error.first.time_ms) {
+        let (name, text) = (job.name(&history.culprit()), account::quoted(error.cause()));
         finding.text += &format!("; before that {name} wrote: {text}");
-        finding = finding.shown_by([&one.output(&error.first)]);
+        finding = finding.shown_by([&history.output(&error.first)]);
     }
     finding
 }
@@ -163,8 +172,8 @@ struct MainStack {
 
 /// The stacks of the main threads of a process and its children, as dgl-stacks read them or else as
 /// faulthandler wrote them.
-fn stacks_of(one: &ProcessHistory) -> Vec<MainStack> {
-    let read = one.stacks.values().filter_map(|stack| {
+fn stacks_of(history: &ProcessHistory) -> Vec<MainStack> {
+    let read = history.stacks.values().filter_map(|stack| {
         let (frames, evidence) = (stack.main_frames()?.to_vec(), evidence(stack));
         Some(MainStack { frames, evidence })
     });
@@ -172,24 +181,24 @@ fn stacks_of(one: &ProcessHistory) -> Vec<MainStack> {
     if !read.is_empty() {
         return read;
     }
-    let written = one.evidence.stacks().into_iter();
+    let written = history.evidence.stacks().into_iter();
     written
         .map(|(line, frames)| MainStack {
             frames: frames.to_vec(),
-            evidence: evidence(&one.output(line)),
+            evidence: evidence(&history.output(line)),
         })
         .collect()
 }
 
 /// The stack of the process itself.
-fn stack_of(one: &ProcessHistory) -> Option<MainStack> {
-    let mut all = stacks_of(one).into_iter();
+fn stack_of(history: &ProcessHistory) -> Option<MainStack> {
+    let mut all = stacks_of(history).into_iter();
     all.find(|stack| stacks::child(&stack.frames).is_none())
 }
 
 /// Whether a sampler of the process was alive when stacks were taken.
-fn has_sampler(one: &ProcessHistory) -> bool {
-    let mut all = stacks_of(one).into_iter();
+fn has_sampler(history: &ProcessHistory) -> bool {
+    let mut all = stacks_of(history).into_iter();
     all.any(|stack| stacks::child(&stack.frames) == Some(Child::Sampler))
 }
 
@@ -219,8 +228,10 @@ pub fn by_connections(job: &JobHistory) -> Vec<Awaited> {
 }
 
 fn last_stacks(job: &JobHistory) -> Comparison {
-    let alive = job.clients().filter(|one| one.has_stayed());
-    Comparison::of(alive.filter_map(|one| Some((one.process.member(), stack_of(one)?.frames))))
+    let alive = job.clients().filter(|history| history.has_stayed());
+    Comparison::of(
+        alive.filter_map(|history| Some((history.process.member(), stack_of(history)?.frames))),
+    )
 }
 
 /// Where the trainers and workers were that were still running when the job failed.
@@ -244,16 +255,20 @@ fn call_note(job: &JobHistory, comparison: &Comparison) -> &'static str {
 /// The finding by the stacks: which processes are elsewhere than the others, or where all are.
 fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
     let comparison = comparison(job);
-    let history = |member: &Member| job.clients().find(|one| one.process.member() == *member);
-    let culprit = comparison.culprit().as_ref().and_then(history);
+    let history_of = |member: &Member| {
+        job.clients()
+            .find(|history| history.process.member() == *member)
+    };
+    let culprit = comparison.culprit().as_ref().and_then(history_of);
     let name = |members: &[Member]| match (members, culprit) {
         ([one], Some(culprit)) if culprit.process.member() == *one => job.name(&culprit.culprit()),
         _ => stacks::names(members),
     };
-    let for_samplers = (comparison.outliers().iter()).any(|one| one.wait == Some(Wait::Samplers));
+    let for_samplers =
+        (comparison.outliers().iter()).any(|group| group.wait == Some(Wait::Samplers));
     // a trainer that waits for samplers while the others still have theirs
-    let has_lost_samplers = |one: &&ProcessHistory| {
-        for_samplers && !has_sampler(one) && others(job, one).into_iter().any(has_sampler)
+    let has_lost_samplers = |history: &&ProcessHistory| {
+        for_samplers && !has_sampler(history) && others(job, history).into_iter().any(has_sampler)
     };
     let note = match culprit.filter(has_lost_samplers) {
         Some(_) => ", of which none is there any more",
@@ -264,7 +279,7 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
         .since(job.last_client_line().map(|(_, line)| line.time_ms));
     finding.culprit = culprit.map(ProcessHistory::culprit);
     let of_groups = comparison.groups().iter();
-    let firsts = of_groups.filter_map(|group| stack_of(history(group.members.first()?)?));
+    let firsts = of_groups.filter_map(|group| stack_of(history_of(group.members.first()?)?));
     Some(
         firsts
             .map(|stack| stack.evidence)
@@ -275,7 +290,9 @@ fn by_stacks(job: &JobHistory) -> Option<JobFinding> {
 /// How long clients have been silent, and their longest pause before, if this silence is longer
 /// than any before. Otherwise stacks only show where a healthy job happens to be.
 fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
-    let started = job.clients().filter_map(|one| one.life.started.as_ref());
+    let started = job
+        .clients()
+        .filter_map(|history| history.life.started.as_ref());
     let last_line = job.last_client_line().map(|(_, line)| line.time_ms);
     let since_ms = started
         .map(|started| started.time_ms)
@@ -287,7 +304,7 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
     let of_end = job
         .processes
         .iter()
-        .filter_map(|one| one.evidence.ending_ms);
+        .filter_map(|history| history.evidence.ending_ms);
     let end_ms = of_end.min();
     let end_ms = end_ms.unwrap_or(job.latest_ms);
     let last = Duration::from_millis(end_ms.saturating_sub(since_ms));
@@ -297,20 +314,20 @@ fn silent(job: &JobHistory) -> Option<(Duration, Duration)> {
 /// The finding that the clients have written nothing for a long time.
 pub fn silence(job: &JobHistory) -> Option<JobFinding> {
     let (last, longest) = silent(job)?;
-    let (one, line) = job.last_client_line()?;
+    let (history, line) = job.last_client_line()?;
     let text = format!(
         "no trainer or worker has written a line for {}, where the longest pause before was \
          {}; the last one was of {}",
         term::seconds(last),
         term::seconds(longest),
-        job.name(&one.culprit())
+        job.name(&history.culprit())
     );
     Some(JobFinding::new(text).since(line.time_ms).shown_by([&line]))
 }
 
 /// The finding that processes of a job were not started.
 pub fn start(job: &JobHistory) -> Option<JobFinding> {
-    let is_missing = |one: &&ProcessHistory| one.life.started.is_none();
+    let is_missing = |history: &&ProcessHistory| history.life.started.is_none();
     let missing: Vec<&ProcessHistory> = job.processes.iter().filter(is_missing).collect();
     let name = job.name(&missing.first()?.culprit());
     Some(JobFinding::new(match missing.len() {

@@ -46,18 +46,18 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     }
     report
         .0
-        .extend(asked.iter().filter_map(|one| one.fault.clone()));
+        .extend(asked.iter().filter_map(|answers| answers.fault.clone()));
     let all_reached = report.0.is_empty();
     let (mut found, mut reaped) = (Vec::new(), Vec::new());
-    for answer in asked.into_iter().flat_map(|one| one.answers) {
+    for answer in asked.into_iter().flat_map(|answers| answers.answers) {
         match answer {
-            ReapAnswer::Found(one) => found.push(one),
-            ReapAnswer::Reaped(one) => reaped.push(one),
+            ReapAnswer::Found(process) => found.push(process),
+            ReapAnswer::Reaped(result) => reaped.push(result),
         }
     }
     let reaped = plan::merged(reaped);
-    for one in reaped.iter().filter(|one| !one.ok) {
-        report.push(left_over(hosts, one));
+    for result in reaped.iter().filter(|result| !result.ok) {
+        report.push(left_over(hosts, result));
     }
     if found.is_empty() && reaped.is_empty() {
         report.0.extend(nothing_found(args, &what, all_reached));
@@ -66,8 +66,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     if human {
         out.write((table::table(&found) + &table::ended(&reaped)).as_bytes());
     } else {
-        found.iter().for_each(|one| out.record(one));
-        reaped.iter().for_each(|one| out.record(one));
+        found.iter().for_each(|process| out.record(process));
+        reaped.iter().for_each(|result| out.record(result));
         let elapsed_ms = term::millis(begun.elapsed());
         let job = args.wanted_job().cloned();
         out.record(&Summary::of_questions("dgl-reap", exit, elapsed_ms, job));
@@ -76,16 +76,16 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report.check().map(|()| Exit::Done)
 }
 
-fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
+fn left_over(hosts: &[Host], result: &Reaped) -> Fault {
     let fault = Fault::item(
-        record::location_of(hosts, one.host),
+        record::location_of(hosts, result.host),
         format!(
             "job {}: {}",
-            one.job,
-            one.error.as_deref().unwrap_or("some are left")
+            result.job,
+            result.error.as_deref().unwrap_or("some are left")
         ),
     );
-    fault.fix(match one.processes {
+    fault.fix(match result.processes {
         0 => "correct the permissions there, then run this again",
         _ => {
             "--list shows what is left; what KILL does not end waits for a disk or a GPU: see \
@@ -98,10 +98,13 @@ fn left_over(hosts: &[Host], one: &Reaped) -> Fault {
 fn name_hosts_without_match(args: &Args, asked: &[HostAnswers<'_, ReapAnswer>]) {
     let (with, without): (Vec<_>, Vec<_>) = asked
         .iter()
-        .filter(|one| one.fault.is_none())
-        .partition(|one| !one.answers.is_empty());
+        .filter(|answers| answers.fault.is_none())
+        .partition(|answers| !answers.answers.is_empty());
     if !with.is_empty() && !without.is_empty() {
-        let locations: Vec<String> = without.iter().map(|one| one.host.location()).collect();
+        let locations: Vec<String> = without
+            .iter()
+            .map(|answers| answers.host.location())
+            .collect();
         record::tell!(
             "dgl-reap: no such process of {} on {}",
             args.of_what(),

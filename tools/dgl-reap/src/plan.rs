@@ -113,19 +113,19 @@ pub fn answer(host: u32, what: &What<'_>, event: Event) -> Option<ReapAnswer> {
 /// Merges the records into one for each job, because a name may have been used twice.
 pub fn merged(all: Vec<Reaped>) -> Vec<Reaped> {
     let mut merged: Vec<Reaped> = Vec::new();
-    for one in all {
+    for result in all {
         match merged
             .iter_mut()
-            .find(|other| other.host == one.host && other.job == one.job)
+            .find(|other| other.host == result.host && other.job == result.job)
         {
             Some(other) => {
-                other.ok &= one.ok;
-                other.processes = other.processes.saturating_add(one.processes);
-                other.shm_files = other.shm_files.saturating_add(one.shm_files);
-                other.folders = other.folders.saturating_add(one.folders);
-                other.error = other.error.take().or(one.error);
+                other.ok &= result.ok;
+                other.processes = other.processes.saturating_add(result.processes);
+                other.shm_files = other.shm_files.saturating_add(result.shm_files);
+                other.folders = other.folders.saturating_add(result.folders);
+                other.error = other.error.take().or(result.error);
             }
-            None => merged.push(one),
+            None => merged.push(result),
         }
     }
     merged
@@ -149,20 +149,23 @@ mod tests {
             command: "x ".repeat(300),
             ..Found::default()
         };
-        let Some(ReapAnswer::Found(one)) = answer(2, &What::List, Event::Found(found)) else {
+        let Some(ReapAnswer::Found(process)) = answer(2, &What::List, Event::Found(found)) else {
             panic!("no record")
         };
-        assert_eq!((one.host, one.job.len(), one.command.len()), (2, 255, 200));
+        assert_eq!(
+            (process.host, process.job.len(), process.command.len()),
+            (2, 255, 200)
+        );
         let reaped = Reaped {
             job: "a".repeat(999),
             error: Some("x".repeat(9999)),
             ..Reaped::default()
         };
-        let Some(ReapAnswer::Reaped(one)) = answer(2, &SIGNAL, Event::Reaped(reaped)) else {
+        let Some(ReapAnswer::Reaped(result)) = answer(2, &SIGNAL, Event::Reaped(reaped)) else {
             panic!("no record")
         };
-        let error = one.error.unwrap_or_default();
-        assert_eq!((one.host, one.job.len(), error.len()), (2, 255, 1000));
+        let error = result.error.unwrap_or_default();
+        assert_eq!((result.host, result.job.len(), error.len()), (2, 255, 1000));
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub fn table(found: &[Found]) -> String {
     let mut jobs: IndexMap<&str, Vec<&Found>> = IndexMap::new();
     found
         .iter()
-        .for_each(|one| jobs.entry(&one.job).or_default().push(one));
+        .for_each(|process| jobs.entry(&process.job).or_default().push(process));
     jobs.into_iter()
         .map(|(name, all)| job_lines(name, &all))
         .collect::<Vec<_>>()
@@ -25,29 +25,29 @@ fn job_lines(name: &str, all: &[&Found]) -> String {
         "{:>6}  {:<11}  {:>8}  {:>10}  {:>10}  {:>7}  {:>10}  {:<11}  command\n",
         "host", "role", "pid", "age", "CPU", "memory", "silent for", "ports"
     );
-    text.extend(all.iter().map(|one| process_line(one)));
+    text.extend(all.iter().map(|process| process_line(process)));
     text
 }
 
 /// What all processes of a job have together: age, hosts, roles, CPU time, memory, ports.
 fn totals(all: &[&Found]) -> String {
-    let hosts: BTreeSet<u32> = all.iter().map(|one| one.host).collect();
-    let age = Duration::from_secs(all.iter().map(|one| one.age_s).max().unwrap_or(0));
+    let hosts: BTreeSet<u32> = all.iter().map(|process| process.host).collect();
+    let age = Duration::from_secs(all.iter().map(|process| process.age_s).max().unwrap_or(0));
     let mut totals = vec![term::seconds(age), term::count(hosts.len() as u64, "host")];
-    let roles: BTreeSet<Role> = all.iter().filter_map(|one| one.role).collect();
+    let roles: BTreeSet<Role> = all.iter().filter_map(|process| process.role).collect();
     totals.extend(roles.into_iter().map(|role| count_of(role, all)));
-    let cpu_s: f64 = all.iter().map(|one| one.cpu_s).sum();
+    let cpu_s: f64 = all.iter().map(|process| process.cpu_s).sum();
     if cpu_s >= 1.0 {
         let cpu = Duration::try_from_secs_f64(cpu_s).unwrap_or_default();
         totals.push(format!("{} of CPU", term::seconds(cpu)));
     }
     totals.push(term::bytes(memory(&hosts, all)));
-    if let Some(groups) = all.iter().find_map(|one| one.groups) {
+    if let Some(groups) = all.iter().find_map(|process| process.groups) {
         totals.push(format!("{} served", term::count(groups.into(), "group")));
     }
     let ports: BTreeSet<u16> = all
         .iter()
-        .flat_map(|one| one.ports.iter().copied())
+        .flat_map(|process| process.ports.iter().copied())
         .collect();
     if !ports.is_empty() {
         totals.push(format!("ports {}", joined(&ports)));
@@ -60,8 +60,8 @@ fn totals(all: &[&Found]) -> String {
 fn count_of(role: Role, all: &[&Found]) -> String {
     let ranks: BTreeSet<_> = all
         .iter()
-        .filter(|one| one.role == Some(role))
-        .map(|one| (one.rank, one.rank.map_or(one.host, |_| 0)))
+        .filter(|process| process.role == Some(role))
+        .map(|process| (process.rank, process.rank.map_or(process.host, |_| 0)))
         .collect();
     role.count(ranks.len())
 }
@@ -70,31 +70,36 @@ fn count_of(role: Role, all: &[&Found]) -> String {
 /// host.
 fn memory(hosts: &BTreeSet<u32>, all: &[&Found]) -> u64 {
     let shared = hosts.iter().map(|host| {
-        let here = all.iter().filter(|one| one.host == *host);
-        here.map(|one| one.shm_bytes).max().unwrap_or(0)
+        let here = all.iter().filter(|process| process.host == *host);
+        here.map(|process| process.shm_bytes).max().unwrap_or(0)
     });
     let own = all
         .iter()
-        .map(|one| one.rss_bytes.saturating_sub(one.shm_bytes));
+        .map(|process| process.rss_bytes.saturating_sub(process.shm_bytes));
     own.chain(shared).fold(0, u64::saturating_add)
 }
 
-fn process_line(one: &Found) -> String {
-    let rank = one.rank.map_or_else(String::new, |rank| format!(" {rank}"));
-    let role = one.role.as_ref().map_or("-", Role::name);
+fn process_line(process: &Found) -> String {
+    let rank = process
+        .rank
+        .map_or_else(String::new, |rank| format!(" {rank}"));
+    let role = process.role.as_ref().map_or("-", Role::name);
     let role = format!("{role}{rank}");
     let time = |seconds: f64| {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         term::seconds(Duration::from_secs(time.as_secs()))
     };
-    let age = term::seconds(Duration::from_secs(one.age_s));
-    let memory = term::bytes(one.rss_bytes);
-    let (cpu, silent) = (time(one.cpu_s), one.silent_s.map_or_else(String::new, time));
-    let (ports, command) = (joined(&one.ports), term::plain(&one.command));
+    let age = term::seconds(Duration::from_secs(process.age_s));
+    let memory = term::bytes(process.rss_bytes);
+    let (cpu, silent) = (
+        time(process.cpu_s),
+        process.silent_s.map_or_else(String::new, time),
+    );
+    let (ports, command) = (joined(&process.ports), term::plain(&process.command));
     format!(
         "{:>6}  {role:<11}  {:>8}  {age:>10}  {cpu:>10}  {memory:>7}  {silent:>10}  \
          {ports:<11}  {command}\n",
-        one.host, one.pid
+        process.host, process.pid
     )
 }
 
@@ -109,28 +114,28 @@ pub fn ended(reaped: &[Reaped]) -> String {
         return String::new();
     }
     let mut text = format!("{:>6}  {:<16}  what was done\n", "host", "job");
-    for one in reaped {
+    for result in reaped {
         let files = format!(
             "{} removed from /dev/shm",
-            term::count(one.shm_files.into(), "file")
+            term::count(result.shm_files.into(), "file")
         );
-        let processes = term::count(one.processes.into(), "process");
-        let done = match (&one.signal, one.folders) {
+        let processes = term::count(result.processes.into(), "process");
+        let done = match (&result.signal, result.folders) {
             (Some(signal), _) => format!("{processes} got SIG{signal}"),
             (None, 1..) => "its directory was removed".to_owned(),
-            (None, 0) if one.job.is_empty() => files,
-            (None, 0) if one.processes == 0 && one.error.is_some() => {
-                one.error.clone().unwrap_or_default()
+            (None, 0) if result.job.is_empty() => files,
+            (None, 0) if result.processes == 0 && result.error.is_some() => {
+                result.error.clone().unwrap_or_default()
             }
             (None, 0) => format!(
                 "{processes} ended, {files}; {}",
-                one.error.as_deref().unwrap_or("nothing is left")
+                result.error.as_deref().unwrap_or("nothing is left")
             ),
         };
         text += &format!(
             "{:>6}  {:<16}  {}\n",
-            one.host,
-            term::plain(&one.job),
+            result.host,
+            term::plain(&result.job),
             term::plain(&done)
         );
     }
@@ -200,14 +205,14 @@ mod tests {
 
     #[test]
     fn nothing_that_a_host_says_steers_the_terminal() {
-        let mut one = found(0, 1, Role::Worker, 0, &[], 0);
-        (one.job, one.command) = ("\u{1b}]0;x\u{7}".to_owned(), "a\rb\n".to_owned());
+        let mut process = found(0, 1, Role::Worker, 0, &[], 0);
+        (process.job, process.command) = ("\u{1b}]0;x\u{7}".to_owned(), "a\rb\n".to_owned());
         let reaped = Reaped {
             job: "\u{9b}2J".to_owned(),
             error: Some("\u{1b}c".to_owned()),
             ..Reaped::default()
         };
-        let text = table(&[one]) + &ended(&[reaped]);
+        let text = table(&[process]) + &ended(&[reaped]);
         assert!(
             text.chars().all(|c| c == '\n' || !c.is_control()),
             "{text:?}"

@@ -29,7 +29,7 @@ pub fn main(args: Args) -> Result<Exit, Report> {
 
 /// The profiles in the records; folded stacks need at least one.
 fn recorded(job: &plan::JobHistory) -> Result<&[Profile], Report> {
-    if job.profiles.iter().all(|one| one.samples == 0) {
+    if job.profiles.iter().all(|profile| profile.samples == 0) {
         return Err(Fault::data("stdin", "no profile record came in")
             .fix("record the job while it runs: … | dgl-stacks --job NAME --record 30s")
             .report());

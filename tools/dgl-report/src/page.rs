@@ -53,7 +53,7 @@ pub fn page(run: &RunReport) -> String {
 
 fn title(run: &RunReport) -> String {
     let job = run.summary.and_then(|summary| summary.job.as_deref());
-    let recorded = run.profiles.first().map(|one| one.job.as_str());
+    let recorded = run.profiles.first().map(|profile| profile.job.as_str());
     let job = job.or(recorded).unwrap_or("a job");
     match run.summary {
         None if run.began_ms.is_none() && recorded.is_some() => {
@@ -130,15 +130,15 @@ fn waits(waits: &[Awaited]) -> Markup {
         @if !waits.is_empty() {
             p { "Who waited for whom, by the last data over their connections:" }
             ul.waits {
-                @for one in waits.iter().take(NAMED) {
+                @for wait in waits.iter().take(NAMED) {
                     li {
-                        span { (stacks::names(&one.waiting.iter().copied().collect::<Vec<_>>())) }
-                        span.arrow aria-hidden="true" { (term::seconds(ms(one.since_ms))) }
-                        span { (stacks::names(&[one.silent])) }
-                        @if one.unread_bytes > 0 {
-                            span { "has not read " (term::bytes(one.unread_bytes)) }
+                        span { (stacks::names(&wait.waiting.iter().copied().collect::<Vec<_>>())) }
+                        span.arrow aria-hidden="true" { (term::seconds(ms(wait.since_ms))) }
+                        span { (stacks::names(&[wait.silent])) }
+                        @if wait.unread_bytes > 0 {
+                            span { "has not read " (term::bytes(wait.unread_bytes)) }
                         }
-                        span.hidden { ": " (one.words()) }
+                        span.hidden { ": " (wait.words()) }
                     }
                 }
                 (more(waits.len(), "process"))

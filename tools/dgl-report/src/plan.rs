@@ -1,7 +1,7 @@
 //! Collects what the page shows. Times are milliseconds since the first process was started.
 
 use crate::samples::{self, Panel};
-use record::{Exited, Host, Profile, Stalled, Summary};
+use record::{Exited, Host, Profile, Pushed, Stalled, Summary};
 use std::collections::BTreeMap;
 use verdict::{Conclusion, Life, ProcessHistory};
 
@@ -76,6 +76,17 @@ pub struct CopySummary<'a> {
     pub sent_bytes: u64,
     /// The time until the last file had arrived.
     pub elapsed_ms: u64,
+}
+
+impl<'a> CopySummary<'a> {
+    fn add(&mut self, pushed: &'a Pushed) {
+        self.files += 1;
+        self.skipped += u64::from(pushed.skipped);
+        self.failed += u64::from(!pushed.ok);
+        self.error = self.error.or(pushed.error.as_deref());
+        self.sent_bytes = self.sent_bytes.saturating_add(pushed.sent_bytes);
+        self.elapsed_ms = self.elapsed_ms.max(pushed.elapsed_ms);
+    }
 }
 
 /// A process and its lifetime in the last try.
@@ -159,7 +170,11 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
     let failure = summary.and_then(|summary| summary.first_failure.as_ref());
     let culprit = match failure {
         Some(failure) => failure.id,
-        None => verdict.cause.culprit.as_ref().and_then(|one| one.id),
+        None => verdict
+            .cause
+            .culprit
+            .as_ref()
+            .and_then(|culprit| culprit.id),
     };
     let mut hosts: BTreeMap<u32, HostRun> = job
         .hosts
@@ -175,9 +190,12 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
         let is_innocent = exited.is_some_and(|end| end.while_ending && !end.oom);
         host.processes.push(Bar {
             history,
-            from_ms: life.started.as_ref().map(|one| since(one.time_ms)),
+            from_ms: life.started.as_ref().map(|started| since(started.time_ms)),
             to_ms: life.end_ms().map(since),
-            listening_ms: life.listening.as_ref().map(|one| since(one.time_ms)),
+            listening_ms: life
+                .listening
+                .as_ref()
+                .map(|listening| since(listening.time_ms)),
             end: exited.map(how_it_ended),
             why: is_innocent.then(|| match culprit == Some(id) {
                 true => "the others waited for it".to_owned(),
@@ -186,17 +204,10 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
             culprit: culprit == Some(id),
         });
     }
-    for one in &job.pushed {
-        let Some(host) = hosts.get_mut(&one.host) else {
-            continue;
-        };
-        let copied = host.copied.get_or_insert_default();
-        copied.files += 1;
-        copied.skipped += u64::from(one.skipped);
-        copied.failed += u64::from(!one.ok);
-        copied.error = copied.error.or(one.error.as_deref());
-        copied.sent_bytes = copied.sent_bytes.saturating_add(one.sent_bytes);
-        copied.elapsed_ms = copied.elapsed_ms.max(one.elapsed_ms);
+    for pushed in &job.pushed {
+        if let Some(host) = hosts.get_mut(&pushed.host) {
+            host.copied.get_or_insert_default().add(pushed);
+        }
     }
     RunReport {
         summary,
@@ -237,8 +248,8 @@ fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
     };
     let stall = |stalled: &Stalled| {
         let mut resumed = job.resumed.iter();
-        let resumed = resumed.find(|one| one.since_ms == stalled.since_ms);
-        let over_ms = resumed.map_or(stalled.time_ms, |one| one.time_ms);
+        let resumed = resumed.find(|resumed| resumed.since_ms == stalled.since_ms);
+        let over_ms = resumed.map_or(stalled.time_ms, |resumed| resumed.time_ms);
         TimelineEvent {
             at_ms: since(stalled.since_ms),
             to_ms: Some(since(over_ms.min(job.latest_ms))),

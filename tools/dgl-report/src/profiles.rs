@@ -17,8 +17,17 @@ const MAX_DEPTH: usize = 500;
 /// The latest profile of each process, in the order in which they are shown.
 pub fn latest(profiles: &[Profile]) -> Vec<&Profile> {
     let mut latest: BTreeMap<_, &Profile> = BTreeMap::new();
-    for one in profiles.iter().filter(|one| one.samples > 0) {
-        latest.insert((one.role, one.is_child(), one.rank, one.host, one.pid), one);
+    for profile in profiles.iter().filter(|profile| profile.samples > 0) {
+        latest.insert(
+            (
+                profile.role,
+                profile.is_child(),
+                profile.rank,
+                profile.host,
+                profile.pid,
+            ),
+            profile,
+        );
     }
     latest.into_values().collect()
 }
@@ -54,7 +63,7 @@ pub fn stacks_of(profile: &Profile) -> impl Iterator<Item = StackOfThread<'_>> {
 /// The section of the page; empty if no process was recorded.
 pub fn section(profiles: &[Profile]) -> Markup {
     let latest = latest(profiles);
-    let Some(longest) = latest.iter().map(|one| one.elapsed_ms).max() else {
+    let Some(longest) = latest.iter().map(|profile| profile.elapsed_ms).max() else {
         return html! {};
     };
     html! {
@@ -67,7 +76,7 @@ pub fn section(profiles: &[Profile]) -> Markup {
             p.legend.shares {
                 @for (class, words) in KINDS { span.(class) { (words) } }
             }
-            @for profile in latest.iter().filter(|one| !one.is_child()) { (bar(profile)) }
+            @for profile in latest.iter().filter(|profile| !profile.is_child()) { (bar(profile)) }
             (flames(&latest, profile::slow(profiles).as_ref()))
         }
     }
@@ -184,14 +193,14 @@ fn data(latest: &[&Profile]) -> Value {
         latest
             .iter()
             .enumerate()
-            .map(|(index, one)| (name(one), vec![index])),
+            .map(|(index, profile)| (name(profile), vec![index])),
     );
     let subjects = subjects.into_iter();
     let subjects = subjects.map(|(name, processes)| json!({"name": name, "processes": processes}));
     json!({
         "frames": frames.names,
         "processes": trees,
-        "looks": latest.iter().map(|one| one.samples).collect::<Vec<_>>(),
+        "looks": latest.iter().map(|profile| profile.samples).collect::<Vec<_>>(),
         "subjects": subjects.collect::<Vec<_>>(),
     })
 }
@@ -199,9 +208,9 @@ fn data(latest: &[&Profile]) -> Value {
 /// The kinds with several processes.
 fn kinds(latest: &[&Profile]) -> Vec<(String, Vec<usize>)> {
     let mut kinds: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (index, one) in latest.iter().enumerate() {
+    for (index, profile) in latest.iter().enumerate() {
         kinds
-            .entry((one.is_child(), one.role))
+            .entry((profile.is_child(), profile.role))
             .or_default()
             .push(index);
     }
@@ -333,7 +342,7 @@ mod tests {
         let all = [profile(0, None), child, profile(1, None), later];
         let shown: Vec<(String, u32)> = latest(&all)
             .into_iter()
-            .map(|one| (name(one), one.samples))
+            .map(|profile| (name(profile), profile.samples))
             .collect();
         let expected = [
             ("trainer 0", 20),

@@ -45,8 +45,11 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
 
     report
         .0
-        .extend(asked.iter().filter_map(|one| one.fault.clone()));
-    let answers: Vec<StackAnswer> = asked.into_iter().flat_map(|one| one.answers).collect();
+        .extend(asked.iter().filter_map(|answers| answers.fault.clone()));
+    let answers: Vec<StackAnswer> = asked
+        .into_iter()
+        .flat_map(|answers| answers.answers)
+        .collect();
     report.0.extend(plan::faults(hosts, &answers));
     if answers.is_empty() && report.0.is_empty() {
         report.push(nothing_found(args));
@@ -54,8 +57,8 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     let exit = report.exit();
     let (stacks, profiles) = apart(answers);
     if !human {
-        stacks.iter().for_each(|one| out.record(one));
-        profiles.iter().for_each(|one| out.record(one));
+        stacks.iter().for_each(|stack| out.record(stack));
+        profiles.iter().for_each(|profile| out.record(profile));
         let elapsed_ms = term::millis(begun.elapsed());
         let job = Some(args.job.clone());
         out.record(&Summary::of_questions("dgl-stacks", exit, elapsed_ms, job));

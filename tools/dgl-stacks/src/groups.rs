@@ -94,7 +94,10 @@ fn groups<'a>(
             threads.system_calls.extend(thread.system_call.as_deref());
         }
     }
-    let outliers = comparison.outliers().iter().flat_map(|one| &one.members);
+    let outliers = comparison
+        .outliers()
+        .iter()
+        .flat_map(|group| &group.members);
     let outliers: Vec<Member> = outliers.copied().collect();
     groups.sort_by_cached_key(|position, threads| {
         let holders = threads.holders.iter();
@@ -142,10 +145,13 @@ pub fn text(stacks: &[Stack]) -> String {
 /// `None` if the connections are unknown or inconclusive.
 fn connections(stacks: &[Stack]) -> Option<String> {
     let silence = Silence::of(stacks, None);
-    let sentences = silence.sentences.iter().map(|one| format!("{one}.\n"));
-    let lines = silence.waits.iter().map(|one| {
-        let silent = stacks::names(&[one.silent]);
-        format!("    {silent}: {}\n", one.words())
+    let sentences = silence
+        .sentences
+        .iter()
+        .map(|sentence| format!("{sentence}.\n"));
+    let lines = silence.waits.iter().map(|wait| {
+        let silent = stacks::names(&[wait.silent]);
+        format!("    {silent}: {}\n", wait.words())
     });
     let text: String = sentences.chain(lines).collect();
     (!text.is_empty()).then_some(text)
@@ -154,7 +160,7 @@ fn connections(stacks: &[Stack]) -> Option<String> {
 fn group_text(position: &ThreadPosition<'_>, threads: &Threads, stacks: &[Stack]) -> String {
     let all = stacks
         .iter()
-        .filter(|one| ProcessKind::of(one) == position.kind && !one.threads.is_empty())
+        .filter(|stack| ProcessKind::of(stack) == position.kind && !stack.threads.is_empty())
         .count();
     let who = who(position.kind, &threads.holders);
     let processes: BTreeSet<&StackHolder> = threads.holders.iter().collect();
@@ -334,8 +340,8 @@ trainer 1 (sh -c x): no Python runs in it
     fn the_system_calls_in_which_threads_wait_stand_above_their_frames() {
         let waits: &[(&str, bool, &[&str])] = &[("MainThread", false, &["reduce (c10d.py:9)"])];
         let mut all = [0, 1, 2].map(|rank| stack(Role::Trainer, rank, None, waits));
-        for one in &mut all[..2] {
-            one.threads[0].system_call = Some("recvmsg".to_owned());
+        for stack in &mut all[..2] {
+            stack.threads[0].system_call = Some("recvmsg".to_owned());
         }
         let expected = "\
 trainers 0-2, waiting:

@@ -104,11 +104,11 @@ mod tests {
         for (host, rank, id) in [(1, 3, Some(9)), (0, 3, None), (1, 2, None)] {
             let processes = std::slice::from_ref(&process);
             let answered = answer(host, processes, stack_event(rank, None), 5);
-            let Some(StackAnswer::Stack(one, _)) = answered else {
+            let Some(StackAnswer::Stack(stack, _)) = answered else {
                 panic!("a stack is a stack")
             };
-            assert_eq!((one.id, one.time_ms), (id, 5), "{host} {rank}");
-            assert_eq!(one.command.len(), 200);
+            assert_eq!((stack.id, stack.time_ms), (id, 5), "{host} {rank}");
+            assert_eq!(stack.command.len(), 200);
         }
         assert!(answer(0, &[], Event::Done, 0).is_none());
     }
@@ -130,7 +130,7 @@ mod tests {
             .collect();
         let reported: Vec<String> = faults(&[], &answers)
             .iter()
-            .map(|one| one.problem.clone())
+            .map(|fault| fault.problem.clone())
             .collect();
         assert_eq!(reported, ["process 40, 44: x", "process 45: x"]);
     }

@@ -28,7 +28,10 @@ struct Share<'p> {
 /// The length of the recording, the process for which the others wait if one stands out, and where
 /// the time went.
 pub fn text(profiles: &[Profile]) -> String {
-    let read: Vec<&Profile> = profiles.iter().filter(|one| one.samples > 0).collect();
+    let read: Vec<&Profile> = profiles
+        .iter()
+        .filter(|profile| profile.samples > 0)
+        .collect();
     let mut text = vec![head(&read)];
     if let Some(slow) = profile::slow(profiles) {
         let sentence = format!("{}.", slow.sentence(stacks::names));
@@ -57,13 +60,14 @@ pub fn text(profiles: &[Profile]) -> String {
 }
 
 fn head(read: &[&Profile]) -> String {
-    let most = |value: fn(&Profile) -> u64| read.iter().map(|one| value(one)).max().unwrap_or(0);
-    let missed: u64 = read.iter().map(|one| u64::from(one.missed)).sum();
-    let samples = most(|one| u64::from(one.samples));
+    let most =
+        |value: fn(&Profile) -> u64| read.iter().map(|profile| value(profile)).max().unwrap_or(0);
+    let missed: u64 = read.iter().map(|profile| u64::from(profile.missed)).sum();
+    let samples = most(|profile| u64::from(profile.samples));
     let mut head = format!(
         "{} for {}, {} of each",
         term::count(read.len() as u64, "Python"),
-        term::seconds(Duration::from_millis(most(|one| one.elapsed_ms))),
+        term::seconds(Duration::from_millis(most(|profile| profile.elapsed_ms))),
         term::count(samples, "sample"),
     );
     if missed > 0 {
@@ -92,13 +96,15 @@ fn kind_text((name, kind): ThreadsOfKind<'_>, profiles: &[&Profile]) -> Option<S
     }
     let count = profiles.len();
     let mean =
-        |shares: &[Share<'_>]| shares.iter().map(|one| one.share).sum::<f64>() / count as f64;
+        |shares: &[Share<'_>]| shares.iter().map(|share| share.share).sum::<f64>() / count as f64;
     lines.retain(|_, (_, shares)| mean(shares) >= LEAST_SHARE);
     if lines.is_empty() {
         return None;
     }
     lines.sort_by(|_, (_, a), _, (_, b)| mean(b).total_cmp(&mean(a)));
-    let holders = profiles.iter().map(|one| (one.host, one.rank, one.pid));
+    let holders = profiles
+        .iter()
+        .map(|profile| (profile.host, profile.rank, profile.pid));
     let who = groups::who(kind, &holders.collect::<Vec<_>>());
     let (mut text, most) = match name {
         None => (format!("{who}:\n"), MAIN_LINES),
@@ -128,7 +134,7 @@ fn span(shares: &[Share<'_>], count: usize) -> String {
         return String::new();
     };
     let least = match shares.len() == count {
-        true => shares.iter().map(|one| one.share).fold(1.0, f64::min),
+        true => shares.iter().map(|share| share.share).fold(1.0, f64::min),
         false => 0.0,
     };
     // smaller differences are chance, or do not matter

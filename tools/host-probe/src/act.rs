@@ -275,11 +275,14 @@ fn outcome(
 
 /// The input with new records of these hosts. Those of other hosts stay or are left out.
 fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool, remote: &Remote) -> Vec<u8> {
-    let by_id: HashMap<u32, &Chosen<'_>> = chosen.iter().map(|one| (one.host.id, one)).collect();
+    let by_id: HashMap<u32, &Chosen<'_>> = chosen
+        .iter()
+        .map(|chosen_host| (chosen_host.host.id, chosen_host))
+        .collect();
     let mut all = Vec::new();
     for (line, id) in stream.lines() {
         match id.map(|id| by_id.get(&id)) {
-            Some(Some(one)) => jsonl::append(&record_of(one, remote), &mut all),
+            Some(Some(chosen_host)) => jsonl::append(&record_of(chosen_host, remote), &mut all),
             Some(None) if others_leave => {}
             Some(None) | None => {
                 all.extend_from_slice(line);
@@ -290,19 +293,27 @@ fn lines(stream: &Stream, chosen: &[Chosen<'_>], others_leave: bool, remote: &Re
     all
 }
 
-fn record_of(one: &Chosen<'_>, remote: &Remote) -> Host {
-    let outcome = one
+fn record_of(chosen_host: &Chosen<'_>, remote: &Remote) -> Host {
+    let outcome = chosen_host
         .outcome
         .as_ref()
         .map(|answer| &answer.facts)
         .map_err(|fault| fault.problem.as_str());
-    plan::rewritten(&remote.remembered(one.host), one.placement, outcome)
+    plan::rewritten(
+        &remote.remembered(chosen_host.host),
+        chosen_host.placement,
+        outcome,
+    )
 }
 
 /// The table for people, a line for each host.
 fn table(chosen: &[Chosen<'_>]) -> String {
     // users without DGL need not see that it is missing
-    let answers = || chosen.iter().filter_map(|one| one.outcome.as_ref().ok());
+    let answers = || {
+        chosen
+            .iter()
+            .filter_map(|chosen_host| chosen_host.outcome.as_ref().ok())
+    };
     let has_dgl = answers().any(|answer| answer.facts.dgl.is_some());
     let row = |cells: [&str; 12]| {
         let [
@@ -330,16 +341,18 @@ fn table(chosen: &[Chosen<'_>]) -> String {
         "host", "ip", "iface", "cpus", "gpus", "gpu free", "memory", "shm", "disk", "python",
         "torch", "dgl",
     ]);
-    for one in chosen {
-        let id = one.placement.id;
-        match one.outcome {
+    for chosen_host in chosen {
+        let id = chosen_host.placement.id;
+        match chosen_host.outcome {
             Ok(ProbeAnswer { facts, .. }) => {
-                text += &row(cells(id, one.host, facts).each_ref().map(String::as_str));
+                text += &row(cells(id, chosen_host.host, facts)
+                    .each_ref()
+                    .map(String::as_str));
             }
             Err(fault) => {
                 text += &format!(
                     "{id:>4}  {:<15}  failed: {}\n",
-                    one.host.ip.to_string(),
+                    chosen_host.host.ip.to_string(),
                     term::plain(&fault.problem)
                 );
             }

@@ -118,7 +118,10 @@ fn no_environment(host: &Host, python: &Python, failure: Failure) -> Fault {
 
 /// The problem that the address of a host belongs to none of its interfaces.
 fn not_of_an_interface(host: &Host, probed: &Probed) -> String {
-    let real = probed.interfaces.iter().filter(|one| one.name != "lo");
+    let real = probed
+        .interfaces
+        .iter()
+        .filter(|interface| interface.name != "lo");
     let real: Vec<String> = real
         .map(|interface| format!("{} {}", interface.name, interface.address))
         .collect();

@@ -86,7 +86,10 @@ impl Busiest {
     /// memory 41 % (host 0), network 118 MB/s (host 2)`. Empty before the first report.
     pub fn text(&self) -> String {
         let most = |figure: fn(&Figures) -> u64| {
-            let all = self.hosts.iter().map(|(host, one)| (figure(one), *host));
+            let all = self
+                .hosts
+                .iter()
+                .map(|(host, usage)| (figure(usage), *host));
             all.max_by_key(|(value, host)| (*value, std::cmp::Reverse(*host)))
         };
         let shown = |name: &str, figure: fn(&Figures) -> u64, unit: fn(u64) -> String| {
@@ -99,9 +102,9 @@ impl Busiest {
         let percent = |value: u64| format!("{value} %");
         let rate = |value: u64| term::rate(value, Duration::from_secs(1));
         let all = [
-            shown("CPU", |one| one.cpu_percent, percent),
-            shown("memory", |one| one.memory_percent, percent),
-            shown("network", |one| one.network, rate),
+            shown("CPU", |usage| usage.cpu_percent, percent),
+            shown("memory", |usage| usage.memory_percent, percent),
+            shown("network", |usage| usage.network, rate),
         ];
         all.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
