@@ -237,8 +237,13 @@ fn without_python_the_connections_show_for_whom_the_others_wait() {
     write(&folder, "job.jsonl", lines.join("\n"));
     let job = name(&folder);
     let stacks = format!(
-        "has '\"type\":\"stalled\"'; head -1 job.jsonl | dgl-stacks --connect local --job {job} \
-         --connections --format human >stacks.txt; dgl-reap --connect local --job {job} <job.jsonl"
+        "has '\"type\":\"stalled\"'
+         stacks() {{ head -1 job.jsonl | dgl-stacks --connect local --job {job} --connections $*; }}
+         stacks --format human >stacks.txt
+         stacks --role worker --rank 3 --format human >one.txt
+         stacks --role worker --rank 3 >one.jsonl
+         stacks --role worker --rank 9 2>none.txt
+         dgl-reap --connect local --job {job} <job.jsonl"
     );
     let ran = spawn(&folder, "--stall-timeout 5s", &stacks);
     let stalled = &ran.records("stalled")[0];
@@ -253,6 +258,13 @@ fn without_python_the_connections_show_for_whom_the_others_wait() {
     );
     let text = read(&folder, "stacks.txt");
     assert!(text.starts_with(&format!("{sentence}.\n")), "{text}");
+    // the judgement is about the whole job, also where one process is shown
+    let one = read(&folder, "one.txt");
+    let (judgement, shown) = one.rsplit_once("\n\n").expect(&one);
+    assert!(text.starts_with(judgement), "{one}");
+    assert_eq!(shown, "worker 3 (perl ring.pl 3 4): no Python runs in it\n");
+    sh(&folder, "grep -c '\"stack\"' one.jsonl").gives(0, "1\n");
+    assert_has(&read(&folder, "none.txt"), "no process of job");
     let why = format!("(127.0.0.1) {}", sentence.trim_start_matches("worker 1 "));
     let hangs = "grep -Ev '\"type\":\"(exited|verdict|summary)\"' run.jsonl >hangs.jsonl";
     sh(&folder, &format!("{hangs}; dgl-why --brief hangs.jsonl")).out_has(&why);

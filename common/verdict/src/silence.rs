@@ -70,6 +70,9 @@ struct ProcessLinks<'a> {
     waits_for_itself: bool,
 }
 
+/// The processes of a job.
+type Nodes<'a> = BTreeMap<Member, ProcessLinks<'a>>;
+
 impl ProcessLinks<'_> {
     /// How long ago data arrived after the process last sent any, if it cannot be the answer to
     /// that. `None` if this is unknown.
@@ -118,27 +121,44 @@ impl Silence {
     pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
         let (nodes, lost) = nodes(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
-        let mut sentences: Vec<String> = lost.into_iter().map(|data| data.sentence()).collect();
-        let links = nodes.values().flat_map(|node| &node.links);
-        let moved_ms = links.filter_map(|link| link.own.since_moved_ms()).min();
-        if moved_ms.is_some_and(|ms| ms < QUIET_MS) {
-            return Silence {
-                sentences,
-                ..Silence::default()
-            };
+        let mut silence = Silence::of_nodes(&nodes, lost);
+        if silence.sentences.is_empty() && !is_moving(&nodes) {
+            silence.culprit = culprit(&nodes).filter(|member| {
+                let does_not_read = nodes[member].unread_bytes() > 0;
+                does_not_read || may_let_others_wait(*member, stacks)
+            });
         }
-        let culprit = culprit(&nodes).filter(|member| {
-            let does_not_read = nodes[member].unread_bytes() > 0;
-            sentences.is_empty() && (does_not_read || may_let_others_wait(*member, stacks))
-        });
-        sentences.extend(culprit.map(|member| sentence(member, &nodes)));
-        let waits = waits(&nodes);
+        let sentence = silence.culprit.map(|member| sentence(member, &nodes));
+        silence.sentences.extend(sentence);
+        silence
+    }
+
+    /// Concludes from the connections of some processes of a job. One that is unknown may be the
+    /// process for which the others wait, so none is named.
+    pub fn of_some(stacks: &[Stack]) -> Silence {
+        let (nodes, lost) = nodes(stacks, 0);
+        Silence::of_nodes(&nodes, lost)
+    }
+
+    /// Who waits for whom, and which data was lost.
+    fn of_nodes(nodes: &Nodes<'_>, lost: Vec<UnacknowledgedData>) -> Silence {
         Silence {
-            culprit,
-            sentences,
-            waits,
+            culprit: None,
+            sentences: lost.into_iter().map(|data| data.sentence()).collect(),
+            waits: if is_moving(nodes) {
+                Vec::new()
+            } else {
+                waits(nodes)
+            },
         }
     }
+}
+
+/// Whether data still moves between the processes.
+fn is_moving(nodes: &Nodes<'_>) -> bool {
+    let links = nodes.values().flat_map(|node| &node.links);
+    let moved_ms = links.filter_map(|link| link.own.since_moved_ms()).min();
+    moved_ms.is_some_and(|ms| ms < QUIET_MS)
 }
 
 /// Whether the stacks, if there are any, agree that the others wait for this process: it does not
@@ -202,13 +222,10 @@ impl UnacknowledgedData {
 }
 
 /// The processes of the job with their connections to each other, and what was lost between them.
-fn nodes(
-    stacks: &[Stack],
-    idle_ms: u32,
-) -> (BTreeMap<Member, ProcessLinks<'_>>, Vec<UnacknowledgedData>) {
+fn nodes(stacks: &[Stack], idle_ms: u32) -> (Nodes<'_>, Vec<UnacknowledgedData>) {
     /// The host, for addresses that every host has, such as 127.0.0.1; and both addresses.
     type ConnectionKey = (Option<u32>, SocketAddr, SocketAddr);
-    let mut nodes: BTreeMap<Member, ProcessLinks<'_>> = BTreeMap::new();
+    let mut nodes = Nodes::new();
     let mut ends: HashMap<ConnectionKey, Option<(Member, &Connection)>> = HashMap::new();
     for stack in stacks {
         let Some(member) = stack.role.zip(stack.rank) else {
@@ -265,7 +282,7 @@ fn nodes(
 }
 
 /// The process for which all others wait.
-fn culprit(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Option<Member> {
+fn culprit(nodes: &Nodes<'_>) -> Option<Member> {
     let unread = nodes.iter().filter(|(_, node)| node.unread_bytes() > 0);
     if let [member] = unread.map(|(member, _)| *member).collect::<Vec<_>>()[..] {
         return Some(member);
@@ -286,7 +303,7 @@ fn culprit(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Option<Member> {
 }
 
 /// Which processes wait for which, the longest wait first.
-fn waits(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Vec<Awaited> {
+fn waits(nodes: &Nodes<'_>) -> Vec<Awaited> {
     let mut of_silent: BTreeMap<Member, Awaited> = BTreeMap::new();
     for (member, node) in nodes {
         for link in &node.links {
@@ -310,7 +327,7 @@ fn waits(nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> Vec<Awaited> {
 }
 
 /// Describes the process for which the others wait.
-fn sentence(culprit: Member, nodes: &BTreeMap<Member, ProcessLinks<'_>>) -> String {
+fn sentence(culprit: Member, nodes: &Nodes<'_>) -> String {
     let (name, node) = (stacks::names(&[culprit]), &nodes[&culprit]);
     let unread = node.unread_bytes();
     if unread > 0 {

@@ -18,8 +18,8 @@ use wire::stacks::{RecordStacks, TakeStacks};
 /// for several processes that hang in the kernel.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Asks all hosts and reports their answers.
-pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report> {
+/// Asks these hosts, and reports the answers of the chosen ones.
+pub fn run(args: &Args, stream: &Stream, hosts: &[Host], chosen: &[Host]) -> Result<Exit, Report> {
     let begun = Instant::now();
     let processes = stream.all()?;
     let remote = Remote::new(args.connect.options())?;
@@ -46,11 +46,14 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     report
         .0
         .extend(asked.iter().filter_map(|answers| answers.fault.clone()));
-    let answers: Vec<StackAnswer> = asked
+    let is_whole = report.0.is_empty();
+    let mut answers: Vec<StackAnswer> = asked
         .into_iter()
         .flat_map(|answers| answers.answers)
         .collect();
-    report.0.extend(plan::faults(hosts, &answers));
+    let all: Vec<Stack> = answers.iter().filter_map(StackAnswer::stack).collect();
+    answers.retain(|answer| is_chosen(answer, args, chosen));
+    report.0.extend(plan::faults(chosen, &answers));
     if answers.is_empty() && report.0.is_empty() {
         report.push(nothing_found(args));
     }
@@ -65,19 +68,28 @@ pub fn run(args: &Args, stream: &Stream, hosts: &[Host]) -> Result<Exit, Report>
     } else if args.record.is_some() {
         out.write(profile::text(&profiles).as_bytes());
     } else {
-        out.write(groups::text(&stacks).as_bytes());
+        out.write(groups::text(&stacks, &all, is_whole).as_bytes());
     }
     report.0.extend(out.fault());
     report.check().map(|()| Exit::Done)
 }
 
+/// Whether the answer is about a process that is to be printed.
+fn is_chosen(answer: &StackAnswer, args: &Args, chosen: &[Host]) -> bool {
+    let (host, role, rank) = answer.process();
+    record::host_of(chosen, host).is_some()
+        && (args.role.is_none() || args.role == role)
+        && (args.rank.is_none() || args.rank == rank)
+}
+
 /// What to ask the hosts, and how long they are to record.
 fn request(args: &Args) -> (Request, Duration) {
-    let pick = Pick {
-        job: Some(args.job.clone()),
-        role: args.role,
-        rank: args.rank,
+    let (role, rank) = match args.connections {
+        true => (None, None),
+        false => (args.role, args.rank),
     };
+    let job = Some(args.job.clone());
+    let pick = Pick { job, role, rank };
     let Some(time) = args.record else {
         let connections = args.connections;
         let wanted = TakeStacks { pick, connections };

@@ -38,7 +38,8 @@ pub struct Args {
     ///
     /// The kernel of each host knows when data last went over each connection, whatever the program
     /// is written in. If that shows for which process the others wait, a sentence says so; see
-    /// [Connections].
+    /// [Connections]. All processes of the job are asked for this; `--role`, `--rank` and `--host`
+    /// choose which of them are printed.
     #[arg(long, conflicts_with = "record")]
     pub connections: bool,
 

@@ -120,17 +120,18 @@ fn name(thread: &Thread) -> Option<&str> {
 }
 
 /// The outliers, if there are any, the groups for people, and below them the processes that could
-/// not be read.
-pub fn text(stacks: &[Stack]) -> String {
+/// not be read. `all` are all stacks that were read, which is the whole job if `is_whole`; the
+/// groups are those of `stacks` only.
+pub fn text(stacks: &[Stack], all: &[Stack], is_whole: bool) -> String {
     // processes of several jobs do not wait for each other
-    let is_one_job = stacks.windows(2).all(|two| two[0].job == two[1].job);
-    let comparison = Stack::compare(stacks.iter().filter(|_| is_one_job));
+    let is_one_job = all.windows(2).all(|two| two[0].job == two[1].job);
+    let comparison = Stack::compare(all.iter().filter(|_| is_one_job));
     let mut text = Vec::new();
     if !comparison.outliers().is_empty() {
         let sentence = comparison.sentence(stacks::names, "");
         text.push(format!("{}.\n", term::plain(&sentence)));
     }
-    text.extend(connections(stacks).filter(|_| is_one_job));
+    text.extend(connections(all, is_whole).filter(|_| is_one_job));
     let groups = groups(stacks, &comparison);
     text.extend(
         groups
@@ -143,8 +144,11 @@ pub fn text(stacks: &[Stack]) -> String {
 
 /// The process for which the others wait, by their connections, and which processes wait for which;
 /// `None` if the connections are unknown or inconclusive.
-fn connections(stacks: &[Stack]) -> Option<String> {
-    let silence = Silence::of(stacks, None);
+fn connections(stacks: &[Stack], is_whole: bool) -> Option<String> {
+    let silence = match is_whole {
+        true => Silence::of(stacks, None),
+        false => Silence::of_some(stacks),
+    };
     let sentences = silence
         .sentences
         .iter()
@@ -247,6 +251,7 @@ fn unread(stacks: &[Stack]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Connection;
 
     fn stack(
         role: Role,
@@ -333,7 +338,34 @@ thread Thread of trainers 0-2, 4 (4 of 5), waiting:
 
 trainer 1 (sh -c x): no Python runs in it
 ";
-        assert_eq!(text(&all), expected);
+        assert_eq!(text(&all, &all, true), expected);
+    }
+
+    #[test]
+    fn a_process_that_may_wait_for_an_unknown_one_is_not_named() {
+        let mut all = [0, 1].map(|rank| stack(Role::Worker, rank, None, &[]));
+        let address = |rank: u32| format!("10.77.0.{rank}:5000").parse().unwrap();
+        for (one, received) in all.iter_mut().zip([1800, 1900]) {
+            let rank = one.rank.unwrap();
+            one.connections = vec![Connection {
+                local: address(rank),
+                peer: address(1 - rank),
+                since_sent_ms: Some(1900),
+                since_received_ms: Some(received),
+                since_acknowledged_ms: 1800,
+                segments_sent: 1,
+                segments_received: 1,
+                round_trip_us: Some(200),
+                unacknowledged_bytes: 0,
+                unsent_bytes: 0,
+                unread_bytes: 0,
+            }];
+        }
+        let waits = "    worker 0: data of worker 1 came in 1.8 s ago, and it has not answered\n";
+        let sentence = "data came in at worker 0 1.8 s ago, and it has sent none since.\n";
+        assert_eq!(text(&all, &all, true), format!("{sentence}{waits}"));
+        assert_eq!(text(&all[1..], &all, true), format!("{sentence}{waits}"));
+        assert_eq!(text(&all, &all, false), waits);
     }
 
     #[test]
@@ -348,29 +380,31 @@ trainers 0-2, waiting:
     in the system call recvmsg
     reduce (c10d.py:9)
 ";
-        assert_eq!(text(&all), expected);
+        assert_eq!(text(&all, &all, true), expected);
         all[2].threads[0].system_call = Some("futex".to_owned());
         let expected = expected.replace("call recvmsg", "calls futex, recvmsg");
-        assert_eq!(text(&all), expected);
+        assert_eq!(text(&all, &all, true), expected);
     }
 
     #[test]
     fn long_stacks_are_cut_and_empty_ones_are_named() {
         let frames: Vec<String> = (0..30).map(|k| format!("f{k} (a.py:{k})")).collect();
         let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
-        let shown = text(&[stack(
+        let deep = [stack(
             Role::Worker,
             0,
             None,
             &[("MainThread", false, &frames)],
-        )]);
+        )];
+        let shown = text(&deep, &deep, true);
         assert!(
             shown.ends_with("    f19 (a.py:19)\n    … called by 10 more\n"),
             "{shown}"
         );
-        let empty = text(&[stack(Role::Worker, 0, None, &[("MainThread", true, &[])])]);
+        let empty = [stack(Role::Worker, 0, None, &[("MainThread", true, &[])])];
+        let empty = text(&empty, &empty, true);
         assert_eq!(empty, "worker 0, computing:\n    in no Python function\n");
-        assert_eq!(text(&[]), "");
+        assert_eq!(text(&[], &[], true), "");
     }
 
     #[test]
@@ -384,7 +418,8 @@ trainers 0-2, waiting:
         one.command = "\u{9b}2J".to_owned();
         let mut two = one.clone();
         (two.error, two.role) = (Some("\u{1b}c".to_owned()), None);
-        let shown = text(&[one, two]);
+        let both = [one, two];
+        let shown = text(&both, &both, true);
         assert!(
             shown.chars().all(|c| c == '\n' || !c.is_control()),
             "{shown:?}"

@@ -17,6 +17,9 @@ use record::jsonl::Stream;
 pub fn main(args: Args) -> Result<Exit, Report> {
     let stream = Stream::from_stdin(args.connect.partial)?;
     args.connect.say_partial("dgl-stacks");
-    let hosts = args.connect.choose(stream.require("ipconf-check")?)?;
-    act::run(&args, &stream, &hosts)
+    let hosts = stream.require("ipconf-check")?;
+    let chosen = args.connect.choose(hosts.clone())?;
+    // for whom a job waits is a question to all of its processes
+    let asked = if args.connections { &hosts } else { &chosen };
+    act::run(&args, &stream, asked, &chosen)
 }

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 use record::error::Fault;
-use record::{Host, Process, Profile, Stack};
+use record::{Host, Process, Profile, Role, Stack};
 use wire::Event;
 use wire::stacks::Why;
 
@@ -10,6 +10,23 @@ use wire::stacks::Why;
 pub enum StackAnswer {
     Stack(Stack, Option<Why>),
     Profile(Profile, Option<Why>),
+}
+
+impl StackAnswer {
+    /// The host, role and rank of the process.
+    pub fn process(&self) -> (u32, Option<Role>, Option<u32>) {
+        match self {
+            StackAnswer::Stack(stack, _) => (stack.host, stack.role, stack.rank),
+            StackAnswer::Profile(profile, _) => (profile.host, profile.role, profile.rank),
+        }
+    }
+
+    pub fn stack(&self) -> Option<Stack> {
+        match self {
+            StackAnswer::Stack(stack, _) => Some(stack.clone()),
+            StackAnswer::Profile(..) => None,
+        }
+    }
 }
 
 /// Reads an event of a host; `None` if it was not requested.
@@ -77,7 +94,6 @@ fn fix_for(ptrace_scope: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::Role;
 
     const DENIED: Option<Why> = Some(Why::Denied { ptrace_scope: 0 });
 
