@@ -2,6 +2,9 @@
 # What cases have beside the tools: each command of a case begins with this.
 # shellcheck disable=SC2016 # what stands in single quotes is for jq, or for the shell of a host
 
+# What the user of the tests has set.
+unset OMP_NUM_THREADS PYTHONPATH
+
 # Addresses in 10.0.0.0/24 in ip.txt, and their records in `hosts`.
 hosts() { # COUNT
     seq -f '10.0.0.%.0f' "$1" >ip.txt
@@ -23,6 +26,42 @@ partition() { # PARTS
     mv config out/g.json
     mkdir -p code
     printf 'tail -n 1 "data/part$RANK/graph.dgl"; echo; echo "$1"\n' >'code/run it.sh'
+}
+
+# A graph record of so many partitions.
+of_graph() { # PARTS
+    printf '{"type":"graph","graph_name":"g","num_parts":%d,"files":0,"workspace":"/ws","part_config":"data/g.json","ip_config":"ip.txt"}\n' "$1"
+}
+
+# Records of hosts with 16 processors and an interface, after an edit in jq, in `stream`.
+probed() { # COUNT EDIT
+    jq -nc --argjson count "$1" 'range($count) | {type: "host", id: ., of: $count, ip: "10.0.\((. + 1) / 256 | floor).\((. + 1) % 256)", port: 30050,
+        cpus: 16, iface: "eth1"} | '"$2" >stream
+}
+
+# What dgl-env plans for such hosts.
+planned() { # COUNT EDIT FLAG…
+    probed "$1" "$2"
+    shift 2
+    dgl-env "$@" <stream
+}
+
+# The same with a graph, which has a partition for each host.
+planned_with_graph() { # COUNT EDIT FLAG…
+    probed "$1" "$2"
+    of_graph "$1" >>stream
+    shift 2
+    dgl-env "$@" <stream
+}
+
+# Variables of each process of the plan on stdin; - stands for one that it does not have.
+variables() { # NAME…
+    jq -r --args 'select(.type == "process") | .env as $env | "\(.role) \(.rank): \([$ARGS.positional[] | $env[.] // "-"] | join(" "))"' "$@"
+}
+
+# The command of each process of the plan on stdin.
+commands() {
+    jq -r 'select(.type == "process") | "\(.role) \(.rank): \(.shell // (.argv | join(" ")))"'
 }
 
 # What DGL of a version wrote, in out/, and records of two hosts.
