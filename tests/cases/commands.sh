@@ -110,3 +110,17 @@ with_names() { # COMMAND
     # shellcheck disable=SC2046 # one word or none
     unshare $([ "$(id -u)" = 0 ] || echo --map-root-user) --mount sh -c "mount --bind names /etc/hosts; export DGL_TOOLS_SSH_CONFIG=\$PWD/config; $1"
 }
+
+# Records of jobs that failed, for dgl-why.
+RECORDINGS=$CASES/../../tools/dgl-why/tests/recordings
+
+# What dgl-why says of a recording, or of records on stdin, and how many of them it shows.
+verdict() { # RECORDING|-
+    if [ "$1" = - ]; then cat; else cat "$RECORDINGS/$1.jsonl"; fi | dgl-why |
+        awk '/^ *(shown by: )?\{/ { shown++; next } { print } END { if (shown) print "  shown by " shown " records" }'
+}
+
+# The records of a job before its end began.
+unfinished() { # RECORDING
+    grep -v -e '"while_ending":true' -e '"type":"summary"' "$RECORDINGS/$1.jsonl"
+}

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use support::{executable, partition, read, scratch, sh, takes_seconds, tools, write};
+use support::{executable, read, scratch, sh, takes_seconds, tools, write};
 
 /// An agent that waits for requests; it ends when this is dropped.
 struct Agent {
@@ -138,114 +138,6 @@ fn found(what: &str, rest: impl Display) -> Value {
     finding["event"] = "preflight".into();
     finding["found"] = what.into();
     finding
-}
-
-#[test]
-fn files_and_configs() {
-    let folder = scratch();
-    partition(&folder, 2);
-    write(&folder, "ip.txt", "10.0.0.1\n");
-    let found_of = |processes: &[Value]| {
-        let mut job = job("mine", "1");
-        job["host"] = 1.into();
-        Agent::with(&folder, job, processes).examine("files")
-    };
-    let of = |role: &str, rest: Value| found_of(&[process(role, &rest)]);
-    let none: [Value; 0] = [];
-    assert_eq!(of("worker", json!({"cwd": "out"})), none);
-    let config = |path: &str| json!({"env": {"DGL_CONF_PATH": path}});
-    let lacks = |path: &str| problem("file", &format!("no such file: ./{path}"));
-    assert_eq!(
-        of(
-            "trainer",
-            json!({"cwd": "no", "env": {"DGL_CONF_PATH": "x"}})
-        ),
-        [problem("file", "no such directory: no")],
-        "its directory is told alone"
-    );
-    assert_eq!(of("trainer", config("out/x")), [lacks("out/x")]);
-    let script = |path: &str| json!({"argv": ["python3", path], "script": path});
-    assert_eq!(
-        of("worker", script("iq.txt")),
-        [problem(
-            "file",
-            "no such file: ./iq.txt; did you mean ./ip.txt?"
-        )]
-    );
-    let both = [script("ip.txt"), script("ip.txt")].map(|rest| process("worker", &rest));
-    let read = found_of(&both);
-    assert_eq!(
-        (&read[0]["script"], read[0]["hash"].as_str().map(str::len)),
-        (
-            &json!({"program": "worker", "folder": ".", "path": "ip.txt"}),
-            Some(64)
-        )
-    );
-    assert_eq!(read.len(), 1, "each once");
-    let edited = json!({"argv": ["python3", "-m", "x"], "script": "ip.txt"});
-    assert_eq!(of("worker", edited), none, "the command was edited since");
-    assert_eq!(
-        of("worker", script("out")),
-        none,
-        "Python runs a directory too"
-    );
-    let text = of("trainer", json!({"env": {"DGL_IP_CONFIG": "ip.txt"}}));
-    assert_eq!(
-        (text[0]["found"].as_str(), text[0]["body"].as_str()),
-        (Some("ip_config"), Some("10.0.0.1\n"))
-    );
-
-    let of_server = || of("server", config("out/g.json"));
-    let whole = of_server();
-    assert_eq!(
-        (whole.len(), &whole[0]["num_parts"], &whole[0]["graph_name"]),
-        (1, &json!(2), &json!("g"))
-    );
-    std::fs::remove_file(folder.join("out/part1/graph.dgl")).unwrap();
-    std::fs::remove_file(folder.join("out/part1/edge_feat.dgl")).unwrap();
-    let [edges, graph] = ["out/part1/edge_feat.dgl", "out/part1/graph.dgl"].map(lacks);
-    assert_eq!(of_server()[1..], [edges, graph]);
-    let of_trainer = of("trainer", config("out/g.json"));
-    assert_eq!(of_trainer.len(), 1, "no server loads the partition");
-    // DGL 0.5 looks from the working directory
-    write(&folder, "part1/graph.dgl", "");
-    assert_eq!(
-        of_server()[2],
-        found("elsewhere", r#"{"path": "./out/part1/graph.dgl"}"#)
-    );
-    let huge = std::fs::File::create(folder.join("out/part1/node_feat.dgl")).unwrap();
-    huge.set_len(1 << 43).unwrap();
-    let small = of_server().pop().unwrap();
-    assert!(
-        small["about"] == "shared_memory"
-            && small["problem"]
-                .as_str()
-                .is_some_and(|problem| { problem.starts_with("its part of the graph has 8.8 TB") }),
-        "{small}"
-    );
-    huge.set_len(0).unwrap();
-    let mut seventh = job("mine", "1");
-    seventh["host"] = 7.into();
-    let server = process("server", &config("out/g.json"));
-    let absent = Agent::with(&folder, seventh, &[server]).examine("files");
-    assert_eq!(
-        absent[1],
-        problem(
-            "partition_config",
-            "./out/g.json has no part-7, which is this host's"
-        )
-    );
-    let broken = of("trainer", config("ip.txt"));
-    assert_eq!(
-        (
-            broken[0]["num_parts"].clone(),
-            broken[0]["hash"].as_str().map(str::len)
-        ),
-        (Value::Null, Some(64))
-    );
-    let many = json!({"env": {"DGL_NUM_CLIENT": (1_u64 << 62).to_string()}});
-    let mut agent = Agent::with(&folder, job("mine", "1"), &[process("server", &many)]);
-    assert_eq!(agent.examine("open_files")[0]["about"], "open_files");
 }
 
 #[test]
@@ -476,63 +368,6 @@ fn shared_memory_of_jobs() {
     std::fs::remove_file(file).unwrap();
 }
 
-#[test]
-fn commands_are_asked_in_the_environment_of_their_process() {
-    let folder = scratch();
-    write(&folder, "mods/dgl/__init__.py", "");
-    let examine = |role: &str, rest: Value| {
-        // a process like another is not asked again
-        let processes = [process(role, &rest), process(role, &rest)];
-        let mut agent = Agent::with(&folder, job("mine", "9"), &processes);
-        let found = agent.examine("commands");
-        (found, agent.examine("listen").len() == 1)
-    };
-    let none = Vec::<Value>::new();
-    assert_eq!(
-        examine("worker", json!({"argv": ["sh"]})),
-        (none, false),
-        "it meets no others"
-    );
-    assert_eq!(
-        examine("worker", json!({"argv": ["python9"]})).0,
-        [problem("command", "no such command: python9")]
-    );
-    // without the modules of this machine
-    executable(&folder, "python", "#!/bin/sh\nexec python3 -S \"$@\"\n");
-    write(
-        &folder,
-        "job.py",
-        "import os, side\ntry:\n    import torch\nexcept ImportError:\n    pass\n",
-    );
-    write(&folder, "side.py", "from dgl.data import x\n");
-    let env = json!({"PYTHONPATH": folder.join("mods"), "PYTHONNOUSERSITE": "1"});
-    for command in [
-        json!({"argv": ["./python", "job.py"]}),
-        json!({"shell": "./python job.py"}),
-    ] {
-        let mut rest = json!({"env": env, "setup": "echo noise; A=1", "python": "./python",
-            "script": "job.py"});
-        let more = command.as_object().unwrap().clone();
-        rest.as_object_mut().unwrap().extend(more);
-        for (role, missing) in [("trainer", json!(["torch"])), ("worker", json!([]))] {
-            let (facts, listens) = examine(role, rest.clone());
-            assert_eq!(facts.len(), 1, "{facts:?}");
-            assert_eq!(
-                (&facts[0]["found"], &facts[0]["dgl"]),
-                (&json!("python"), &json!("unknown"))
-            );
-            assert_eq!(facts[0]["missing"], missing, "{facts:?}");
-            // a worker whose script imports no torch meets no others
-            assert_eq!(listens, role == "trainer");
-        }
-    }
-    let fails = examine(
-        "trainer",
-        json!({"argv": ["python3", "x.py"], "python": "python3", "setup": "echo why >&2; exit 3"}),
-    );
-    assert_eq!(fails.0, [problem("python", "its Python does not run: why")]);
-}
-
 /// Below sshd bash reads ~/.bashrc for `bash -c` too; what that puts in front of PATH must not beat
 /// the environment of the job.
 #[test]
@@ -646,35 +481,6 @@ fn a_check_waits_for_its_program_and_not_for_what_that_leaves_running() {
         "{found:?}"
     );
     assert!(ended.success(), "it still runs");
-}
-
-#[test]
-fn a_pipe_in_the_place_of_a_config_is_no_config() {
-    let folder = scratch();
-    for variable in ["DGL_IP_CONFIG", "DGL_CONF_PATH"] {
-        let requests = [
-            job("mine", "1"),
-            process("trainer", &json!({"env": {variable: "fifo"}})),
-            json!({"do": "preflight", "check": "files"}),
-        ];
-        let requests = requests.map(|request| format!("{request}\n"));
-        write(&folder, "requests", requests.concat());
-        let script = "rm -f fifo; mkfifo fifo; timeout 60 host-agent <requests";
-        let got = support::sh(&folder, script);
-        let found = problem("file", "no such file: ./fifo");
-        let last: Vec<Value> = got
-            .out
-            .lines()
-            .skip(2)
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        assert_eq!(
-            (got.status, last),
-            (0, vec![found, json!({"event": "done"})]),
-            "{variable}: {}",
-            got.err
-        );
-    }
 }
 
 /// An agent ends with its launcher also while it carries out a check.
