@@ -351,14 +351,10 @@ fn code(path: &Path) -> Vec<(usize, String)> {
 // ---- names
 
 /// The only names that several types may have, each with the reason.
-const SHARED_NAMES: [(&str, &str); 6] = [
+const SHARED_NAMES: [(&str, &str); 5] = [
     (
         "Args",
         "the command line, which is declared in the same way by each tool",
-    ),
-    (
-        "Exit",
-        "of a tool in common/record, of a process in common/wire",
     ),
     ("Exited", "the event of an agent, and the record made of it"),
     (

@@ -1,5 +1,6 @@
 //! What users read: `--help` and the manual pages. Both say the same as the tools do.
 
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use support::{SCRIPTS, aliases_of_help, commands, flags_of_help, pages, root, scratch, sh};
@@ -297,50 +298,21 @@ fn help_fits_a_screen() {
     }
 }
 
-/// The fields of a struct of common/record, in the order of the source; those of a struct within it
-/// too.
-fn fields_of(source: &str, name: &str) -> Vec<String> {
-    let body = source
-        .split_once(&format!("pub struct {name} {{"))
-        .unwrap_or_else(|| panic!("no struct {name}"))
-        .1;
-    let body = body.split_once("\n}").unwrap().0;
-    let mut fields = Vec::new();
-    for (field, kind) in body
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("pub ")?.split_once(": "))
-    {
-        match kind {
-            "Facts," => fields.extend(fields_of(source, "Facts")),
-            // fields of users and of later versions
-            "Map<String, Value>," => {}
-            "Option<FirstFailure>," => {
-                fields.push(field.to_owned());
-                fields.extend(
-                    fields_of(source, "FirstFailure")
-                        .iter()
-                        .map(|inner| format!("{field}.{inner}")),
-                );
-            }
-            _ => fields.push(field.to_owned()),
-        }
+/// The fields of a type of the schema, and those of what failed first within it.
+fn fields_of(schema: &Value, name: &str) -> Names {
+    let properties = schema["$defs"][name]["properties"].as_object().unwrap();
+    let mut fields: Names = properties.keys().cloned().collect();
+    fields.remove("type");
+    if fields.contains("first_failure") {
+        let inner = fields_of(schema, "FirstFailure");
+        fields.extend(inner.iter().map(|field| format!("first_failure.{field}")));
     }
     fields
 }
 
-/// All of the crate that has the records.
-fn records_source() -> String {
-    let folder = root().join("common/record/src");
-    let files = std::fs::read_dir(folder).unwrap();
-    let text = |file: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(file.unwrap().path()).unwrap()
-    };
-    files.map(text).collect()
-}
-
 #[test]
 fn the_manual_has_every_record_and_field() {
-    let source = records_source();
+    let schema: Value = serde_json::from_str(&read("common/record/records.schema.json")).unwrap();
     let manual = read("man/dgl-tools-records.5");
     let records = between(&manual, ".Sh RECORDS\n", "\n.Sh ");
     let described: Vec<(&str, &str)> = records
@@ -349,38 +321,34 @@ fn the_manual_has_every_record_and_field() {
         .map(|section| section.split_once('\n').unwrap())
         .collect();
 
-    let list = between(&source, "\nrecords! {", "}");
-    let mut words = list.split_whitespace();
-    let mut types = Vec::new();
-    while let (Some(kind), Some(name)) = (words.next(), words.next()) {
-        types.push((kind.trim_matches('"'), name.trim_end_matches(',')));
-    }
-    let names: BTreeSet<&str> = types.iter().map(|(kind, _)| *kind).collect();
+    let kinds = schema["allOf"].as_array().unwrap();
+    let kind = |rule: &Value| {
+        rule["if"]["properties"]["type"]["const"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let names: Names = kinds.iter().map(kind).collect();
     assert!(names.len() > 10, "{names:?}");
     assert_eq!(
         described
             .iter()
-            .map(|(name, _)| *name)
-            .collect::<BTreeSet<_>>(),
+            .map(|(name, _)| (*name).to_owned())
+            .collect::<Names>(),
         names,
-        "types: the manual (left), common/record (right)"
+        "types: the manual (left), the schema (right)"
     );
 
-    for (kind, name) in types {
-        let text = described
-            .iter()
-            .find(|(other, _)| *other == kind)
-            .unwrap()
-            .1;
+    for (kind, text) in described {
         let items = text.lines().filter_map(|line| line.strip_prefix(".It Va "));
         let items: Names = items
             .flat_map(|line| line.split(" , "))
             .map(str::to_owned)
             .collect();
-        let fields: Names = fields_of(&source, name).into_iter().collect();
         assert_eq!(
-            items, fields,
-            "{kind}: the manual (left), common/record (right)"
+            items,
+            fields_of(&schema, kind),
+            "{kind}: the manual (left), the schema (right)"
         );
     }
 }

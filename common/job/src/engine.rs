@@ -4,8 +4,8 @@ use crate::machine::JobLife;
 use crate::model::{JobAction, JobStalled};
 use crate::stall::{StallStep, StallWatch};
 use std::time::{Duration, Instant};
-use wire::ending::{Exit, Loss};
-use wire::supervise::{Activity, Computing, End, Exited, Raised};
+use wire::ending::Loss;
+use wire::supervise::{Activity, Computing, End, Raised};
 use wire::{Event, Request};
 
 /// What the owner of the job does next.
@@ -38,7 +38,7 @@ impl JobLife {
                 self.listening(id);
                 None
             }
-            Event::Exited(exited) => self.exited(id, exit_of(exited), now),
+            Event::Exited(exited) => self.exited(id, exited.end, now),
             Event::Raised(raised) if self.has_failed(raised) => {
                 self.raised(id, raised.exception.clone())
             }
@@ -114,23 +114,15 @@ impl JobLife {
     }
 }
 
-fn exit_of(exited: &Exited) -> Exit {
-    Exit {
-        status: exited.status,
-        reaped: exited.reaped,
-        out_of_memory: exited.oom,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::JobMember;
     use record::Role;
+    use record::exit::{ProcessEnd, SignalNumber};
     use wire::Failure;
-    use wire::ending::ExitStatus::{self, Code, Signal};
     use wire::ending::{Cause, Ending, JobFailure, Limit, Reason, Rules, StallRule};
-    use wire::supervise::{Listening, Over, StacksReported};
+    use wire::supervise::{Exited, Listening, Over, StacksReported};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -169,8 +161,8 @@ mod tests {
         }))
     }
 
-    fn exited(index: u32, status: ExitStatus) -> Event {
-        Event::Exited(Exited::new(index, status))
+    fn exited(index: u32, end: ProcessEnd) -> Event {
+        Event::Exited(Exited::new(index, end))
     }
 
     fn raised(index: u32, left_script: Option<bool>) -> Event {
@@ -199,8 +191,8 @@ mod tests {
         };
         let table = [
             (
-                exited(1, Signal(9)),
-                failed(Reason::Ended(Signal(9).into())),
+                exited(1, ProcessEnd::killed(SignalNumber::KILL)),
+                failed(Reason::Ended(ProcessEnd::killed(SignalNumber::KILL))),
             ),
             (raised(1, None), failed(Reason::Raised("E: 1".to_owned()))),
             (raised(1, Some(false)), vec![]),
@@ -214,7 +206,7 @@ mod tests {
             let (mut job, now) = begun();
             assert_eq!(job.event(4, &event, now), expected, "{event:?}");
             if !expected.is_empty() {
-                assert_eq!(job.event(1, &exited(1, Code(1)), now), []);
+                assert_eq!(job.event(1, &exited(1, ProcessEnd::exited(1)), now), []);
                 assert_eq!(job.host_lost(1, "gone"), []);
             }
         }
@@ -224,9 +216,15 @@ mod tests {
     fn all_ended_well() {
         let (mut job, now) = begun();
         for (host, index) in [(1, 0), (4, 1), (1, 1)] {
-            assert_eq!(job.event(host, &exited(index, Code(0)), now), []);
+            assert_eq!(
+                job.event(host, &exited(index, ProcessEnd::exited(0)), now),
+                []
+            );
         }
-        assert_eq!(job.event(4, &exited(0, Code(0)), now), [end(None, None)]);
+        assert_eq!(
+            job.event(4, &exited(0, ProcessEnd::exited(0)), now),
+            [end(None, None)]
+        );
     }
 
     #[test]
@@ -273,10 +271,10 @@ mod tests {
     fn a_host_speaks_for_its_own_processes_alone() {
         let table = [
             (4, raised(2, None)),
-            (4, exited(2, Code(0))),
+            (4, exited(2, ProcessEnd::exited(0))),
             (1, Event::Listening(Listening { index: 7 })),
-            (9, exited(0, Code(0))),
-            (4, exited(u32::MAX, Code(0))),
+            (9, exited(0, ProcessEnd::exited(0))),
+            (4, exited(u32::MAX, ProcessEnd::exited(0))),
         ];
         for (host, event) in table {
             let (mut job, now) = begun();

@@ -4,17 +4,16 @@ use crate::model::{JobAction, JobMember, Progress};
 use crate::pause::heartbeat;
 use crate::stall::StallWatch;
 use record::Role;
+use record::exit::{ProcessEnd, SignalNumber};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use wire::ending::{Cause, Ending, Exit, JobFailure, Limit, Loss, Reason, Rules};
+use wire::ending::{Cause, Ending, JobFailure, Limit, Loss, Reason, Rules};
 
 /// Servers end by themselves after their clients have said goodbye. Those that do not get TERM
 /// after this time. A service that ends by itself may do so as much earlier than its clients.
 pub const SERVERS_LINGER: Duration = Duration::from_secs(5);
 /// Signals that arrive within this time of the first one count as one.
 pub const ONE_SIGNAL: Duration = Duration::from_secs(1);
-
-const SIGINT: i32 = 2;
 
 /// A process: the number of its host, and its own number there.
 pub type ProcessId = (u32, u32);
@@ -42,7 +41,7 @@ pub struct JobLife {
     /// The process of a service that ended first, and until when its clients may end too.
     ended_early: Option<(ProcessId, Instant)>,
     /// The first signal that arrived, and when.
-    signalled: Option<(i32, Instant)>,
+    signalled: Option<(SignalNumber, Instant)>,
     /// A pause of whoever runs this machine, as long as it explains what happens.
     pause: Option<Pause>,
 }
@@ -114,18 +113,18 @@ impl JobLife {
     }
 
     /// A process ended.
-    pub fn exited(&mut self, id: ProcessId, exit: Exit, now: Instant) -> Option<JobAction> {
+    pub fn exited(&mut self, id: ProcessId, end: ProcessEnd, now: Instant) -> Option<JobAction> {
         self.process(id)?.running = false;
         if !self.may_end() {
             return None;
         }
         // servers that outlive their clients have nothing left to fail at
-        if (!exit.status.is_success() || exit.reaped) && self.linger.is_none() {
+        if !end.is_complete() && self.linger.is_none() {
             let pause = self.pause.filter(|pause| now < pause.failures_until);
             if let Some(pause) = pause {
                 return self.end(Cause::Paused(pause.time), None);
             }
-            return self.fail(Cause::Process, id, Reason::Ended(exit));
+            return self.fail(Cause::Process, id, Reason::Ended(end));
         }
         if !self.is_running(|_| true) {
             return self.end_well();
@@ -189,18 +188,18 @@ impl JobLife {
     /// such as Slurm signals the processes, the launcher and the shell above it, in any order. A
     /// signal that comes together with the first one, or that comes first while the job is already
     /// ending, is therefore not taken for impatience; Ctrl-C is.
-    pub fn signal(&mut self, number: i32, now: Instant) -> Option<JobAction> {
-        let (_, since) = *self.signalled.get_or_insert((number, now));
+    pub fn signal(&mut self, signal: SignalNumber, now: Instant) -> Option<JobAction> {
+        let (_, since) = *self.signalled.get_or_insert((signal, now));
         match () {
-            () if self.ending.is_none() => self.end(Cause::Signal(number), None),
-            () if number != SIGINT && now < since + ONE_SIGNAL => None,
+            () if self.ending.is_none() => self.end(Cause::Signal(signal), None),
+            () if signal != SignalNumber::INT && now < since + ONE_SIGNAL => None,
             () => Some(JobAction::Kill),
         }
     }
 
     /// The first signal that arrived, also one that came when the job was ending already.
-    pub fn signalled(&self) -> Option<i32> {
-        self.signalled.map(|(number, _)| number)
+    pub fn signalled(&self) -> Option<SignalNumber> {
+        self.signalled.map(|(signal, _)| signal)
     }
 
     /// Time has passed; checks all limits.
@@ -309,7 +308,6 @@ impl JobLife {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ending::ExitStatus::{self, Code, Signal};
 
     const END: Option<JobAction> = Some(JobAction::End);
 
@@ -360,8 +358,8 @@ mod tests {
     }
 
     /// The process of a host ends.
-    fn exited(job: &mut JobLife, host: u32, status: ExitStatus, now: Instant) -> Option<JobAction> {
-        job.exited((host, 0), status.into(), now)
+    fn exited(job: &mut JobLife, host: u32, end: ProcessEnd, now: Instant) -> Option<JobAction> {
+        job.exited((host, 0), end, now)
     }
 
     /// Why it ended, as one value.
@@ -369,32 +367,39 @@ mod tests {
         (job.cause(), job.failure())
     }
 
-    fn ended(status: ExitStatus) -> Reason {
-        Reason::Ended(status.into())
+    fn ended(end: ProcessEnd) -> Reason {
+        Reason::Ended(end)
     }
 
     #[test]
     fn the_first_failure_is_the_cause_and_nothing_after_it() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Trainer, Role::Trainer]));
-        assert_eq!(exited(&mut job, 2, Signal(9), now), END);
-        assert_eq!(exited(&mut job, 1, Code(3), now), None);
+        assert_eq!(
+            exited(&mut job, 2, ProcessEnd::killed(SignalNumber::KILL), now),
+            END
+        );
+        assert_eq!(exited(&mut job, 1, ProcessEnd::exited(3), now), None);
         assert_eq!(job.lost(0, "gone"), None);
-        let first = failed(2, Some(0), ended(Signal(9)));
+        let first = failed(2, Some(0), ended(ProcessEnd::killed(SignalNumber::KILL)));
         assert_eq!(why(&job), (Some(&Cause::Process), Some(&first)));
     }
 
     #[test]
     fn a_success_because_of_dgl_reap_is_none() {
-        let reaped = |status: ExitStatus| Exit {
+        let reaped = |end: ProcessEnd| ProcessEnd {
             reaped: true,
-            ..status.into()
+            ..end
         };
-        for (status, shell) in [(Code(0), 143), (Code(3), 3), (Signal(9), 137)] {
+        for (end, shell) in [
+            (ProcessEnd::exited(0), 143),
+            (ProcessEnd::exited(3), 3),
+            (ProcessEnd::killed(SignalNumber::KILL), 137),
+        ] {
             let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-            let exit = reaped(status);
-            assert_eq!(job.exited((0, 0), exit, now), END);
-            assert_eq!(job.failure().unwrap().reason, Reason::Ended(exit));
-            assert_eq!(exit.shell_code(), shell);
+            let end = reaped(end);
+            assert_eq!(job.exited((0, 0), end, now), END);
+            assert_eq!(job.failure().unwrap().reason, Reason::Ended(end));
+            assert_eq!(end.shell_code(), shell);
         }
     }
 
@@ -402,13 +407,13 @@ mod tests {
     fn neither_dead_graph_servers_nor_a_pause_are_a_lost_host() {
         let members = members(&[Role::Trainer, Role::Trainer]);
         let (mut job, now) = job(&members);
-        let killed = failed(1, None, ended(Signal(9)));
+        let killed = failed(1, None, ended(ProcessEnd::killed(SignalNumber::KILL)));
         assert_eq!(job.servers_ended(Some(killed.clone())), END);
         assert_eq!(job.lost(0, "gone"), None);
         assert_eq!(why(&job), (Some(&Cause::Servers), Some(&killed)));
         let [time, patience] = [14, 12].map(Duration::from_secs);
         let lost = |job: &mut JobLife, _| job.lost(0, "gone");
-        let failed = |job: &mut JobLife, now| exited(job, 0, Code(1), now);
+        let failed = |job: &mut JobLife, now| exited(job, 0, ProcessEnd::exited(1), now);
         let table: [(fn(&mut JobLife, Instant) -> Option<JobAction>, u64, Cause); 4] = [
             (lost, 13, Cause::Paused(time)),
             (lost, 14, Cause::Host),
@@ -430,16 +435,16 @@ mod tests {
     #[test]
     fn an_exit_with_137_is_no_death_by_kill() {
         let table = [
-            (Code(137), 137),
-            (Signal(9), 137),
-            (Code(1), 1),
-            (Signal(300), 255),
+            (ProcessEnd::exited(137), 137),
+            (ProcessEnd::killed(SignalNumber::KILL), 137),
+            (ProcessEnd::exited(1), 1),
+            (ProcessEnd::killed(SignalNumber(300)), 255),
         ];
-        for (status, shell) in table {
+        for (end, shell) in table {
             let (mut job, now) = job(&members(&[Role::Trainer]));
-            assert_eq!(exited(&mut job, 0, status, now), END);
-            assert_eq!(job.failure().unwrap().reason, ended(status));
-            assert_eq!(status.shell_code(), shell);
+            assert_eq!(exited(&mut job, 0, end, now), END);
+            assert_eq!(job.failure().unwrap().reason, ended(end));
+            assert_eq!(end.shell_code(), shell);
         }
     }
 
@@ -447,7 +452,7 @@ mod tests {
     fn a_lost_host_ends_the_job() {
         let (mut job, now) = job(&members(&[Role::Trainer, Role::Trainer]));
         assert_eq!(job.lost(1, "silent"), END);
-        assert_eq!(exited(&mut job, 0, Code(1), now), None);
+        assert_eq!(exited(&mut job, 0, ProcessEnd::exited(1), now), None);
         let lost = failed(1, None, Reason::Lost("silent".into()));
         assert_eq!(why(&job), (Some(&Cause::Host), Some(&lost)));
     }
@@ -455,9 +460,9 @@ mod tests {
     #[test]
     fn servers_that_stay_behind_are_ended_and_the_job_is_a_success() {
         let (mut job, now) = job(&members(&[Role::Server, Role::Server, Role::Trainer]));
-        assert_eq!(exited(&mut job, 2, Code(0), now), None);
+        assert_eq!(exited(&mut job, 2, ProcessEnd::exited(0), now), None);
         assert_eq!(
-            exited(&mut job, 0, Code(1), now),
+            exited(&mut job, 0, ProcessEnd::exited(1), now),
             None,
             "a server has nothing left to fail at"
         );
@@ -471,7 +476,7 @@ mod tests {
     fn servers_alone_are_no_servers_that_stay_behind() {
         let (mut job, now) = job(&awaited(&[Role::Server, Role::Server]));
         (0..2).for_each(|host| job.listening((host, 0)));
-        assert_eq!(exited(&mut job, 0, Code(0), now), None);
+        assert_eq!(exited(&mut job, 0, ProcessEnd::exited(0), now), None);
         assert_eq!(job.tick(now + SERVERS_LINGER * 2), None);
     }
 
@@ -482,43 +487,54 @@ mod tests {
         let failure = failed(0, Some(0), Reason::EndedEarly);
 
         let (mut early, now) = job(&all);
-        assert_eq!(exited(&mut early, 0, Code(0), now), None);
+        assert_eq!(exited(&mut early, 0, ProcessEnd::exited(0), now), None);
         assert_eq!(early.tick(now), None, "its clients may be about to end");
         assert_eq!(early.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&early), (Some(&Cause::Process), Some(&failure)));
 
         let (mut with_clients, now) = job(&all);
-        assert_eq!(exited(&mut with_clients, 0, Code(0), now), None);
         assert_eq!(
-            exited(&mut with_clients, 1, Code(0), now + SERVERS_LINGER / 2),
+            exited(&mut with_clients, 0, ProcessEnd::exited(0), now),
+            None
+        );
+        assert_eq!(
+            exited(
+                &mut with_clients,
+                1,
+                ProcessEnd::exited(0),
+                now + SERVERS_LINGER / 2
+            ),
             END
         );
         assert_eq!(with_clients.cause(), None);
 
         let (mut stays, now) = job(&all);
-        assert_eq!(exited(&mut stays, 1, Code(0), now), None);
+        assert_eq!(exited(&mut stays, 1, ProcessEnd::exited(0), now), None);
         assert_eq!(stays.tick(now + SERVERS_LINGER), END);
         assert_eq!(why(&stays), (None, None));
 
         let (mut fails, now) = job(&all);
-        assert_eq!(exited(&mut fails, 0, Code(3), now), END);
-        assert_eq!(fails.failure().unwrap().reason, ended(Code(3)));
+        assert_eq!(exited(&mut fails, 0, ProcessEnd::exited(3), now), END);
+        assert_eq!(
+            fails.failure().unwrap().reason,
+            ended(ProcessEnd::exited(3))
+        );
     }
 
     #[test]
     fn all_ended_well() {
         let (mut job, now) = job(&members(&[Role::Worker, Role::Worker]));
-        assert_eq!(exited(&mut job, 0, Code(0), now), None);
-        assert_eq!(exited(&mut job, 1, Code(0), now), END);
+        assert_eq!(exited(&mut job, 0, ProcessEnd::exited(0), now), None);
+        assert_eq!(exited(&mut job, 1, ProcessEnd::exited(0), now), END);
         assert_eq!(job.ending(), Some(&Ending::default()));
     }
 
     #[test]
     fn a_second_signal_is_impatient() {
         let (mut job, now) = job(&members(&[Role::Trainer]));
-        assert_eq!(job.signal(2, now), END);
-        assert_eq!(job.signal(2, now), Some(JobAction::Kill));
-        assert_eq!(job.cause(), Some(&Cause::Signal(2)));
+        assert_eq!(job.signal(SignalNumber::INT, now), END);
+        assert_eq!(job.signal(SignalNumber::INT, now), Some(JobAction::Kill));
+        assert_eq!(job.cause(), Some(&Cause::Signal(SignalNumber(2))));
     }
 
     #[test]
@@ -526,14 +542,27 @@ mod tests {
         let members = members(&[Role::Server, Role::Trainer]);
         let later = ONE_SIGNAL * 2;
         let (mut handed_on, now) = job(&members);
-        let signals = [now, now, now + later].map(|when| handed_on.signal(15, when));
+        let signals =
+            [now, now, now + later].map(|when| handed_on.signal(SignalNumber::TERM, when));
         assert_eq!(signals, [END, None, Some(JobAction::Kill)]);
         let (mut processes_first, now) = job(&members);
-        assert_eq!(exited(&mut processes_first, 0, Signal(15), now), END);
-        let signals = [now, now + later].map(|when| processes_first.signal(15, when));
+        assert_eq!(
+            exited(
+                &mut processes_first,
+                0,
+                ProcessEnd::killed(SignalNumber::TERM),
+                now
+            ),
+            END
+        );
+        let signals =
+            [now, now + later].map(|when| processes_first.signal(SignalNumber::TERM, when));
         assert_eq!(signals, [None, Some(JobAction::Kill)]);
         let (mut user, now) = job(&members);
-        let actions = (exited(&mut user, 0, Code(1), now), user.signal(2, now));
+        let actions = (
+            exited(&mut user, 0, ProcessEnd::exited(1), now),
+            user.signal(SignalNumber::INT, now),
+        );
         assert_eq!(actions, (END, Some(JobAction::Kill)));
     }
 
@@ -556,7 +585,10 @@ mod tests {
         let limit = Duration::from_secs(60);
         let failure = failed(1, Some(0), Reason::NotListening(limit));
         assert_eq!(job.failure(), Some(&failure));
-        assert_eq!(exited(&mut job, 1, Signal(6), now), None);
+        assert_eq!(
+            exited(&mut job, 1, ProcessEnd::killed(SignalNumber(6)), now),
+            None
+        );
         assert_eq!(job.cause(), Some(&Cause::Time(Limit::Start(limit))));
     }
 
@@ -579,10 +611,13 @@ mod tests {
         let limit = Duration::from_secs(600);
         assert_eq!(stalls.stalled(limit), END);
         assert_eq!(stalls.raised((0, 0), "E".to_owned()), None);
-        assert_eq!(exited(&mut stalls, 0, Signal(15), now), None);
+        assert_eq!(
+            exited(&mut stalls, 0, ProcessEnd::killed(SignalNumber::TERM), now),
+            None
+        );
         assert_eq!(why(&stalls), (Some(&Cause::Stalled(limit)), None));
         let (mut raises, now) = job(&members(&[Role::Trainer, Role::Trainer]));
-        assert_eq!(exited(&mut raises, 0, Code(0), now), None);
+        assert_eq!(exited(&mut raises, 0, ProcessEnd::exited(0), now), None);
         assert_eq!(
             raises.raised((0, 0), "late".to_owned()),
             None,

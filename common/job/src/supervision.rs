@@ -4,13 +4,14 @@
 
 use crate::outbox::Outbox;
 use crate::pause::heartbeat;
-use crate::termination::Termination;
+use crate::termination::{Termination, TerminationStep};
 use nix::sys::signal::Signal;
 use record::Process;
+use record::exit::ProcessEnd;
 use std::io;
 use std::time::{Duration, Instant};
 use wire::codec::Decoder;
-use wire::ending::{Cause, Ending, ExitStatus};
+use wire::ending::{Cause, Ending};
 use wire::job::Job;
 use wire::supervise::{Drained, End, Exited, Output, Over, ProcessStream, ShmRemoved, Started};
 use wire::{Event, Request};
@@ -192,7 +193,7 @@ impl<M: Machine> Supervision<M> {
                 for stream in [ProcessStream::Stdout, ProcessStream::Stderr] {
                     self.report(Event::Drained(Drained { index, stream }));
                 }
-                self.report(Event::Exited(Exited::new(index, ExitStatus::Code(126))));
+                self.report(Event::Exited(Exited::new(index, ProcessEnd::exited(126))));
             }
         }
     }
@@ -304,11 +305,11 @@ impl<M: Machine> Supervision<M> {
                 self.machine.note_ending(&ending);
                 self.end(grace_ms, stacks, has_failed);
             }
-            Request::Kill => {
+            Request::Kill if matches!(self.phase, SupervisionPhase::Running) => {
                 let begun = Termination::begin(Duration::ZERO, false, self.now);
                 let mut termination = self.termination.unwrap_or(begun);
                 termination.hurry(self.now);
-                self.end_now(termination);
+                self.go_on_ending(termination);
             }
             Request::ReportStacks | Request::RecordStacks(_) if !self.is_ending() => {
                 let events = self.machine.examine(Some(request), self.outbox.has_room());
@@ -326,18 +327,7 @@ impl<M: Machine> Supervision<M> {
             self.end(self.job.grace_ms, false, false);
         }
         if let Some(termination) = self.termination {
-            let is_anybody_left = self.running > 0 || self.machine.count() > 0;
-            if !is_anybody_left || termination.is_given_up(self.now) {
-                let limit = match self.machine.count() {
-                    0 => DRAIN_LIMIT,
-                    _ => DRAIN_LIMIT_OF_SURVIVORS,
-                };
-                let until = self.now + limit;
-                self.phase = SupervisionPhase::Draining { limit, until };
-            } else {
-                self.end_now(termination);
-            }
-            return;
+            return self.go_on_ending(termination);
         }
         if let Some(postponed) = self.postponed {
             let reads = self.machine.is_surveying();
@@ -350,7 +340,7 @@ impl<M: Machine> Supervision<M> {
                 let events = self.machine.take_stacks();
                 self.report_all(events);
                 let termination = Termination::begin(grace, stacks, self.now);
-                return self.end_now(termination);
+                return self.go_on_ending(termination);
             }
         }
         let events = self.machine.examine(None, self.outbox.has_room());
@@ -384,21 +374,35 @@ impl<M: Machine> Supervision<M> {
         if surveys || postponed.not_before > self.now {
             self.postponed = Some(postponed);
         } else {
-            self.end_now(Termination::begin(postponed.grace, stacks, self.now));
+            self.go_on_ending(Termination::begin(postponed.grace, stacks, self.now));
         }
     }
 
-    /// Begins or continues the end of the job: sends the signal that is due.
-    fn end_now(&mut self, mut termination: Termination) {
-        let signal = termination.signal(self.now);
-        if self.termination.replace(termination).is_none() {
+    /// Takes the next step of the end of the processes, which this may begin.
+    fn go_on_ending(&mut self, mut termination: Termination) {
+        let is_begun = self.termination.is_some();
+        let are_left = !is_begun || self.running > 0 || self.machine.count() > 0;
+        let step = termination.step(are_left, self.now);
+        self.termination = Some(termination);
+        if !is_begun {
             self.machine.begin_end();
         }
-        if let Some(signal) = signal {
-            self.has_killed |= signal == Signal::SIGKILL;
-            self.machine.signal(signal);
-            // processes that obey at once are seen at once
-            self.looked = self.now;
+        match step {
+            TerminationStep::Signal(signal) => {
+                self.has_killed |= signal == Signal::SIGKILL;
+                self.machine.signal(signal);
+                // processes that obey at once are seen at once
+                self.looked = self.now;
+            }
+            TerminationStep::Wait => {}
+            TerminationStep::Over => {
+                let limit = match self.machine.count() {
+                    0 => DRAIN_LIMIT,
+                    _ => DRAIN_LIMIT_OF_SURVIVORS,
+                };
+                let until = self.now + limit;
+                self.phase = SupervisionPhase::Draining { limit, until };
+            }
         }
     }
 
@@ -432,11 +436,14 @@ impl<M: Machine> Supervision<M> {
         self.running -= 1;
         match self.machine.take_status(index) {
             Ok(exited) => {
-                let reaped = self.has_reaped(exited.status);
+                let end = ProcessEnd {
+                    oom: exited.end.oom && !self.has_killed,
+                    reaped: self.has_reaped(exited.end),
+                    ..exited.end
+                };
                 let is_now = |when: Instant| self.since(when) < REAP_LIMIT;
                 self.report(Event::Exited(Exited {
-                    oom: exited.oom && !self.has_killed,
-                    reaped,
+                    end,
                     job_reaped: self.job_reaped.is_some_and(is_now),
                     ..exited
                 }));
@@ -444,20 +451,20 @@ impl<M: Machine> Supervision<M> {
             // without an end the job would wait for it
             Err(error) => {
                 self.explain(index, &format!("the exit status is unknown: {error}"));
-                self.report(Event::Exited(Exited::new(index, ExitStatus::Code(255))));
+                self.report(Event::Exited(Exited::new(index, ProcessEnd::exited(255))));
             }
         }
     }
 
     /// Whether dgl-reap has ended the process that has just ended in this way.
-    fn has_reaped(&mut self, status: ExitStatus) -> bool {
+    fn has_reaped(&mut self, end: ProcessEnd) -> bool {
         // the notice came before the death, and perhaps after the last look
         self.take_notices();
-        let (noticed, limit) = match status {
-            // who succeeds at ending when asked to has not done its work, if the whole job ends
-            ExitStatus::Code(0) => (self.job_reaped, REAP_EXIT_LIMIT),
-            ExitStatus::Code(_) => (self.reaped, REAP_EXIT_LIMIT),
-            ExitStatus::Signal(_) => (self.reaped, REAP_LIMIT),
+        let (noticed, limit) = match end.signal {
+            // one that exits with 0 when asked to end has not done its work, if the whole job ends
+            None if end.is_success() => (self.job_reaped, REAP_EXIT_LIMIT),
+            None => (self.reaped, REAP_EXIT_LIMIT),
+            Some(_) => (self.reaped, REAP_LIMIT),
         };
         noticed.is_some_and(|when| self.since(when) < limit)
     }

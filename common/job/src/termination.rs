@@ -13,11 +13,21 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Termination {
     term_at: Instant,
+    /// When KILL is due; once it was sent, when that was. A host that was paused sends it late, and
+    /// it needs its time then too.
     kill_at: Instant,
     last: Option<Signal>,
-    /// When KILL was sent first. A host that was paused sends it late, and it needs its time then
-    /// too.
-    killed: Option<Instant>,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TerminationStep {
+    /// Send this signal to all processes that are left.
+    Signal(Signal),
+    /// Wait for the processes to end.
+    Wait,
+    /// No process is left, or KILL has not helped and the kernel keeps them.
+    Over,
 }
 
 impl Termination {
@@ -28,7 +38,6 @@ impl Termination {
             term_at,
             kill_at: term_at + grace,
             last: None,
-            killed: None,
         }
     }
 
@@ -38,24 +47,26 @@ impl Termination {
         self.kill_at = self.kill_at.min(now);
     }
 
-    /// The signal that all processes get now. KILL is repeated for those that were started in the
-    /// meantime; the others are not, because a second TERM may end what cleans up after the first.
-    pub fn signal(&mut self, now: Instant) -> Option<Signal> {
+    /// The next step. KILL is repeated for processes that were started in the meantime; the other
+    /// signals are not, because a second TERM may end what cleans up after the first.
+    pub fn step(&mut self, are_left: bool, now: Instant) -> TerminationStep {
+        let was_killed = self.last == Some(Signal::SIGKILL);
+        if !are_left || was_killed && now >= self.kill_at + KILL_LIMIT {
+            return TerminationStep::Over;
+        }
         let signal = match () {
             () if now >= self.kill_at => Signal::SIGKILL,
             () if now >= self.term_at => Signal::SIGTERM,
             () => Signal::SIGABRT,
         };
-        if signal == Signal::SIGKILL {
-            self.killed.get_or_insert(now);
+        if signal == Signal::SIGKILL && !was_killed {
+            self.kill_at = now;
         }
         let is_new = self.last.replace(signal) != Some(signal);
-        (is_new || signal == Signal::SIGKILL).then_some(signal)
-    }
-
-    /// Whether KILL has not helped, so that what is left is left to the kernel.
-    pub fn is_given_up(&self, now: Instant) -> bool {
-        self.killed.is_some_and(|killed| now >= killed + KILL_LIMIT)
+        match is_new || signal == Signal::SIGKILL {
+            true => TerminationStep::Signal(signal),
+            false => TerminationStep::Wait,
+        }
     }
 }
 
@@ -64,49 +75,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn abrt_then_term_then_kill_until_it_is_given_up() {
+    fn abrt_then_term_then_kill_until_it_has_had_its_time() {
         const GRACE: Duration = Duration::from_secs(5);
         use Signal::{SIGABRT, SIGKILL, SIGTERM};
-        type TerminationStep = (u64, Option<Signal>);
-        let table: [(bool, Option<u64>, &[TerminationStep]); 4] = [
+        use TerminationStep::{Over, Signal as Send, Wait};
+        let table: [(bool, Option<u64>, &[(u64, TerminationStep)]); 5] = [
             (
                 false,
                 None,
                 &[
-                    (0, Some(SIGTERM)),
-                    (4999, None),
-                    (5000, Some(SIGKILL)),
-                    (5100, Some(SIGKILL)),
+                    (0, Send(SIGTERM)),
+                    (4999, Wait),
+                    (5000, Send(SIGKILL)),
+                    (5100, Send(SIGKILL)),
+                    (14_999, Send(SIGKILL)),
+                    (15_000, Over),
                 ],
             ),
             (
                 true,
                 None,
                 &[
-                    (0, Some(SIGABRT)),
-                    (999, None),
-                    (1000, Some(SIGTERM)),
-                    (6000, Some(SIGKILL)),
+                    (0, Send(SIGABRT)),
+                    (999, Wait),
+                    (1000, Send(SIGTERM)),
+                    (6000, Send(SIGKILL)),
                 ],
             ),
-            (false, Some(20), &[(0, Some(SIGTERM)), (20, Some(SIGKILL))]),
-            (true, Some(0), &[(0, Some(SIGKILL))]),
+            (false, Some(20), &[(0, Send(SIGTERM)), (20, Send(SIGKILL))]),
+            (true, Some(0), &[(0, Send(SIGKILL))]),
+            // the host was paused
+            (
+                false,
+                None,
+                &[
+                    (0, Send(SIGTERM)),
+                    (60_000, Send(SIGKILL)),
+                    (69_999, Send(SIGKILL)),
+                    (70_000, Over),
+                ],
+            ),
         ];
         let begun = Instant::now();
         let after = |ms| begun + Duration::from_millis(ms);
         for (stacks, hurry, steps) in table {
             let mut termination = Termination::begin(GRACE, stacks, begun);
-            for (ms, signal) in steps {
+            for (ms, step) in steps {
                 if hurry.is_some_and(|hurry| hurry <= *ms) {
                     termination.hurry(after(*ms));
                 }
-                assert_eq!(termination.signal(after(*ms)), *signal, "{stacks} {ms}");
+                assert_eq!(termination.step(true, after(*ms)), *step, "{stacks} {ms}");
             }
+            assert_eq!(termination.step(false, begun), Over);
         }
-        let mut termination = Termination::begin(GRACE, false, begun);
-        // the host was paused
-        assert!(!termination.is_given_up(after(60_000)));
-        termination.signal(after(60_000));
-        assert!(!termination.is_given_up(after(69_999)) && termination.is_given_up(after(70_000)));
     }
 }

@@ -99,9 +99,9 @@ fn end_label(host: &Host, failure: Option<&FirstFailure>, all: &[Host]) -> Strin
         return format!("{}: nothing of them has failed", host.location());
     };
     let location = record::location_of(all, failure.host);
-    match (failure.role, &failure.signal) {
+    match (failure.role, failure.end.signal) {
         (None, _) => format!("{location} was lost"),
-        _ if failure.reaped => format!("{location}: dgl-reap has ended one"),
+        _ if failure.end.reaped => format!("{location}: dgl-reap has ended one"),
         (_, Some(signal)) => format!("{location}: one was ended by SIG{signal}"),
         (_, None) => format!("{location}: one {}", failure.words()),
     }
@@ -223,6 +223,7 @@ fn no_host() -> Stopped {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::exit::{ProcessEnd, SignalNumber};
 
     fn hosts(count: u32) -> Vec<Host> {
         let text = |id: u32| {
@@ -249,7 +250,7 @@ mod tests {
         let killed = FirstFailure {
             host: 0,
             role: Some(Role::Server),
-            signal: Some("KILL".to_owned()),
+            end: ProcessEnd::killed(SignalNumber::KILL),
             ..FirstFailure::default()
         };
         let lost = FirstFailure {

@@ -1,6 +1,6 @@
 //! What happens to a job while it runs, and how it ends.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, ProcessEnd};
 use crate::{Culprit, Role};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -88,22 +88,15 @@ pub struct Exited {
     pub role: Role,
     /// The number of the process among those of its role, on all hosts.
     pub rank: u32,
-    /// The exit status of the process.
-    pub code: Option<u8>,
-    /// The signal that ended the process, in place of `code`: `KILL`.
-    pub signal: Option<String>,
+    /// How the process ended.
+    #[serde(flatten)]
+    pub end: ProcessEnd,
     /// Milliseconds since the process was started.
     pub elapsed_ms: u64,
     /// Seconds of CPU time, of the process and of the children that it waited for.
     pub cpu_s: Option<f64>,
     /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     pub max_rss_bytes: Option<u64>,
-    /// Whether the kernel killed the process because memory ran out.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub oom: bool,
-    /// Whether dgl-reap ended the process.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reaped: bool,
     /// Whether this happened during shutdown, and is not a failure of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_ending: bool,
@@ -189,18 +182,11 @@ pub struct FirstFailure {
     pub role: Option<Role>,
     /// The number of the process among those of its role, on all hosts.
     pub rank: Option<u32>,
-    /// The exit status of the process.
-    pub code: Option<u8>,
-    /// The signal that ended the process, in place of `code`.
-    pub signal: Option<String>,
+    /// How the process ended; neither a status nor a signal if it did not.
+    #[serde(flatten)]
+    pub end: ProcessEnd,
     /// Why the host was lost, or that the server did not listen in time; in words.
     pub error: Option<String>,
-    /// Whether the kernel killed the process because memory ran out.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub oom: bool,
-    /// Whether dgl-reap ended the process.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reaped: bool,
     /// The last lines that the process wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_lines: Vec<String>,
@@ -209,21 +195,9 @@ pub struct FirstFailure {
 impl FirstFailure {
     /// What happened to the process or host, in words that follow its name.
     pub fn words(&self) -> String {
-        let code = self.code.unwrap_or(1);
-        match (&self.error, &self.signal) {
-            (Some(error), _) => error.clone(),
-            (_, Some(signal)) if self.oom => {
-                format!("ended by SIG{signal}: the kernel killed it because memory ran out")
-            }
-            (_, Some(signal)) if self.reaped => {
-                format!("ended by a signal of dgl-reap, SIG{signal}")
-            }
-            (_, Some(signal)) => format!("ended by SIG{signal}"),
-            (_, None) if self.oom => format!(
-                "exited with status {code}: the kernel killed what it ran because memory ran out"
-            ),
-            (_, None) if self.reaped => format!("exited with status {code} because of dgl-reap"),
-            (_, None) => format!("exited with status {code}"),
+        match &self.error {
+            Some(error) => error.clone(),
+            None => self.end.to_string(),
         }
     }
 }

@@ -1,5 +1,10 @@
-//! Exit statuses, the same for all tools; dgl-tools(7) lists them.
+//! How tools end, with the exit statuses that dgl-tools(7) lists, and how the processes of a job
+//! end.
 
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+use std::borrow::Cow;
+use std::fmt;
 use std::process::ExitCode;
 
 /// How a tool ends; each has one exit status.
@@ -18,8 +23,8 @@ pub enum Exit {
     Unreachable,
     /// A time limit ran out; the status is that of timeout(1).
     TimeLimit,
-    /// A signal ended the tool: 128 + the signal's number, as shells report it.
-    Signal(i32),
+    /// A signal ended the tool; the status is that of shells.
+    Signal(SignalNumber),
     /// The status of the user's own process that failed first.
     Process(u8),
 }
@@ -34,7 +39,7 @@ impl Exit {
             Exit::BadData => 65,
             Exit::Unreachable => 74,
             Exit::TimeLimit => 124,
-            Exit::Signal(number) => 128u8.saturating_add(u8::try_from(number).unwrap_or(u8::MAX)),
+            Exit::Signal(signal) => signal.shell_code(),
             Exit::Process(code) => code,
         }
     }
@@ -65,15 +70,139 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The name of a signal without SIG: `KILL` for 9.
-pub fn signal_name(number: i32) -> String {
-    match nix::sys::signal::Signal::try_from(number) {
-        Ok(signal) => signal.as_str().trim_start_matches("SIG").to_owned(),
-        Err(_) => number.to_string(),
+/// How a process of a job ended, from the host that saw it to the records. Exiting with 137 and
+/// being ended by KILL are different.
+#[skip_serializing_none]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ProcessEnd {
+    /// The exit status of the process.
+    pub code: Option<u8>,
+    /// The signal that ended the process, in place of `code`: `KILL`.
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub signal: Option<SignalNumber>,
+    /// Whether the kernel killed the process because memory ran out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom: bool,
+    /// Whether dgl-reap ended the process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reaped: bool,
+}
+
+impl ProcessEnd {
+    /// It exited with this status.
+    pub fn exited(code: u8) -> ProcessEnd {
+        ProcessEnd {
+            code: Some(code),
+            ..ProcessEnd::default()
+        }
+    }
+
+    /// This signal ended it.
+    pub fn killed(signal: SignalNumber) -> ProcessEnd {
+        ProcessEnd {
+            signal: Some(signal),
+            ..ProcessEnd::default()
+        }
+    }
+
+    /// Whether it exited with 0.
+    pub fn is_success(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// Whether it has done its work. A process that dgl-reap asked to end has not, even if it exits
+    /// with 0.
+    pub fn is_complete(&self) -> bool {
+        self.is_success() && !self.reaped
+    }
+
+    /// The exit status as shells report it: 128 + n for signal n. A process that exited with 0
+    /// because of dgl-reap counts as ended by TERM.
+    pub fn shell_code(&self) -> u8 {
+        match (self.signal, self.code) {
+            (Some(signal), _) => signal.shell_code(),
+            (None, Some(0)) if self.reaped => SignalNumber::TERM.shell_code(),
+            (None, code) => code.unwrap_or(1),
+        }
     }
 }
 
-/// The number of a signal by its name without SIG: 9 for `KILL`.
-pub fn signal_number(name: &str) -> Option<i32> {
-    (1..32).find(|number| signal_name(*number) == name)
+impl fmt::Display for ProcessEnd {
+    /// In words that follow the name of the process.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.signal {
+            Some(signal) if self.oom => {
+                write!(
+                    f,
+                    "ended by SIG{signal}: the kernel killed it because memory ran out"
+                )
+            }
+            Some(signal) if self.reaped => write!(f, "ended by a signal of dgl-reap, SIG{signal}"),
+            Some(signal) => write!(f, "ended by SIG{signal}"),
+            None => {
+                write!(f, "exited with status {}", self.code.unwrap_or(1))?;
+                match (self.oom, self.reaped) {
+                    (true, _) => {
+                        f.write_str(": the kernel killed what it ran because memory ran out")
+                    }
+                    (false, true) => f.write_str(" because of dgl-reap"),
+                    (false, false) => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// A signal; records have its name without SIG: `KILL` for 9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SignalNumber(pub i32);
+
+impl SignalNumber {
+    pub const INT: SignalNumber = SignalNumber(2);
+    pub const ABRT: SignalNumber = SignalNumber(6);
+    pub const BUS: SignalNumber = SignalNumber(7);
+    pub const KILL: SignalNumber = SignalNumber(9);
+    pub const TERM: SignalNumber = SignalNumber(15);
+
+    /// Its name without SIG. Real-time signals have none, but their number.
+    pub fn name(self) -> Cow<'static, str> {
+        match nix::sys::signal::Signal::try_from(self.0) {
+            Ok(signal) => signal.as_str().trim_start_matches("SIG").into(),
+            Err(_) => self.0.to_string().into(),
+        }
+    }
+
+    /// The signal of this name without SIG.
+    pub fn named(name: &str) -> Option<SignalNumber> {
+        (1..=64)
+            .map(SignalNumber)
+            .find(|signal| signal.name() == name)
+    }
+
+    /// The exit status of a process that it ended, as shells report it.
+    fn shell_code(self) -> u8 {
+        128u8.saturating_add(u8::try_from(self.0).unwrap_or(u8::MAX))
+    }
+}
+
+impl fmt::Display for SignalNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl From<SignalNumber> for String {
+    fn from(signal: SignalNumber) -> String {
+        signal.name().into_owned()
+    }
+}
+
+impl TryFrom<String> for SignalNumber {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<SignalNumber, String> {
+        SignalNumber::named(&name).ok_or_else(|| format!("no signal {name}"))
+    }
 }

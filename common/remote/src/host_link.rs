@@ -16,6 +16,7 @@ use crate::file_session::FileSession;
 use crate::limit::RateLimit;
 use crate::{Body, HostFault, Session, SessionEvent};
 use parking_lot::{Mutex, MutexGuard};
+use record::exit::SignalNumber;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -420,8 +421,8 @@ impl HostLink {
         if signal == 0 || carrier.over().is_some() {
             return exchanged;
         }
-        let name = record::exit::signal_name(i32::try_from(signal).unwrap_or_default());
-        let interrupted = HostFault::reported(format!("interrupted by SIG{name}"));
+        let signal = SignalNumber(i32::try_from(signal).unwrap_or_default());
+        let interrupted = HostFault::reported(format!("interrupted by SIG{signal}"));
         carrier.end_at_once(interrupted.clone());
         Err(interrupted)
     }

@@ -1,6 +1,7 @@
 //! Signals that ask a tool to end.
 
 use record::error::Fault;
+use record::exit::SignalNumber;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::fs;
@@ -28,10 +29,11 @@ pub fn stop() -> Result<Arc<AtomicUsize>, Fault> {
 }
 
 /// The signal that the counter holds, if any.
-pub fn received(stop: &AtomicUsize) -> Option<i32> {
+pub fn received(stop: &AtomicUsize) -> Option<SignalNumber> {
     i32::try_from(stop.load(Ordering::Relaxed))
         .ok()
-        .filter(|signal| *signal != 0)
+        .filter(|number| *number != 0)
+        .map(SignalNumber)
 }
 
 fn register_stop() -> io::Result<Arc<AtomicUsize>> {

@@ -3,6 +3,7 @@
 
 use crate::evidence::{Evidence, LogLine, Raiser, Statement, StatementKind};
 use crate::job::{JobHistory, ProcessHistory};
+use record::exit::SignalNumber;
 use record::stacks;
 
 /// The longest message that is quoted; the rest of it is in the output.
@@ -395,7 +396,7 @@ fn failed_child(statement: &Statement) -> Option<(String, String)> {
         .strip_prefix('-')
         .and_then(|number| number.parse().ok())
     {
-        Some(number) => format!("was ended by SIG{}", record::exit::signal_name(number)),
+        Some(number) => format!("was ended by SIG{}", SignalNumber(number)),
         None => format!("exited with status {code}"),
     };
     Some((rank.to_owned(), how))

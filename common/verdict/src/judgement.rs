@@ -8,6 +8,7 @@ use crate::job::{JobHistory, ProcessHistory};
 use crate::nccl;
 use crate::skew;
 use crate::wait;
+use record::exit::{ProcessEnd, SignalNumber};
 use record::majority;
 use record::stacks;
 use record::term::{self, bytes};
@@ -74,7 +75,7 @@ fn ended(job: &JobHistory, summary: &Summary) -> (RunOutcome, JobFinding) {
             let reason = summary.reason.as_deref().unwrap_or(NO_INPUT);
             (RunOutcome::NotStarted, JobFinding::new(reason))
         }
-        (_, Some(failure)) if failure.reaped => (RunOutcome::Interrupted, failed(job, failure)),
+        (_, Some(failure)) if failure.end.reaped => (RunOutcome::Interrupted, failed(job, failure)),
         (_, Some(failure)) => (RunOutcome::Failed, failed(job, failure)),
         _ if job.tries.is_empty() => (RunOutcome::NotStarted, JobFinding::new(NO_FAILURE)),
         _ => (RunOutcome::Failed, JobFinding::new(NO_FAILURE)),
@@ -116,7 +117,7 @@ fn hidden_failure(job: &JobHistory) -> Option<JobFinding> {
     };
     let is_well = |history: &&ProcessHistory| {
         let exited = history.life.exited.as_ref();
-        exited.is_some_and(|exited| exited.code == Some(0) && !exited.while_ending)
+        exited.is_some_and(|exited| exited.end.is_success() && !exited.while_ending)
     };
     job.clients().filter(is_well).find_map(hidden)
 }
@@ -170,11 +171,11 @@ fn last_line(job: &JobHistory) -> Option<Output> {
 }
 
 fn interrupted(job: &JobHistory, summary: &Summary) -> JobFinding {
-    let number = i32::from(summary.code) - 128;
-    let text = format!("dgl-spawn got SIG{}", record::exit::signal_name(number));
+    let signal = SignalNumber(i32::from(summary.code) - 128);
+    let text = format!("dgl-spawn got SIG{signal}");
     let mut finding = until_then(job, &text, "; until then ", "");
     // users know when they pressed Ctrl-C
-    if number != 2 {
+    if signal != SignalNumber::INT {
         finding = finding
             .fix("ask who sends it: a batch system at its own time limit, a terminal that closed");
     }
@@ -188,13 +189,10 @@ fn failed(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
     let Some(first) = failure.id.and_then(|id| job.history(id)) else {
         return finding;
     };
-    let account = Account::of_end(first, failure.signal.is_some());
-    let is_cause = failure.oom
-        || failure.reaped
-        || failure
-            .signal
-            .as_deref()
-            .is_some_and(|signal| signal != "ABRT")
+    let account = Account::of_end(first, failure.end.signal.is_some());
+    let is_cause = failure.end.oom
+        || failure.end.reaped
+        || (failure.end.signal).is_some_and(|signal| signal != SignalNumber::ABRT)
         || failure
             .error
             .as_ref()
@@ -274,30 +272,29 @@ impl<'a> Suspect<'a> {
         let is_soon = end_ms
             .zip(first.life.end_ms())
             .is_some_and(|(end_ms, first_ms)| end_ms <= first_ms.saturating_add(SOON_MS));
-        let signal = exited.and_then(|exited| exited.signal.as_deref());
-        let has_died = match signal {
+        let signal = exited.and_then(|exited| exited.end.signal);
+        let has_died = match signal.map(SignalNumber::name).as_deref() {
             Some("SEGV" | "BUS" | "ILL" | "FPE" | "SYS") => true,
-            Some("KILL") => is_soon || exited.is_some_and(|exited| exited.oom),
+            Some("KILL") => is_soon || exited.is_some_and(|exited| exited.end.oom),
             _ => false,
         };
         let name = job.name(&history.culprit());
         if let Some(exited) = exited.filter(|_| has_died) {
-            let failure = FirstFailure {
-                signal: exited.signal.clone(),
-                oom: exited.oom,
-                ..FirstFailure::default()
+            let end = ProcessEnd {
+                reaped: false,
+                ..exited.end
             };
             return Some(Suspect {
                 process: history,
-                text: format!("{name} was {}", failure.words()),
+                text: format!("{name} was {end}"),
                 shown: history.last_line(),
                 cause: &[],
                 since_ms: end_ms?,
                 has_ended: true,
             });
         }
-        let has_ended = exited.is_some_and(|exited| exited.code.is_some_and(|code| code != 0))
-            || signal == Some("ABRT");
+        let has_ended = exited.is_some_and(|exited| exited.end.code.is_some_and(|code| code != 0))
+            || signal == Some(SignalNumber::ABRT);
         let account = match has_ended {
             true => Account::of_end(history, signal.is_some()),
             false => Account::of_raised(history).or_else(|| Account::of_fatal(history)),
@@ -378,7 +375,7 @@ fn missing_peer(
     let has_left = |history: &&ProcessHistory| {
         let exited = history.life.exited.as_ref();
         let is_before = history.life.end_ms() <= first.life.end_ms();
-        exited.is_some_and(|exited| exited.code == Some(0) && !exited.while_ending) && is_before
+        exited.is_some_and(|exited| exited.end.is_success() && !exited.while_ending) && is_before
     };
     let left: Vec<&ProcessHistory> = others().filter(has_left).collect();
     let says_the_same = |history: &&ProcessHistory| {
@@ -469,7 +466,7 @@ fn host(job: &JobHistory, failure: &FirstFailure) -> JobFinding {
 /// How a process failed.
 fn process(job: &JobHistory, history: &ProcessHistory, failure: &FirstFailure) -> JobFinding {
     let name = job.name(&history.culprit());
-    let mut finding = match (&failure.error, failure.signal.as_deref()) {
+    let mut finding = match (&failure.error, failure.end.signal) {
         (Some(error), _) => {
             let raised = Account::of_end(history, false).filter(|_| error.starts_with("raised "));
             let text = match raised.filter(|raised| raised.statement.is_raised()) {
@@ -478,13 +475,13 @@ fn process(job: &JobHistory, history: &ProcessHistory, failure: &FirstFailure) -
             };
             JobFinding::new(text).shown_by(&history.last_line())
         }
-        (None, _) if failure.reaped => JobFinding::new(format!("{name} was ended by dgl-reap")),
-        (None, _) if failure.oom => out_of_memory(job, history, failure.signal.is_none()),
-        (None, Some("KILL")) => JobFinding::new(format!(
+        (None, _) if failure.end.reaped => JobFinding::new(format!("{name} was ended by dgl-reap")),
+        (None, _) if failure.end.oom => out_of_memory(job, history, failure.end.signal.is_none()),
+        (None, Some(SignalNumber::KILL)) => JobFinding::new(format!(
             "{name} was ended by SIGKILL, which neither dgl-spawn nor, by its count, the kernel \
              for want of memory has sent"
         )),
-        (None, Some("BUS")) => bus(job, history),
+        (None, Some(SignalNumber::BUS)) => bus(job, history),
         (None, Some(signal)) => ended_by(history, signal, &name),
         (None, None) => status(history, failure, &name),
     };
@@ -498,7 +495,7 @@ fn process(job: &JobHistory, history: &ProcessHistory, failure: &FirstFailure) -
 }
 
 /// The finding about a process that a signal ended which it caused itself.
-fn ended_by(history: &ProcessHistory, signal: &str, name: &str) -> JobFinding {
+fn ended_by(history: &ProcessHistory, signal: SignalNumber, name: &str) -> JobFinding {
     let (line, frames) = history.evidence.stacks().into_iter().next().unzip();
     let mut text = format!("{name} was ended by SIG{signal}");
     if let Some(frame) = frames.and_then(|frames| frames.first()) {
@@ -520,7 +517,7 @@ fn ended_by(history: &ProcessHistory, signal: &str, name: &str) -> JobFinding {
 
 /// The finding about a process that exited by itself.
 fn status(history: &ProcessHistory, failure: &FirstFailure, name: &str) -> JobFinding {
-    let code = failure.code.unwrap_or(1);
+    let code = failure.end.code.unwrap_or(1);
     let account = Account::of_end(history, false);
     if let Some(account) = account.as_ref() {
         // an attached stream has the time at which the log was read
@@ -606,17 +603,14 @@ fn bus(job: &JobHistory, history: &ProcessHistory) -> JobFinding {
 fn failed_process(job: &JobHistory) -> Option<FirstFailure> {
     let failures = job.processes.iter().filter_map(|history| {
         let exited = history.life.exited.as_ref()?;
-        let has_failed = !exited.while_ending && (exited.code != Some(0) || exited.reaped);
+        let has_failed = !exited.while_ending && !exited.end.is_complete();
         has_failed.then_some((history, exited))
     });
     let (_, exited) = failures.min_by_key(|(history, _)| history.life.end_ms())?;
     Some(FirstFailure {
         host: exited.host,
         id: Some(exited.id),
-        code: exited.code,
-        signal: exited.signal.clone(),
-        oom: exited.oom,
-        reaped: exited.reaped,
+        end: exited.end,
         ..FirstFailure::default()
     })
 }
@@ -624,7 +618,7 @@ fn failed_process(job: &JobHistory) -> Option<FirstFailure> {
 /// The finding about records that end before the job's end.
 fn unfinished(job: &JobHistory) -> (RunOutcome, JobFinding) {
     if let Some(failure) = failed_process(job) {
-        let outcome = match failure.reaped {
+        let outcome = match failure.end.reaped {
             true => RunOutcome::Interrupted,
             false => RunOutcome::Failed,
         };
@@ -679,14 +673,14 @@ fn beside(job: &JobHistory, cause: &JobFinding) -> Vec<JobFinding> {
     let mut findings = Vec::from_iter(nccl::gave_up(job));
     if job.tries.len() > 1 {
         let exits = job.earlier.iter().filter_map(|life| life.exited.as_ref());
-        let failed = exits.filter(|exited| !exited.while_ending && exited.code != Some(0));
+        let failed = exits.filter(|exited| !exited.while_ending && !exited.end.is_success());
         let text = format!("this was try {} of the job", job.tries.len());
         findings.push(JobFinding::new(text).shown_by(failed.take(3)));
     }
     let culprit = cause.culprit.as_ref().and_then(|culprit| culprit.id);
     let is_other = |history: &ProcessHistory| {
         let exited = history.life.exited.as_ref();
-        let has_ended_well = exited.is_some_and(|exited| exited.code == Some(0));
+        let has_ended_well = exited.is_some_and(|exited| exited.end.is_success());
         culprit != Some(history.process.id) && !has_ended_well
     };
     if let Some(raised) = account::first_raised(job, is_other) {

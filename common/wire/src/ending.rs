@@ -1,10 +1,9 @@
-//! The end of a job: how its processes end, why it ends, and the rules that end it.
+//! The end of a job: why it ends, and the rules that end it.
 
+use record::exit::{ProcessEnd, SignalNumber};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::time::Duration;
-
-const SIGTERM: i32 = 15;
 
 /// The end of a job has begun, and why.
 #[skip_serializing_none]
@@ -47,7 +46,7 @@ pub struct JobFailure {
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The process ended.
-    Ended(Exit),
+    Ended(ProcessEnd),
     /// The server did not listen within this time.
     NotListening(Duration),
     /// The host was lost.
@@ -82,71 +81,6 @@ impl From<&str> for Loss {
     }
 }
 
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExitStatus {
-    /// It exited with this status.
-    Code(u8),
-    /// The signal of this number killed it.
-    Signal(i32),
-}
-
-impl ExitStatus {
-    /// Whether the process reports success.
-    pub fn is_success(self) -> bool {
-        self == ExitStatus::Code(0)
-    }
-
-    /// The status in a shell's numbers: 128 + n for signal n.
-    pub fn shell_code(self) -> u8 {
-        match self {
-            ExitStatus::Code(code) => code,
-            ExitStatus::Signal(number) => {
-                u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
-            }
-        }
-    }
-}
-
-/// The end of a process and the known facts about its reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
-    /// How the process ended.
-    pub status: ExitStatus,
-    /// Whether dgl-reap ended the process.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub reaped: bool,
-    /// Whether the kernel killed the process for lack of memory.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub out_of_memory: bool,
-}
-
-impl Exit {
-    /// The status in a shell's numbers. If dgl-reap asked a process to end, its success does not
-    /// mean that it has finished its work: it counts as ended by TERM.
-    pub fn shell_code(self) -> u8 {
-        match self.status.is_success() && self.reaped {
-            true => ExitStatus::Signal(SIGTERM).shell_code(),
-            false => self.status.shell_code(),
-        }
-    }
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Exit {
-        Exit {
-            status,
-            reaped: false,
-            out_of_memory: false,
-        }
-    }
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
 /// Why a job ended, other than all processes having ended well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -156,7 +90,7 @@ pub enum Cause {
     /// A host was lost.
     Host,
     /// The user or the system requested the end with this signal.
-    Signal(i32),
+    Signal(SignalNumber),
     /// A time limit ran out.
     Time(Limit),
     /// The job gave no sign of life for longer than this.

@@ -2,6 +2,7 @@
 //! remains. The answers are records; only the tool knows their `host`.
 
 use record::Role;
+use record::exit::SignalNumber;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::net::Ipv4Addr;
@@ -23,7 +24,7 @@ pub struct Pick {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signal {
     /// The number of the signal.
-    pub signal: i32,
+    pub signal: SignalNumber,
 }
 
 /// The jobs that are to be ended.

@@ -5,8 +5,9 @@
 //! means loss.
 
 use crate::cut;
-use crate::ending::{Ending, ExitStatus};
+use crate::ending::Ending;
 use crate::stacks::{MAX_FRAMES, MAX_TEXT};
+use record::exit::ProcessEnd;
 use record::{Gpu, Sign};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -100,22 +101,13 @@ pub struct Drained {
 pub struct Exited {
     /// The number of the process on its host.
     pub index: u32,
-    /// How the process ended. An exit with 137 and a death by KILL are different.
+    /// How the process ended.
     #[serde(flatten)]
-    pub status: ExitStatus,
-    /// Whether it left a core file.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub core: bool,
+    pub end: ProcessEnd,
     /// CPU time of the process and of the children that it waited for, in seconds.
     pub cpu_s: f64,
     /// The largest resident memory, in bytes, of the process or of any child that it waited for.
     pub max_rss_bytes: u64,
-    /// Whether the kernel killed the process because memory ran out.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub oom: bool,
-    /// Whether dgl-reap ended the process.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reaped: bool,
     /// dgl-reap ends the whole job just now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_reaped: bool,
@@ -123,15 +115,12 @@ pub struct Exited {
 
 impl Exited {
     /// A process that ended in this way, without other known facts.
-    pub fn new(index: u32, status: ExitStatus) -> Exited {
+    pub fn new(index: u32, end: ProcessEnd) -> Exited {
         Exited {
             index,
-            status,
-            core: false,
+            end,
             cpu_s: 0.0,
             max_rss_bytes: 0,
-            oom: false,
-            reaped: false,
             job_reaped: false,
         }
     }
@@ -274,6 +263,7 @@ pub struct Over {
 mod tests {
     use super::*;
     use crate::{Event, Request};
+    use record::exit::SignalNumber;
 
     #[test]
     fn as_they_stand_in_the_manual() {
@@ -281,15 +271,17 @@ mod tests {
         let exited = Exited {
             cpu_s: 1.5,
             max_rss_bytes: 4096,
-            ..Exited::new(2, ExitStatus::Code(137))
+            ..Exited::new(2, ProcessEnd::exited(137))
         };
         assert_eq!(
             event(r#"{"event":"exited","index":2,"code":137,"cpu_s":1.5,"max_rss_bytes":4096}"#),
             Event::Exited(exited.clone())
         );
         let killed = Exited {
-            status: ExitStatus::Signal(9),
-            oom: true,
+            end: ProcessEnd {
+                oom: true,
+                ..ProcessEnd::killed(SignalNumber::KILL)
+            },
             ..exited
         };
         assert_eq!(

@@ -5,10 +5,11 @@ use crate::host::heartbeat;
 use crate::schedule::Schedule;
 use crate::time::{FOREVER, Micros, SECOND, micros};
 use crate::world::{Truth, World};
-use job::{Cause, ExitStatus, Limit};
+use job::{Cause, Limit};
 use launcher::run::outcome::{JobOutcome, Stopped};
 use record::FirstFailure;
 use record::error::Report;
+use record::exit::SignalNumber;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -77,11 +78,11 @@ pub fn words(outcome: &JobOutcome) -> String {
         let FirstFailure {
             host,
             id,
-            code,
-            signal,
+            end,
             error,
             ..
         } = failure;
+        let (code, signal) = (end.code, end.signal);
         format!(" host {host} process {id:?} code {code:?} signal {signal:?} {error:?}")
     });
     let label = outcome.cause_label.unwrap_or("well");
@@ -118,18 +119,18 @@ pub fn of_try(world: &World, tried: &Try) -> Vec<String> {
 /// The exit status is that of the cause.
 fn wrong_exit(outcome: &JobOutcome) -> Option<String> {
     let failure = outcome.failure.as_ref();
-    let signal = failure.and_then(|failure| failure.signal.as_deref());
+    let signal = failure.and_then(|failure| failure.end.signal);
     let expected = match &outcome.cause {
         None => 0,
-        Some(Cause::Signal(number)) => 128 + u8::try_from(*number).unwrap(),
+        Some(Cause::Signal(signal)) => 128 + u8::try_from(signal.0).unwrap(),
         Some(Cause::Host | Cause::Servers | Cause::Paused(_)) => 74,
         Some(Cause::Time(_) | Cause::Stalled(_)) => 124,
-        Some(Cause::Process) => match (failure.and_then(|failure| failure.code), signal) {
-            (Some(0), _) if failure.is_some_and(|failure| failure.reaped) => 143,
+        Some(Cause::Process) => match (failure.and_then(|failure| failure.end.code), signal) {
+            (Some(0), _) if failure.is_some_and(|failure| failure.end.reaped) => 143,
             (Some(code), _) => code,
-            (None, Some("KILL")) => 137,
-            (None, Some("TERM")) => 143,
-            (None, Some("ABRT")) => 134,
+            (None, Some(SignalNumber::KILL)) => 137,
+            (None, Some(SignalNumber::TERM)) => 143,
+            (None, Some(SignalNumber::ABRT)) => 134,
             _ => 1,
         },
     };
@@ -185,7 +186,7 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
     };
     match &outcome.cause {
         None => world.have_clients_ended_well().then_some(decided),
-        Some(Cause::Signal(number)) => first(&|truth| *truth == Truth::Signal(*number)),
+        Some(Cause::Signal(signal)) => first(&|truth| *truth == Truth::Signal(signal.0)),
         Some(Cause::Paused(_)) => {
             let paused = world.paused_for();
             let least = world.schedule.patience - 2 * heartbeat(world.schedule.patience);
@@ -215,8 +216,8 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
                 } => {
                     let is_reaped = *by == By::Reap;
                     failure.id == Some(world.id_of(*host, *index))
-                        && is_status(failure, *status)
-                        && (!is_reaped || failure.reaped && outcome.reaped)
+                        && (failure.end.code, failure.end.signal) == (status.code, status.signal)
+                        && (!is_reaped || failure.end.reaped && outcome.reaped)
                 }
                 _ => false,
             };
@@ -224,13 +225,6 @@ fn named(world: &World, tried: &Try, outcome: &JobOutcome) -> Option<Micros> {
             first(&is_it).or_else(|| hit(failure))
         }
         Some(Cause::Servers) => None,
-    }
-}
-
-fn is_status(failure: &FirstFailure, status: ExitStatus) -> bool {
-    match status {
-        ExitStatus::Code(code) => failure.code == Some(code),
-        ExitStatus::Signal(number) => failure.signal == Some(record::exit::signal_name(number)),
     }
 }
 
@@ -261,9 +255,9 @@ fn wrong_records(world: &World, tried: &Try, outcome: &JobOutcome) -> Vec<String
                     "process {id} ended once and was reported {count} times"
                 ));
             }
-            let (code, signal) = launcher::run::records::status_fields(*status);
+            let signal = status.signal.map(SignalNumber::name);
             let is_it = |record: &Value| {
-                record["code"].as_u64() == code.map(u64::from)
+                record["code"].as_u64() == status.code.map(u64::from)
                     && record["signal"].as_str() == signal.as_deref()
             };
             if !records.iter().all(is_it) {

@@ -2,8 +2,9 @@
 
 use crate::random::Random;
 use crate::time::{FOREVER, MS, Micros, SECOND};
-use job::{Ending, ExitStatus, Machine};
+use job::{Ending, Machine};
 use nix::sys::signal::Signal;
+use record::exit::{ProcessEnd, SignalNumber};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -39,7 +40,7 @@ pub struct SimProcess {
     pub habits: Habits,
     pub is_alive: bool,
     /// How it ended, until that was asked for.
-    pub status: Option<ExitStatus>,
+    pub status: Option<ProcessEnd>,
     /// Whether it belongs to others: it ends well when they do.
     pub serves: bool,
     awaits: bool,
@@ -51,7 +52,7 @@ pub struct SimProcess {
 /// What happens to a process at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessEvent {
-    Ends(ExitStatus, By),
+    Ends(ProcessEnd, By),
     Writes,
     Listens,
 }
@@ -87,7 +88,7 @@ pub struct HostState {
     examined: Micros,
     surveys_until: Micros,
     /// The statuses that a supervisor took.
-    pub taken: Vec<(u32, ExitStatus)>,
+    pub taken: Vec<(u32, ProcessEnd)>,
     /// Those that could not be started.
     pub not_started: Vec<u32>,
     next_pid: u32,
@@ -174,12 +175,14 @@ impl HostState {
         };
         let is_child = one.index.is_none();
         let (after, status) = match signal {
-            Signal::SIGKILL => (one.habits.kill, ExitStatus::Signal(9)),
+            Signal::SIGKILL => (one.habits.kill, ProcessEnd::killed(SignalNumber::KILL)),
             Signal::SIGTERM if is_child => return,
             // some end by themselves when they are asked to
-            Signal::SIGTERM if one.habits.term % 2 == 1 => (one.habits.term, ExitStatus::Code(1)),
-            Signal::SIGTERM => (one.habits.term, ExitStatus::Signal(15)),
-            Signal::SIGABRT if one.habits.term < SECOND => (one.habits.term, ExitStatus::Signal(6)),
+            Signal::SIGTERM if one.habits.term % 2 == 1 => (one.habits.term, ProcessEnd::exited(1)),
+            Signal::SIGTERM => (one.habits.term, ProcessEnd::killed(SignalNumber::TERM)),
+            Signal::SIGABRT if one.habits.term < SECOND => {
+                (one.habits.term, ProcessEnd::killed(SignalNumber::ABRT))
+            }
             _ => return,
         };
         if after < FOREVER {
@@ -260,7 +263,7 @@ impl Machine for SimHost {
             host.processes.insert(pid + 1, daemon);
         }
         host.processes.insert(pid, one);
-        let well = ProcessEvent::Ends(ExitStatus::Code(0), By::Itself);
+        let well = ProcessEvent::Ends(ProcessEnd::exited(0), By::Itself);
         if habits.runs < FOREVER {
             host.coming.push((habits.runs, pid, well));
         }

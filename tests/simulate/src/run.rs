@@ -14,6 +14,7 @@ use launcher::run::inbox::{Inbox, RunEvent};
 use launcher::run::launcher::NextTry;
 use launcher::run::outcome::JobOutcome;
 use launcher::spec;
+use record::exit::SignalNumber;
 use record::{Host, Process};
 use session::SessionEvent;
 use std::sync::Arc;
@@ -221,7 +222,7 @@ fn run_event_loop(world: &mut World, mut main: EventLoop<'_, '_>, inbox: &Inbox)
             Some(Actor::Loop(host)) => world.turn_loop(host),
             Some(_) => {
                 for number in std::mem::take(&mut world.signals) {
-                    inbox.push_first(RunEvent::Signal(number));
+                    inbox.push_first(RunEvent::Signal(SignalNumber(number)));
                 }
                 let had_begun = main.ending().is_some();
                 if !turn_event_loop(world, &mut main, inbox) {

@@ -6,9 +6,10 @@ use crate::host::{By, HostState, ProcessEvent, SimHost};
 use crate::random::Random;
 use crate::schedule::{Fault, Schedule};
 use crate::time::{Clock, FOREVER, MS, Micros, SECOND};
-use job::{ExitStatus, Supervision, Termination};
+use job::{Supervision, Termination, TerminationStep};
 use launcher::run::host_loop::{HostLoop, LoopStep};
 use nix::sys::signal::Signal;
+use record::exit::{ProcessEnd, SignalNumber};
 use session::Session;
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -88,7 +89,7 @@ pub enum Truth {
     Failed {
         host: usize,
         index: u32,
-        status: ExitStatus,
+        status: ProcessEnd,
         by: By,
     },
     /// A host or its connection was hit.
@@ -263,7 +264,7 @@ impl World {
         let ended_well = |host: &Host| {
             let state = host.state.borrow();
             let mut all = state.processes.values().filter(|one| !one.serves);
-            let well = |index| state.taken.contains(&(index, ExitStatus::Code(0)));
+            let well = |index| state.taken.contains(&(index, ProcessEnd::exited(0)));
             all.all(|one| one.index.is_none_or(well))
         };
         self.hosts.iter().all(ended_well)
@@ -590,7 +591,7 @@ impl World {
                         let failed = Truth::Failed {
                             host: position,
                             index,
-                            status: ExitStatus::Code(126),
+                            status: ProcessEnd::exited(126),
                             by: By::Itself,
                         };
                         self.truths.push((self.now, failed));
@@ -612,14 +613,15 @@ impl World {
             return;
         };
         let mut state = host.state.borrow_mut();
-        let is_anybody_left = state.alive().next().is_some();
-        if !is_anybody_left || termination.is_given_up(now) {
-            drop(state);
-            trace!(self, "host {position}: the watcher ends");
-            return self.end_agent(position);
-        }
-        if let Some(signal) = termination.signal(now) {
-            state.signal_all(signal, By::Agent);
+        let are_left = state.alive().next().is_some();
+        match termination.step(are_left, now) {
+            TerminationStep::Over => {
+                drop(state);
+                trace!(self, "host {position}: the watcher ends");
+                return self.end_agent(position);
+            }
+            TerminationStep::Signal(signal) => state.signal_all(signal, By::Agent),
+            TerminationStep::Wait => {}
         }
         drop(state);
         self.wake(Actor::Agent(position), self.now + WATCHER_PACE);
@@ -712,7 +714,7 @@ impl World {
             for pid in pids {
                 if self.random.percent(percent) {
                     let after = self.random.magnitude(4 * SECOND);
-                    let end = ProcessEvent::Ends(ExitStatus::Code(1), By::Peers);
+                    let end = ProcessEvent::Ends(ProcessEnd::exited(1), By::Peers);
                     state.coming.push((after, pid, end));
                 }
             }
@@ -736,7 +738,7 @@ impl World {
             for pid in pids {
                 if self.random.percent(70) {
                     let after = self.random.magnitude(4 * SECOND);
-                    let end = ProcessEvent::Ends(ExitStatus::Code(0), By::Itself);
+                    let end = ProcessEvent::Ends(ProcessEnd::exited(0), By::Itself);
                     state.coming.push((after, pid, end));
                 }
             }
@@ -763,8 +765,10 @@ impl World {
         self.faults_end = self.faults_end.max(self.now);
         let harms = !self.schedule.is_mild;
         match fault {
-            Fault::Exit { host, index, code } => self.fail(host, index, ExitStatus::Code(code)),
-            Fault::Kill { host, index } => self.fail(host, index, ExitStatus::Signal(9)),
+            Fault::Exit { host, index, code } => self.fail(host, index, ProcessEnd::exited(code)),
+            Fault::Kill { host, index } => {
+                self.fail(host, index, ProcessEnd::killed(SignalNumber::KILL))
+            }
             Fault::Stall {
                 host,
                 to_agent,
@@ -847,7 +851,7 @@ impl World {
     }
 
     /// A process fails by itself.
-    fn fail(&mut self, host: usize, index: u32, status: ExitStatus) {
+    fn fail(&mut self, host: usize, index: u32, status: ProcessEnd) {
         let pid = self.hosts[host].state.borrow().pid_of(index);
         if let Some(pid) = pid {
             self.process(host, pid, ProcessEvent::Ends(status, By::Itself));

@@ -4,6 +4,7 @@ use crate::plan::What;
 use clap::{ArgGroup, Parser};
 use cli::{ConnectArgs, duration};
 use record::Role;
+use record::exit::SignalNumber;
 use std::time::Duration;
 
 /// Lists, signals or ends what jobs have on their hosts.
@@ -73,7 +74,7 @@ pub struct Args {
     /// ends the job. dgl-stacks(1) shows the stacks without ending anything.
     #[arg(long, requires = "job", conflicts_with_all = ["list", "all", "stale_shm", "forget"],
         value_name = "NAME", value_parser = signal_number)]
-    pub signal: Option<i32>,
+    pub signal: Option<SignalNumber>,
 
     /// Signal processes of this role only: server, trainer, worker or a program's name
     ///
@@ -132,10 +133,13 @@ impl Args {
 }
 
 /// Parses a signal: `ABRT`, `SIGABRT`, `abrt` or 6.
-fn signal_number(text: &str) -> Result<i32, String> {
+fn signal_number(text: &str) -> Result<SignalNumber, String> {
     let upper = text.to_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
-    let by_number = || (1..32).find(|number| number.to_string() == wanted);
-    let number = record::exit::signal_number(wanted).or_else(by_number);
-    number.ok_or_else(|| "no such signal; kill -l lists them".to_owned())
+    let by_number = || {
+        let number = (1..32).find(|number: &i32| number.to_string() == wanted);
+        number.map(SignalNumber)
+    };
+    let signal = SignalNumber::named(wanted).or_else(by_number);
+    signal.ok_or_else(|| "no such signal; kill -l lists them".to_owned())
 }

@@ -1,5 +1,6 @@
 //! The requests to a host, and the meaning of its answers.
 
+use record::exit::SignalNumber;
 use record::{Found, Host, Reaped, Role, term};
 use std::time::Duration;
 use wire::reap::{EndJobs, Forget, Pick, Signal};
@@ -30,7 +31,7 @@ pub enum What<'a> {
         /// Only the process of this rank.
         rank: Option<u32>,
         /// The number of the signal.
-        signal: i32,
+        signal: SignalNumber,
     },
     /// Remove unused shared memory.
     StaleShm,
@@ -139,7 +140,7 @@ mod tests {
         job: "a",
         role: None,
         rank: None,
-        signal: 6,
+        signal: SignalNumber::ABRT,
     };
 
     #[test]
@@ -194,7 +195,9 @@ mod tests {
         };
         let job = Some("a".to_owned());
         let end = |job| Request::EndJobs(EndJobs { job, grace_ms: 0 });
-        let signal = Request::SignalPicked(Signal { signal: 6 });
+        let signal = Request::SignalPicked(Signal {
+            signal: SignalNumber::ABRT,
+        });
         assert_eq!(picked(&SIGNAL), (job.clone(), signal));
         assert_eq!(picked(&What::End(Some("a"))), (job.clone(), end(job)));
         assert_eq!(picked(&What::End(None)), (None, end(None)));

@@ -1,6 +1,7 @@
 //! Collects what the page shows. Times are milliseconds since the first process was started.
 
 use crate::samples::{self, Panel};
+use record::exit::SignalNumber;
 use record::{Exited, Host, Profile, Pushed, Stalled, Summary};
 use std::collections::BTreeMap;
 use verdict::{Conclusion, Life, ProcessHistory};
@@ -121,7 +122,9 @@ impl Bar<'_> {
     /// does not count, because innocent processes die in the same way.
     pub fn failed(&self) -> bool {
         let exited = self.history.life.exited.as_ref();
-        exited.is_some_and(|end| !end.while_ending && end.code.is_some_and(|code| code != 0))
+        exited.is_some_and(|exited| {
+            !exited.while_ending && exited.end.code.is_some_and(|code| code != 0)
+        })
     }
 
     /// The last lines that it wrote.
@@ -134,11 +137,12 @@ impl Bar<'_> {
 
 /// The end of a process in a few words.
 fn how_it_ended(exited: &Exited) -> String {
-    let how = exited.signal.as_ref().map_or_else(
-        || format!("status {}", exited.code.unwrap_or(0)),
-        |name| format!("SIG{name}"),
-    );
-    match exited.oom {
+    let end = exited.end;
+    let how = match end.signal {
+        Some(signal) => format!("SIG{signal}"),
+        None => format!("status {}", end.code.unwrap_or(0)),
+    };
+    match end.oom {
         true => how + ", out of memory",
         false => how,
     }
@@ -187,7 +191,7 @@ pub fn run(job: &JobHistory, lines: usize) -> RunReport<'_> {
             continue;
         };
         let exited = life.exited.as_ref();
-        let is_innocent = exited.is_some_and(|end| end.while_ending && !end.oom);
+        let is_innocent = exited.is_some_and(|exited| exited.while_ending && !exited.end.oom);
         host.processes.push(Bar {
             history,
             from_ms: life.started.as_ref().map(|started| since(started.time_ms)),
@@ -228,7 +232,7 @@ fn events(job: &JobHistory, since: &impl Fn(u64) -> u64) -> Vec<TimelineEvent> {
     let failure = |life: &Life| {
         let exited = life.exited.as_ref()?;
         // innocent processes are ended by TERM, and records of 0.1.0 do not mark them
-        let is_innocent = exited.code == Some(0) || exited.signal.as_deref() == Some("TERM");
+        let is_innocent = exited.end.is_success() || exited.end.signal == Some(SignalNumber::TERM);
         let (role, rank, host) = (exited.role.name(), exited.rank, exited.host);
         (!exited.while_ending && !is_innocent).then_some(TimelineEvent {
             at_ms: since(life.end_ms()?),

@@ -6,7 +6,7 @@
 //! start time, never a pid alone, because the kernel reuses pids.
 
 use crate::procfs::{self, ProcessEnvironment, Stat};
-use job::Termination;
+use job::{Termination, TerminationStep};
 use nix::sys::signal::Signal;
 use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -304,17 +304,16 @@ pub fn end_processes(
     grace: Duration,
     mut find: impl FnMut() -> Vec<ProcessHandle>,
 ) -> Vec<ProcessHandle> {
-    let mut ending = Termination::begin(grace, false, Instant::now());
+    let mut termination = Termination::begin(grace, false, Instant::now());
     loop {
         let alive = find();
         let now = Instant::now();
-        if alive.is_empty() || ending.is_given_up(now) {
-            return alive;
-        }
-        if let Some(signal) = ending.signal(now) {
-            alive.iter().for_each(|process| {
+        match termination.step(!alive.is_empty(), now) {
+            TerminationStep::Over => return alive,
+            TerminationStep::Wait => {}
+            TerminationStep::Signal(signal) => alive.iter().for_each(|process| {
                 process.signal(signal);
-            });
+            }),
         }
         while now.elapsed() < POLL_INTERVAL && alive.iter().any(ProcessHandle::is_alive) {
             std::thread::sleep(PAUSE);

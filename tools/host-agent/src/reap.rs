@@ -10,6 +10,7 @@ use crate::shm::{self, ShmFile};
 use crate::stacks::server;
 use job::Role;
 use nix::sys::signal::Signal;
+use record::exit::SignalNumber;
 use record::{Found, Reaped};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -89,16 +90,20 @@ impl Picked {
     }
 
     /// Sends the signal once to each: a second ABRT would end Python while it prints its stacks.
-    pub fn signal(&mut self, number: i32, output: &mut EventOutput) -> Result<(), Failure> {
-        let signal = Signal::try_from(number)
-            .map_err(|_| Failure::new(format!("{number} is not a signal")))?;
+    pub fn signal(
+        &mut self,
+        wanted: SignalNumber,
+        output: &mut EventOutput,
+    ) -> Result<(), Failure> {
+        let signal = Signal::try_from(wanted.0)
+            .map_err(|_| Failure::new(format!("{wanted} is not a signal")))?;
         notify(&self.supervisors, processes::REAP_NOTICE);
         let mut picked = self.processes.take().unwrap_or_default();
         picked.retain(|one| one.member.process.signal(signal));
         if let Some(first) = picked.first() {
             output.event(&Event::Reaped(Reaped {
                 job: first.job.clone(),
-                signal: Some(record::exit::signal_name(number)),
+                signal: Some(wanted.into()),
                 ok: true,
                 processes: self::number(picked.len()),
                 ..Reaped::default()
@@ -183,7 +188,7 @@ fn end_launchers(job: Option<&str>, is_ended: impl Fn(&str) -> bool) -> Vec<Stri
         let addresses = fs::read_dir(entry.path()).into_iter().flatten().flatten();
         let end = |address: fs::DirEntry| {
             let mut launcher = JobFolder::at(&address.path()).connect().ok()?;
-            let signal = Signal::SIGTERM as i32;
+            let signal = SignalNumber::TERM;
             let order = Request::SignalLauncher(wire::reap::Signal { signal });
             launcher.write_all(&codec::encode(&order, &[])).ok()
         };

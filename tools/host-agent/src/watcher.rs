@@ -39,6 +39,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, waitpid};
+use record::exit::SignalNumber;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::os::fd::AsFd;
@@ -60,11 +61,8 @@ pub fn watch(token: Option<&str>) -> ExitCode {
         }
         Ok(status) => {
             held.end();
-            let name = status.signal().map(record::exit::signal_name);
-            format!(
-                "the agent there was ended by SIG{}",
-                name.unwrap_or_default()
-            )
+            let signal = SignalNumber(status.signal().unwrap_or_default());
+            format!("the agent there was ended by SIG{signal}")
         }
         Err(error) => format!("host-agent: {error}"),
     };

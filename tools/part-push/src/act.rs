@@ -14,7 +14,7 @@ use cli::progress::ProgressDisplay;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use record::error::{Fault, Report};
-use record::exit::Exit;
+use record::exit::{Exit, SignalNumber};
 use record::jsonl::{Out, Stream};
 use record::term::{self, plain};
 use record::{Host, Pushed, Record};
@@ -95,10 +95,10 @@ fn most_for_a_host(deliveries: &[Delivery]) -> u64 {
     bytes.into_values().max().unwrap_or(0)
 }
 
-fn interrupted(signal: i32) -> Exit {
+fn interrupted(signal: SignalNumber) -> Exit {
     record::tell!(
-        "part-push: interrupted by SIG{}\n  fix: run it again: what is there already is skipped",
-        record::exit::signal_name(signal)
+        "part-push: interrupted by SIG{signal}\n  \
+         fix: run it again: what is there already is skipped"
     );
     Exit::Signal(signal)
 }

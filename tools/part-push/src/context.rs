@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use record::Host;
+use record::exit::SignalNumber;
 use remote::Remote;
 use remote::direct::WireOptions;
 use remote::limit::RateLimit;
@@ -39,7 +40,7 @@ impl PushContext<'_> {
     }
 
     /// The signal that ends everything, if one came.
-    pub fn signal(&self) -> Option<i32> {
+    pub fn signal(&self) -> Option<SignalNumber> {
         cli::signal::received(&self.stop)
     }
 

@@ -12,7 +12,7 @@ use crate::run::signals::Signals;
 use crate::servers::is_staying;
 use job::Progress;
 use record::error::{Fault, Report};
-use record::exit::Exit;
+use record::exit::{Exit, SignalNumber};
 use record::jsonl::Head;
 use record::term::{self, millis};
 use record::{Exited, Host, Listening, Output, Process, Record, Role, Started, Summary};
@@ -25,7 +25,7 @@ use wire::{Event, Request};
 
 /// How often the status line is renewed.
 const TICK: Duration = Duration::from_millis(500);
-const SIGUSR1: i32 = 10;
+const SIGUSR1: SignalNumber = SignalNumber(10);
 
 /// How long to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Followed {
     /// The summary of the job, if it has ended.
     pub summary: Option<Summary>,
     /// The signal that has ended the following.
-    pub signal: Option<i32>,
+    pub signal: Option<SignalNumber>,
     /// Why no more records can be received.
     pub faults: Report,
 }
@@ -152,7 +152,7 @@ impl<'a, 'h> Follower<'a, 'h> {
         true
     }
 
-    fn pass_on(&self, signal: i32) {
+    fn pass_on(&self, signal: SignalNumber) {
         let signal = wire::reap::Signal { signal };
         self.hosts.sessions[0].send(Request::SignalLauncher(signal));
     }
@@ -326,7 +326,7 @@ pub fn conclude(
     let mut exit = match (&followed.summary, followed.signal) {
         (Some(summary), _) if summary.ok => Exit::Done,
         (Some(summary), _) => Exit::Process(summary.code),
-        (None, Some(number)) => Exit::Signal(number),
+        (None, Some(signal)) => Exit::Signal(signal),
         (None, None) => followed.faults.exit(),
     };
     if sink.has_lost_something() {

@@ -4,6 +4,7 @@
 //! itself wait; it neither fills the memory nor delays a signal, a deadline or another host.
 
 use parking_lot::{Condvar, Mutex};
+use record::exit::SignalNumber;
 use session::SessionEvent;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub enum RunEvent {
     /// A host sent something, or is lost. The host is given by its position.
     Host(usize, SessionEvent),
     /// A signal that asks for the job's end.
-    Signal(i32),
+    Signal(SignalNumber),
     /// A signal that asks how far the job is (SIGUSR1).
     StatusAsked,
     /// This launcher did not run for so long that hosts may have taken it for gone.
@@ -168,9 +169,9 @@ mod tests {
             .iter()
             .for_each(|why| inbox.push(round, 1, lost(why), 1));
         inbox.push(round, 2, lost("x"), 1);
-        inbox.push_first(RunEvent::Signal(2));
+        inbox.push_first(RunEvent::Signal(SignalNumber::INT));
         let got: Vec<String> = (0..5).map(|_| events(inbox.next(Duration::ZERO))).collect();
-        assert_eq!(got, ["signal 2", "1a", "2x", "1b", "1c"]);
+        assert_eq!(got, ["signal INT", "1a", "2x", "1b", "1c"]);
         assert!(inbox.next(Duration::ZERO).is_none());
         inbox.begin_round(3);
         inbox.push(round, 1, lost("late"), 1);

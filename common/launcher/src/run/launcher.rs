@@ -16,7 +16,7 @@ use crate::servers::{self, FoundServers};
 use crate::spec;
 use job::{Cause, Limit, Rules};
 use record::error::{Fault, Report};
-use record::exit::{Exit, signal_name};
+use record::exit::Exit;
 use record::term;
 use record::{Graph, Host, Process, Summary};
 use session::{HostFault, Session};
@@ -54,8 +54,7 @@ impl NextTry {
         if outcome.reaped {
             return NextTry::Refused("dgl-reap has ended it".to_owned());
         }
-        if let Some(number) = outcome.signalled {
-            let signal = signal_name(number);
+        if let Some(signal) = outcome.signalled {
             return NextTry::Refused(format!("SIG{signal} came while it ended"));
         }
         // a host that was lost, also while the job ended, needs time to notice and end its part
@@ -176,10 +175,10 @@ impl<'a> Launcher<'a> {
                 term::seconds(pause),
                 plan.restart
             ));
-            if let Some(number) = self.signals.within(pause) {
+            if let Some(signal) = self.signals.within(pause) {
                 return Ok(JobOutcome {
-                    exit: Exit::Signal(number),
-                    cause: Some(Cause::Signal(number)),
+                    exit: Exit::Signal(signal),
+                    cause: Some(Cause::Signal(signal)),
                     cause_label: Some("signal"),
                     ..outcome
                 });
@@ -267,8 +266,8 @@ impl<'a> Launcher<'a> {
                             "dgl-spawn: waiting for graph servers {name}, which start just now"
                         ));
                     }
-                    if let Some(number) = self.signals.within(CHECK_AGAIN) {
-                        return Err(Stopped::Signal(number));
+                    if let Some(signal) = self.signals.within(CHECK_AGAIN) {
+                        return Err(Stopped::Signal(signal));
                     }
                 }
             }
@@ -308,7 +307,7 @@ impl<'a> Launcher<'a> {
         let followed = self.detach(&job, sink)?;
         let Some(summary) = followed.summary else {
             return match (followed.signal, followed.faults.0.is_empty()) {
-                (Some(number), _) => Err(Stopped::Signal(number)),
+                (Some(signal), _) => Err(Stopped::Signal(signal)),
                 (None, true) => Ok(()),
                 (None, false) => Err(Stopped::Hosts(followed.faults)),
             };
@@ -417,8 +416,8 @@ impl<'a> Launcher<'a> {
         let is_busy = |host: &&Host| members.contains_key(&host.id);
         let busy: Vec<Host> = self.hosts.iter().filter(is_busy).cloned().collect();
         let opened = self.connect.open_agents(&busy);
-        if let Some(number) = self.signals.first() {
-            return Err(Stopped::Signal(number));
+        if let Some(signal) = self.signals.first() {
+            return Err(Stopped::Signal(signal));
         }
         let report = session::report(&busy, &opened);
         report.check().map_err(Stopped::Hosts)?;

@@ -6,7 +6,7 @@ use crate::output::sink::{OutputSink, on_terminal};
 use crate::plan;
 use job::{Cause, Limit};
 use record::error::Report;
-use record::exit::Exit;
+use record::exit::{Exit, SignalNumber};
 use record::term::{self, millis};
 use record::{FirstFailure, Host, Role, Summary};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub struct JobOutcome {
     pub reaped: bool,
     /// The first signal that arrived, also one that came when the job was ending already. It must
     /// not start again after one.
-    pub signalled: Option<i32>,
+    pub signalled: Option<SignalNumber>,
 }
 
 /// What stopped a job before it began.
@@ -42,7 +42,7 @@ pub enum Stopped {
     /// The preflight found faults.
     Preflight(Report),
     /// A signal came.
-    Signal(i32),
+    Signal(SignalNumber),
     /// The graph servers that the job uses did not start.
     Servers(Box<Summary>),
 }
@@ -76,9 +76,9 @@ impl Stopped {
                     ..outcome
                 };
             }
-            Stopped::Signal(number) => (
-                Exit::Signal(number),
-                Some(Cause::Signal(number)),
+            Stopped::Signal(signal) => (
+                Exit::Signal(signal),
+                Some(Cause::Signal(signal)),
                 "signal",
                 Report::default(),
             ),
@@ -173,11 +173,9 @@ pub fn explain(
     }
     match (&outcome.failure, &outcome.cause) {
         (Some(failure), cause) => explain_failure(hosts, failure, cause.as_ref(), sink),
-        (None, Some(Cause::Signal(number))) => notice(format!(
-            "job {} was ended by SIG{}",
-            plan.name,
-            record::exit::signal_name(*number)
-        )),
+        (None, Some(Cause::Signal(signal))) => {
+            notice(format!("job {} was ended by SIG{signal}", plan.name));
+        }
         (None, Some(Cause::Time(Limit::Start(limit) | Limit::Job(limit)))) => {
             notice(format!(
                 "job {} was ended: it took longer than {}",

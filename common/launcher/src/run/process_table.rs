@@ -2,7 +2,6 @@
 //! records. A host is believed only about its own, and each event only once.
 
 use super::hosts::HostSession;
-use super::records::status_fields;
 use crate::output::sink::OutputSink;
 use record::term::{millis, now_ms};
 use record::{Exited, Listening, Process, Started};
@@ -149,7 +148,6 @@ impl<'a> ProcessTable<'a> {
         if std::mem::replace(&mut state.exited, true) {
             return Err("a process ended twice");
         }
-        let (code, signal) = status_fields(exited.status);
         let ran = state
             .started
             .map_or(Duration::ZERO, |start| now.saturating_duration_since(start));
@@ -165,13 +163,10 @@ impl<'a> ProcessTable<'a> {
             host,
             role,
             rank,
-            code,
-            signal,
+            end: exited.end,
             elapsed_ms: millis(ran),
             cpu_s: Some(exited.cpu_s).filter(|seconds| seconds.is_finite() && *seconds >= 0.0),
             max_rss_bytes: Some(exited.max_rss_bytes),
-            oom: exited.oom,
-            reaped: exited.reaped,
             while_ending,
         });
         Ok(())

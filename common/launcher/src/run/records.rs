@@ -1,8 +1,8 @@
 //! Between the records of a job and its state machine: the members of the job, and the records of
 //! the end that the machine decides.
 
-use job::{Cause, Ending, ExitStatus, JobFailure, JobMember, Loss, Reason};
-use record::exit::Exit;
+use job::{Cause, Ending, JobFailure, JobMember, Loss, Reason};
+use record::exit::{Exit, ProcessEnd};
 use record::{self, FirstFailure, Process};
 
 /// A process as the state machine sees it.
@@ -11,14 +11,6 @@ pub fn member(process: &Process) -> JobMember {
         role: process.role,
         service: process.service,
         awaited: process.port.is_some(),
-    }
-}
-
-/// An exit status as the two fields of a record: the code, or the name of the signal.
-pub fn status_fields(status: ExitStatus) -> (Option<u8>, Option<String>) {
-    match status {
-        ExitStatus::Code(code) => (Some(code), None),
-        ExitStatus::Signal(number) => (None, Some(record::exit::signal_name(number))),
     }
 }
 
@@ -37,15 +29,12 @@ pub fn first_failure(
         first.last_lines = lines;
     }
     match &failure.reason {
-        Reason::Ended(exit) => {
-            (first.code, first.signal) = status_fields(exit.status);
-            (first.oom, first.reaped) = (exit.out_of_memory, exit.reaped);
-        }
+        Reason::Ended(end) => first.end = *end,
         Reason::NotListening(time) => {
             first.error = Some(format!("does not listen after {} s", time.as_secs_f32()));
         }
         Reason::EndedEarly => {
-            first.code = Some(0);
+            first.end = ProcessEnd::exited(0);
             first.error = Some("is a service, and ended before the other programs".to_owned());
         }
         Reason::Raised(exception) => {
@@ -72,10 +61,10 @@ pub fn exit(ending: &Ending) -> Exit {
     let reason = ending.failure.as_ref().map(|failure| &failure.reason);
     match (&ending.cause, reason) {
         (None, _) => Exit::Done,
-        (Some(Cause::Signal(number)), _) => Exit::Signal(*number),
+        (Some(Cause::Signal(signal)), _) => Exit::Signal(*signal),
         (Some(Cause::Host | Cause::Servers | Cause::Paused(_)), _) => Exit::Unreachable,
         (Some(Cause::Time(_) | Cause::Stalled(_)), _) => Exit::TimeLimit,
-        (Some(Cause::Process), Some(Reason::Ended(exit))) => Exit::Process(exit.shell_code()),
+        (Some(Cause::Process), Some(Reason::Ended(end))) => Exit::Process(end.shell_code()),
         (Some(Cause::Process), _) => Exit::Process(1),
     }
 }
@@ -83,8 +72,8 @@ pub fn exit(ending: &Ending) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use job::ExitStatus::{Code, Signal};
     use job::Limit;
+    use record::exit::SignalNumber;
     use std::time::Duration;
 
     fn processes() -> Vec<Process> {
@@ -137,60 +126,55 @@ mod tests {
             index: Some(0),
             reason: Reason::NotListening(minute),
         });
+        let none = ProcessEnd::default();
+        let (exited, killed) = (
+            ProcessEnd::exited(3),
+            ProcessEnd::killed(SignalNumber::KILL),
+        );
         let table = [
-            (None, None, 0, (None, None, None, None)),
+            (None, None, 0, (None, none, None)),
             (
                 Some(Cause::Process),
-                process(Reason::Ended(Code(3).into())),
+                process(Reason::Ended(exited)),
                 3,
-                (Some(1), Some(3), None, None),
+                (Some(1), exited, None),
             ),
             (
                 Some(Cause::Process),
-                process(Reason::Ended(Signal(9).into())),
+                process(Reason::Ended(killed)),
                 137,
-                (Some(1), None, Some("KILL"), None),
+                (Some(1), killed, None),
             ),
+            (Some(Cause::Host), lost, 74, (None, none, Some("silent"))),
             (
-                Some(Cause::Host),
-                lost,
-                74,
-                (None, None, None, Some("silent")),
+                Some(Cause::Signal(SignalNumber::INT)),
+                None,
+                130,
+                (None, none, None),
             ),
-            (Some(Cause::Signal(2)), None, 130, (None, None, None, None)),
             (
                 Some(Cause::Process),
                 process(Reason::Raised("KeyError: 7".to_owned())),
                 1,
-                (
-                    Some(1),
-                    None,
-                    None,
-                    Some("raised KeyError: 7 and did not end"),
-                ),
+                (Some(1), none, Some("raised KeyError: 7 and did not end")),
             ),
-            (
-                Some(Cause::Stalled(minute)),
-                None,
-                124,
-                (None, None, None, None),
-            ),
+            (Some(Cause::Stalled(minute)), None, 124, (None, none, None)),
             (
                 Some(Cause::Time(Limit::Job(minute))),
                 None,
                 124,
-                (None, None, None, None),
+                (None, none, None),
             ),
             (
                 Some(Cause::Time(Limit::Start(minute))),
                 late,
                 124,
-                (Some(0), None, None, Some("does not listen after 60 s")),
+                (Some(0), none, Some("does not listen after 60 s")),
             ),
         ];
         let processes = processes();
         let lines = [Vec::new(), vec!["its last".to_owned()]];
-        for (cause, failure, code, (id, status, signal, error)) in table {
+        for (cause, failure, code, (id, end, error)) in table {
             let ending = Ending {
                 cause: cause.clone(),
                 failure: failure.clone(),
@@ -203,8 +187,8 @@ mod tests {
             let first = first_failure(&failure, process);
             assert_eq!((first.host, first.id), (failure.host, id), "{cause:?}");
             assert_eq!(
-                (first.code, first.signal.as_deref(), first.error.as_deref()),
-                (status, signal, error),
+                (first.end, first.error.as_deref()),
+                (end, error),
                 "{cause:?}"
             );
             assert_eq!(

@@ -1,6 +1,7 @@
 //! Signals that concern the job, and the listener that gets them at the moment.
 
 use super::inbox::{Inbox, RunEvent};
+use record::exit::SignalNumber;
 use signal_hook::consts::SIGUSR1;
 use std::io;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ impl Signals {
                 }
                 let ending = usize::try_from(number).unwrap_or_default();
                 let _ = first.compare_exchange(0, ending, Ordering::Relaxed, Ordering::Relaxed);
-                inbox.push_first(RunEvent::Signal(number));
+                inbox.push_first(RunEvent::Signal(SignalNumber(number)));
             }
         };
         std::thread::Builder::new()
@@ -46,7 +47,7 @@ impl Signals {
     }
 
     /// The first signal that ends the job, if one came.
-    pub fn first(&self) -> Option<i32> {
+    pub fn first(&self) -> Option<SignalNumber> {
         session::signal::received(&self.first)
     }
 
@@ -64,12 +65,12 @@ impl Signals {
 
     /// The signal that comes within this time, in which hosts are not listened to; `None` if none
     /// does.
-    pub fn within(&self, time: Duration) -> Option<i32> {
+    pub fn within(&self, time: Duration) -> Option<SignalNumber> {
         let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.next(left) {
-                Some(RunEvent::Signal(number)) => return Some(number),
+                Some(RunEvent::Signal(signal)) => return Some(signal),
                 None if left.is_zero() => return None,
                 _ => {}
             }
@@ -89,7 +90,7 @@ mod tests {
         raise(SIGUSR1).unwrap();
         raise(SIGTERM).unwrap();
         let until = Instant::now() + Duration::from_secs(60);
-        while signals.first() != Some(SIGTERM) {
+        while signals.first() != Some(SignalNumber::TERM) {
             assert!(Instant::now() < until, "SIGTERM was not taken");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -44,7 +44,7 @@ fn obey(mut stream: UnixStream) {
     loop {
         while let Ok(Some(message)) = decoder.next_message::<Request>() {
             if let Request::SignalLauncher(order) = message.head
-                && let Ok(signal) = Signal::try_from(order.signal)
+                && let Ok(signal) = Signal::try_from(order.signal.0)
             {
                 let _ = kill(Pid::this(), signal);
             }

@@ -14,13 +14,14 @@ use crate::processes::{END_NOTICE, REAP_NOTICE};
 use crate::servers::{ServedServers, UsedServers};
 use crate::shm::ShmFile;
 use crate::stacks::server::StackServer;
-use job::{Ending, ExitStatus, Machine, Outbox};
+use job::{Ending, Machine, Outbox};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getppid};
+use record::exit::{ProcessEnd, SignalNumber};
 use record::{Process, Sign};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -329,16 +330,15 @@ impl Machine for ThisHost {
                 used => break used?,
             }
         };
-        let status = match (used.status.signal(), used.status.code()) {
-            (Some(signal), _) => ExitStatus::Signal(signal),
-            (None, code) => ExitStatus::Code(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
+        let mut end = match (used.status.signal(), used.status.code()) {
+            (Some(signal), _) => ProcessEnd::killed(SignalNumber(signal)),
+            (None, code) => ProcessEnd::exited(u8::try_from(code.unwrap_or(0)).unwrap_or(0)),
         };
+        end.oom = is_by_kill(end) && self.oom.killed(index);
         Ok(Exited {
-            core: used.status.core_dumped(),
             cpu_s: (used.rusage.utime + used.rusage.stime).as_secs_f64(),
             max_rss_bytes: used.rusage.maxrss,
-            oom: is_by_kill(status) && self.oom.killed(index),
-            ..Exited::new(index, status)
+            ..Exited::new(index, end)
         })
     }
 
@@ -461,10 +461,6 @@ impl Machine for ThisHost {
 }
 
 /// Ended by KILL; or a shell, conda or the like that says so of what it ran, by its status.
-fn is_by_kill(status: ExitStatus) -> bool {
-    const KILL: i32 = Signal::SIGKILL as i32;
-    match status {
-        ExitStatus::Signal(signal) => signal == KILL,
-        ExitStatus::Code(code) => i32::from(code) == 128 + KILL,
-    }
+fn is_by_kill(end: ProcessEnd) -> bool {
+    end.shell_code() == ProcessEnd::killed(SignalNumber::KILL).shell_code()
 }
