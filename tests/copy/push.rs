@@ -444,7 +444,7 @@ fn offsets_beyond_32_bits() {
         format!(r#"{{"do":"file","step":"receive","base":"{ws}","run":"r","host":0}}"#),
         format!(
             "{{\"do\":\"file\",\"step\":\"open\",\"id\":3,\"dst\":\"{ws}/far\",\
-             \"size\":5242880005,\"mode\":420,\"key\":\"{key}\",\"chained\":\"\"}}"
+             \"size\":5242880005,\"mode\":420,\"key\":\"{key}\",\"keep\":[[65536,131072]]}}"
         ),
         // the sum of `hello`
         concat!(

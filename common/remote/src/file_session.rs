@@ -90,9 +90,7 @@ impl FileSession {
     fn is_late(&self, event: &FileEvent) -> bool {
         match event {
             FileEvent::Synced { number } => *number <= self.forgotten,
-            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } | FileEvent::Refused { .. } => {
-                !self.hears_of_chains
-            }
+            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } => !self.hears_of_chains,
             // its facts about the directory are known from the first connection
             FileEvent::Ready(_) => self.is_second,
             _ => false,

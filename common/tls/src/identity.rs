@@ -2,7 +2,7 @@
 
 use record::hex;
 use ring::rand::SystemRandom;
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
@@ -27,14 +27,6 @@ impl PublicKey {
         spki.strip_prefix(&ED25519_SPKI)
             .and_then(|key| key.try_into().ok())
             .map(PublicKey)
-    }
-}
-
-impl PublicKey {
-    /// Whether the owner of this key has signed the message.
-    pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
-        let key = UnparsedPublicKey::new(&ED25519, self.0);
-        key.verify(message, signature).is_ok()
     }
 }
 
@@ -77,7 +69,6 @@ pub fn token() -> io::Result<String> {
 #[derive(Clone)]
 pub struct Identity {
     pub(crate) key: Arc<CertifiedKey>,
-    pair: Arc<Ed25519KeyPair>,
     public_key: PublicKey,
 }
 
@@ -113,16 +104,8 @@ impl Identity {
         let spki = CertificateDer::from([&ED25519_SPKI[..], &public_key.0].concat());
         Ok(Identity {
             key: Arc::new(CertifiedKey::new(vec![spki], signing)),
-            pair: Arc::new(pair),
             public_key,
         })
-    }
-
-    /// Signs a message.
-    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
-        let mut signature = [0; 64];
-        signature.copy_from_slice(self.pair.sign(message).as_ref());
-        signature
     }
 
     /// The public half, which the other side must know.

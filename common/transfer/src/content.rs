@@ -1,9 +1,9 @@
 //! The content of a message about a file: plain or compressed, with its checksum.
 //!
-//! There are two kinds of sums. BLAKE3 is what the tool signs for hosts that hand files on, and by
-//! which both ends compare what they have: nobody can make other content for it. What comes over a
-//! connection of the tool's own is checked for errors only, by XXH3, which costs a sender less
-//! processor time.
+//! There are two kinds of sums. By BLAKE3 both ends compare what they have, and prove what hosts
+//! have handed on ([`FileSum`]), because nobody can make other content with the same sum. What
+//! arrives over a connection of the tool's own is checked only for errors, by XXH3, which costs a
+//! sender less processor time.
 
 use crate::GRAIN;
 use twox_hash::XxHash3_128;
@@ -17,16 +17,30 @@ pub fn sum(content: &[u8]) -> Sum {
     Hex(*blake3::hash(content).as_bytes())
 }
 
-/// What the tool signs of a piece of a file, so that hosts may hand it on: its place and its
-/// content, which is `None` if it is all zeros.
-pub fn statement(offset: u64, length: u64, content: Option<&[u8]>) -> Vec<u8> {
-    let sum = content.map_or([0; 32], |content| sum(content).0);
-    statement_of(offset, length, &Hex(sum))
-}
+/// The checksum of a whole file, computed while its content passes.
+#[derive(Debug, Default)]
+pub struct FileSum(blake3::Hasher);
 
-/// The same, of a piece whose BLAKE3 sum is known.
-pub fn statement_of(offset: u64, length: u64, sum: &Sum) -> Vec<u8> {
-    [&offset.to_le_bytes()[..], &length.to_le_bytes(), &sum.0].concat()
+impl FileSum {
+    /// Adds what follows in the file: this content, or so many zeros.
+    pub fn add(&mut self, length: u64, content: Option<&[u8]>) {
+        static ZEROS: [u8; GRAIN as usize] = [0; GRAIN as usize];
+        if let Some(content) = content {
+            self.0.update(content);
+            return;
+        }
+        let mut left = length;
+        while left > 0 {
+            let count = left.min(GRAIN);
+            self.0.update(&ZEROS[..count as usize]);
+            left -= count;
+        }
+    }
+
+    /// The checksum of all that was added.
+    pub fn sum(&self) -> Sum {
+        Hex(*self.0.finalize().as_bytes())
+    }
 }
 
 /// Whether content need not be sent, because it is all zeros. A short piece is sent anyway: the

@@ -238,7 +238,7 @@ impl Partial {
     }
 
     /// From here on parts come in any order.
-    pub fn scatter(&self) -> io::Result<()> {
+    fn scatter(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.noted.is_none() {
             let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
@@ -365,7 +365,7 @@ impl Partial {
     }
 
     /// Writes all notes.
-    pub fn flush(&self) -> io::Result<()> {
+    fn flush(&self) -> io::Result<()> {
         self.state
             .lock()
             .noted

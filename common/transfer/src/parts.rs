@@ -63,12 +63,6 @@ impl Parts {
         bytes == 0 || self.0 == [(0, bytes)]
     }
 
-    /// Whether all bytes from `begin` to `end` are there.
-    pub fn has(&self, begin: u64, end: u64) -> bool {
-        let after = self.0.partition_point(|part| part.0 <= begin);
-        begin >= end || (after > 0 && end <= self.0[after - 1].1)
-    }
-
     /// The number of bytes at the beginning without a gap.
     pub fn first(&self) -> u64 {
         self.0
@@ -200,17 +194,6 @@ mod tests {
                 .map(|(begin, end)| Parts::line(*begin, *end))
                 .collect();
             assert_eq!(Parts::parse(&text), added, "{text}");
-        }
-        let parts = Parts::of(&[(2, 4), (6, 9)]);
-        let table = [
-            (2, 4, true),
-            (3, 3, true),
-            (6, 8, true),
-            (2, 9, false),
-            (0, 3, false),
-        ];
-        for (begin, end, expected) in table {
-            assert_eq!(parts.has(begin, end), expected, "{begin} {end}");
         }
         assert!(
             Parts::beginning(10).is_whole(10)

@@ -1,13 +1,12 @@
 //! Compares the parts of a file at both ends, by checksums of its pieces.
 
 use crate::GRAIN;
-use crate::content;
 use crate::parts::Parts;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::files::{BLOCK, Hex, Sum};
+use wire::files::{Hex, Sum};
 
 /// The most checksums in one message, not counting pieces that parts cut.
 const MOST: u64 = 1 << 14;
@@ -41,50 +40,25 @@ fn cut(parts: &Parts, size: u64) -> Vec<(u64, u64)> {
     pieces
 }
 
-/// The begin and end of each block of the parts: where a piece is more than a block, several blocks
-/// make one up.
-fn blocks(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
-    cut(parts, piece(bytes).min(BLOCK))
+/// The begin and end of each piece of the parts.
+fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
+    cut(parts, piece(bytes))
 }
 
-/// The checksum of each piece; fails if one cannot be read completely.
-pub fn of(file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
-    let sums = of_blocks(&AtomicBool::new(false), file, parts, bytes)?;
-    let blocks: Vec<_> = blocks(parts, bytes).into_iter().zip(sums).collect();
-    Ok(pieces_of(&blocks, bytes).map(sum_of_piece).collect())
-}
-
-/// The begin and end of a block of a file, and its checksum.
-pub type SummedBlock = ((u64, u64), Sum);
-
-fn pieces_of(blocks: &[SummedBlock], bytes: u64) -> impl Iterator<Item = &[SummedBlock]> {
-    let size = piece(bytes);
-    blocks.chunk_by(move |(one, _), (next, _)| one.1 == next.0 && next.0 % size != 0)
-}
-
-fn sum_of_piece(blocks: &[SummedBlock]) -> Sum {
-    let sums: Vec<u8> = blocks.iter().flat_map(|(_, sum)| sum.0).collect();
-    content::sum(&sums)
-}
-
-/// The checksum of each block; fails soon after it is told to stop.
-pub fn of_blocks(
-    stop: &AtomicBool,
-    file: &File,
-    parts: &Parts,
-    bytes: u64,
-) -> io::Result<Vec<Sum>> {
-    let blocks = blocks(parts, bytes);
+/// The checksum of each piece; fails if one cannot be read completely, and soon after it is told to
+/// stop.
+pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
+    let pieces = pieces(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if parts.bytes() > MUCH {
         processors.min(THREADS)
     } else {
         1
     };
-    let each = blocks.len().div_ceil(threads).max(1);
-    let sum_all = |blocks: &[(u64, u64)]| {
+    let each = pieces.len().div_ceil(threads).max(1);
+    let sum_all = |pieces: &[(u64, u64)]| {
         let mut buffer = vec![0; 256 << 10];
-        let sums = blocks.iter().map(|(begin, end)| {
+        let sums = pieces.iter().map(|(begin, end)| {
             if stop.load(Ordering::Relaxed) {
                 return Err(io::Error::other("nobody needs it any longer"));
             }
@@ -93,22 +67,22 @@ pub fn of_blocks(
         sums.collect::<io::Result<Vec<Sum>>>()
     };
     std::thread::scope(|scope| {
-        let mut chunks = blocks.chunks(each);
+        let mut chunks = pieces.chunks(each);
         let own = chunks.next().unwrap_or_default();
         let threads: Vec<_> = chunks
-            .map(|blocks| {
-                let sum = move || sum_all(blocks);
+            .map(|pieces| {
+                let sum = move || sum_all(pieces);
                 let thread = std::thread::Builder::new().spawn_scoped(scope, sum);
-                (blocks, thread.ok())
+                (pieces, thread.ok())
             })
             .collect();
         let mut all = sum_all(own)?;
-        for (blocks, thread) in threads {
+        for (pieces, thread) in threads {
             let sums = match thread {
                 Some(thread) => thread
                     .join()
                     .map_err(|_| io::Error::other("a thread ended"))?,
-                None => sum_all(blocks),
+                None => sum_all(pieces),
             };
             all.extend(sums?);
         }
@@ -141,28 +115,19 @@ pub fn of_whole(file: &File) -> io::Result<Sum> {
     sum_of(file, 0, file.metadata()?.len(), &mut vec![0; 256 << 10])
 }
 
-/// The blocks of those pieces whose checksums are equal at both ends. Here they are known of each
-/// block, there of each piece.
-pub fn equal(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Vec<SummedBlock> {
-    let blocks = blocks(parts, bytes).into_iter();
-    let blocks: Vec<_> = blocks.zip(ours.iter().copied()).collect();
-    pieces_of(&blocks, bytes)
-        .zip(theirs)
-        .filter(|(piece, theirs)| sum_of_piece(piece) == **theirs)
-        .flat_map(|(piece, _)| piece)
-        .copied()
-        .collect()
-}
-
 /// The parts whose checksums are equal at both ends.
 pub fn same(parts: &Parts, bytes: u64, ours: &[Sum], theirs: &[Sum]) -> Parts {
-    let equal = equal(parts, bytes, ours, theirs).into_iter();
-    Parts::of(&equal.map(|(block, _)| block).collect::<Vec<_>>())
+    let pieces = pieces(parts, bytes).into_iter();
+    let both = pieces.zip(ours.iter().zip(theirs));
+    let same = both.filter(|(_, (ours, theirs))| ours == theirs);
+    Parts::of(&same.map(|(piece, _)| piece).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content;
+    use wire::files::BLOCK;
 
     #[test]
     fn pieces_end_at_multiples_of_their_size_at_both_ends() {
@@ -187,19 +152,11 @@ mod tests {
     #[test]
     fn what_differs_is_told_from_what_is_the_same() {
         let (a, b) = (content::sum(b"a"), content::sum(b"b"));
-        // a file of small pieces, and one whose pieces are of four blocks
+        // a file of small pieces, and one whose pieces are larger than blocks
         for (bytes, size) in [(4 * GRAIN, GRAIN), (64 << 30, 4 * BLOCK)] {
             assert_eq!(piece(bytes), size);
             let parts = Parts::of(&[(0, size + 1), (2 * size, 3 * size)]);
-            let ours = vec![a; blocks(&parts, bytes).len()];
-            let there = |pieces: [Sum; 3]| {
-                let blocks = blocks(&parts, bytes).into_iter();
-                let of_piece = |offset: u64| pieces[usize::try_from(offset / size).unwrap()];
-                let blocks: Vec<_> = blocks.map(|block| (block, of_piece(block.0))).collect();
-                pieces_of(&blocks, bytes)
-                    .map(sum_of_piece)
-                    .collect::<Vec<_>>()
-            };
+            let ours = [a; 3];
             let table = [
                 ([a, a, a], vec![(0, size + 1), (2 * size, 3 * size)]),
                 ([a, b, a], vec![(0, size), (2 * size, 3 * size)]),
@@ -208,10 +165,10 @@ mod tests {
                 ([b, b, b], vec![]),
             ];
             for (theirs, expected) in table {
-                let same = same(&parts, bytes, &ours, &there(theirs));
+                let same = same(&parts, bytes, &ours, &theirs);
                 assert_eq!(same.list(), expected);
             }
-            let fewer = same(&parts, bytes, &ours, &there([a, a, a])[..2]);
+            let fewer = same(&parts, bytes, &ours, &[a, a]);
             assert_eq!(fewer.list(), [(0, size + 1)]);
         }
     }
@@ -223,12 +180,12 @@ mod tests {
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let (bytes, mut buffer) = (MUCH + 5, vec![0; 4096]);
-        let sums = of(&file, &Parts::beginning(bytes), bytes).unwrap();
+        let stop = AtomicBool::new(false);
+        let sums = of(&stop, &file, &Parts::beginning(bytes), bytes).unwrap();
         let pieces = cut(&Parts::beginning(bytes), piece(bytes));
         assert_eq!(sums.len(), pieces.len());
         for ((begin, end), sum) in pieces.into_iter().zip(sums) {
-            let block = sum_of(&file, begin, end, &mut buffer).unwrap();
-            assert_eq!(content::sum(&block.0), sum);
+            assert_eq!(sum_of(&file, begin, end, &mut buffer).unwrap(), sum);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! To a host: `receive` selects a directory; `inspect`, `peers` and `claim` ask what exists; small
 //! files are sent together in a [`Batch`], larger ones as `open`, any number of `write`s and
 //! `commit`. From a host: `give`, `find`, then `read` for content. From host to host: `hand_on`,
-//! and over the connection that is made for it `handed`, `write`s and `abandon`; the tool's
-//! signature makes these valid. Callers do not wait for each request: the requests are answered in
+//! and over the connection that is made for it `handed` and `write`s; the tool's `commit` has the
+//! checksum of the whole file. Callers do not wait for each request: the requests are answered in
 //! order, and `sync` shows how far the agent has come. Sizes are called `size`, because `bytes` in
 //! a line announces the body after it. Content follows its line, at most [`crate::codec::MAX_BODY`]
 //! bytes, with its sum in the line.
@@ -20,9 +20,6 @@ pub const BLOCK: u64 = crate::codec::MAX_BODY as u64;
 /// The most files in one message, so that its line stays well below [`crate::codec::MAX_LINE`]: a
 /// path has at most 4096 bytes.
 pub const FILES_AT_ONCE: usize = 128;
-/// The most signed pieces in one message, for the same reason: each takes up to 210 bytes of the
-/// line.
-pub const PIECES_AT_ONCE: usize = 4096;
 
 /// A request about files: `{"do":"file","step":"…",…}`.
 #[skip_serializing_none]
@@ -66,28 +63,15 @@ pub enum FileRequest {
     Commit {
         /// The number of the delivery.
         id: u32,
+        /// The checksum of the whole file, if hosts pass it on: one that has arrived with another
+        /// checksum is not put in its place.
+        sum: Option<Sum>,
     },
     /// Passes a file on to another host as it arrives; answered by [`FileEvent::HandedOn`] when
     /// that host has the whole file, or cannot be reached any longer.
     HandOn(HandOn),
-    /// Stops passing a file on to a host.
-    StopHandOn {
-        /// The number of the delivery.
-        id: u32,
-        /// The number of the other host.
-        host: u32,
-    },
-    /// Sends the signatures of the kept pieces of a file, so that this host can pass them on too.
-    Sign {
-        /// The number of the delivery.
-        id: u32,
-        /// At most [`PIECES_AT_ONCE`] of the pieces, in any order.
-        pieces: Vec<SignedPiece>,
-    },
     /// The first message of another host over its connection: it will send parts of a file, as
-    /// [`FileRequest::Write`], and then [`FileRequest::Abandon`] and [`FileRequest::Sync`]. Nothing
-    /// else is allowed there. Content that the tool has not signed is refused, see
-    /// [`FileEvent::Refused`].
+    /// [`FileRequest::Write`], and then [`FileRequest::Sync`]. Nothing else is allowed there.
     Handed {
         /// The name of the partial file.
         key: String,
@@ -199,8 +183,6 @@ pub struct HandOn {
     pub port: u16,
     /// The public key of the other host.
     pub peer: String,
-    /// The parts that the other host lacks: begin and end of each.
-    pub parts: Vec<(u64, u64)>,
 }
 
 /// A directory whose files are fetched; nothing is written.
@@ -268,16 +250,25 @@ pub struct Open {
     /// Whether the kept parts are copied from the file that is in its place now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
-    /// The public key with which the tool signs the pieces of this file, if hosts pass it on: it
-    /// arrives in any order, and [`FileEvent::Arrived`] reports the received parts.
-    pub chained: Option<String>,
+    /// Who sends a file that hosts pass on. It arrives in order from its first byte on, nothing is
+    /// kept, and [`FileEvent::Arrived`] reports how much has arrived.
+    pub chained: Option<Upstream>,
     /// Whether the file occupies less space than its size, so that no space is reserved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sparse: bool,
 }
 
+/// Who sends a file that hosts pass on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Upstream {
+    /// The tool.
+    Tool,
+    /// The host with this public key.
+    Host(String),
+}
+
 /// A part of a file.
-#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// The number of the delivery.
@@ -287,19 +278,6 @@ pub struct Block {
     /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
-    /// The tool's signature, if hosts pass the file on.
-    pub signature: Option<Signature>,
-}
-
-/// A signed piece of a file, of at most a block: its position and content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SignedPiece {
-    /// The offset of the piece in the file, in bytes.
-    pub at: u64,
-    /// The length of the piece, in bytes.
-    pub length: u64,
-    /// The tool's signature.
-    pub signature: Signature,
 }
 
 /// A file with a number for the answers.
@@ -340,12 +318,13 @@ pub enum FileEvent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         earlier: bool,
     },
-    /// The received parts of a file that hosts pass on; if there are very many, the first of them.
+    /// How much has arrived of a file that hosts pass on.
     Arrived {
         /// The number of the delivery.
         id: u32,
-        /// The begin and end of each part.
-        parts: Vec<(u64, u64)>,
+        /// The number of bytes, from the first one on.
+        #[serde(rename = "size")]
+        bytes: u64,
     },
     /// A host has the whole file that was passed on to it, or gets no more of it.
     HandedOn {
@@ -358,14 +337,6 @@ pub enum FileEvent {
         /// Whether the other host could not be reached at all.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unreached: bool,
-    },
-    /// Another host has passed on content that the tool has not signed. It is not written, and
-    /// nothing more of the file is accepted from that host.
-    Refused {
-        /// The number of the delivery.
-        id: u32,
-        /// The public key of that host.
-        peer: String,
     },
     /// The results of deliveries.
     Landed {
@@ -628,8 +599,6 @@ impl fmt::Display for FileFault {
 
 /// A BLAKE3 checksum.
 pub type Sum = Hex<32>;
-/// An Ed25519 signature.
-pub type Signature = Hex<64>;
 
 /// Bytes that are hexadecimal digits in JSON.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -781,29 +750,19 @@ mod tests {
 
     #[test]
     fn a_step_is_one_flat_object() {
-        for (signature, written) in [
-            (None, String::new()),
-            (
-                Some(Hex([1; 64])),
-                format!(r#","signature":"{}""#, "01".repeat(64)),
-            ),
-        ] {
-            let step = FileRequest::Write(Block {
-                id: 3,
-                at: 5,
-                content: Content {
-                    length: 2,
-                    packed: false,
-                    sum: Some(Hex([255; 16])),
-                },
-                signature,
-            });
-            let json = serde_json::to_string(&step).unwrap();
-            let sum = "ff".repeat(16);
-            let line =
-                format!(r#"{{"step":"write","id":3,"at":5,"length":2,"sum":"{sum}"{written}}}"#);
-            assert_eq!(json, line);
-            assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
-        }
+        let step = FileRequest::Write(Block {
+            id: 3,
+            at: 5,
+            content: Content {
+                length: 2,
+                packed: false,
+                sum: Some(Hex([255; 16])),
+            },
+        });
+        let json = serde_json::to_string(&step).unwrap();
+        let sum = "ff".repeat(16);
+        let line = format!(r#"{{"step":"write","id":3,"at":5,"length":2,"sum":"{sum}"}}"#);
+        assert_eq!(json, line);
+        assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
     }
 }

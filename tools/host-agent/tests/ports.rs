@@ -152,7 +152,6 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
         id: 1,
         at: 0,
         content: transfer::content::plain(&content),
-        signature: None,
     });
     let sync = FileRequest::Sync { number: 1 };
     let requests = [(begin, &[][..]), (block, &content), (sync, &[])];

@@ -283,7 +283,7 @@ impl SourceHost {
         });
         let ours = self
             .client
-            .keep_alive_during(|stop| sums::of_blocks(stop, &kept.file, parts, bytes))?
+            .keep_alive_during(|stop| sums::of(stop, &kept.file, parts, bytes))?
             .unwrap_or_default();
         match self.next()? {
             (FileEvent::Sums { id: 0 }, body) => {

@@ -4,34 +4,27 @@ use remote::Body;
 use remote::HostFault;
 use remote::host_link::HostLink;
 use std::fs::File;
-use tls::Identity;
 use transfer::content;
 use transfer::source::SourcePiece;
-use wire::files::{BLOCK, Block, Content, FileRequest, Hex};
+use wire::files::{BLOCK, Block, Content, FileRequest};
 
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
 
-/// Queues a piece of the file `id` that was read to the buffer, compressed if `packed`, and signed
-/// if hosts may hand it on. Returns how many bytes go over the wire for it.
+/// Queues a piece of the file `id` that was read to the buffer, compressed if `packed`. Returns how many bytes go over the wire for it.
 pub fn send(
     client: &mut HostLink,
     source: &File,
     (id, piece): (u32, &SourcePiece),
     buffer: &mut Vec<u8>,
-    (packed, signer): (bool, Option<&Identity>),
+    packed: bool,
 ) -> Result<u64, HostFault> {
     let (offset, length) = (piece.offset, piece.length);
-    let signature = signer.map(|signer| {
-        let content = (!piece.is_zeros).then_some(&buffer[..]);
-        Hex(signer.sign(&content::statement(offset, length, content)))
-    });
     let block = |content: Content| {
         FileRequest::Write(Block {
             id,
             at: offset,
             content,
-            signature,
         })
     };
     if piece.is_zeros {

@@ -1,16 +1,17 @@
-//! Which host hands a file on to which, and what is done when one of them cannot: a state machine
-//! without a clock and without connections. Events go in, actions come out.
+//! How a file passes along a chain of hosts, and what is done when one of them cannot: a state
+//! machine without a clock and without connections. Events go in, actions come out.
+//!
+//! The first host gets the file from this machine, each other host from the one before it, from the
+//! first byte to the last. A host that breaks, or that delays those behind it, leaves the chain,
+//! and so do those behind it, up to the first that has the whole file. They get it in another way.
 
 use std::time::Duration;
-use transfer::parts::Parts;
 
-/// A host to which nothing comes for so long, although there is something for it, is left out. What
-/// waits here for its turn under a limit comes on top of it.
+/// A host is left out if it receives nothing for this long although there is something for it. The
+/// time that a block waits here because of a limit is added.
 const STALL: Duration = Duration::from_secs(10);
-/// A host has so long to begin the file,
+/// How long a host may take to begin the file: it reserves the space.
 const BEGIN: Duration = Duration::from_secs(30);
-/// and longer where it copies what it has of it: a disk that copies fewer bytes a second is broken.
-const COPIES: f64 = 20e6;
 /// A host is slow if it is this many bytes behind the one before it.
 const BEHIND: u64 = 64 << 20;
 /// A host is judged slow only after it was observed for this long.
@@ -18,95 +19,62 @@ const OBSERVED: Duration = Duration::from_secs(4);
 /// A host that is this many times slower than the one before it is left out, because it delays
 /// those behind it.
 const SLOWER: f64 = 3.0;
-/// A host that cannot reach this many others hands nothing on, because a firewall drops what goes
-/// from host to host.
-const UNREACHED: u32 = 2;
-
-/// Where a host gets a file from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// This machine.
-    Us,
-    /// The host with this place in the chain.
-    Host(usize),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemberState {
-    /// It was asked to take the file.
-    Joins,
-    /// It takes the file as it comes.
-    Takes,
-    /// It has all that comes.
+    /// It was asked to begin the file.
+    Joining,
+    /// It receives the file.
+    Receiving,
+    /// It has the whole file.
     Whole,
-    /// It was told so, and gives the file its name.
+    /// It was asked to rename the file.
     Finished,
-    /// It is not part of the chain any longer.
+    /// It has left the chain.
     Out,
 }
 
-/// An action. Hosts are named by their places in the chain.
+/// An action. Hosts are named by their indices in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// This machine sends the host its missing parts.
-    Feed(usize),
-    /// One host hands on to another the parts that it lacks.
-    HandOn {
-        /// The host that hands on.
-        from: usize,
-        /// The host that receives.
-        to: usize,
-    },
-    /// One host stops handing on to another.
-    KeepBack {
-        /// The host that hands on.
-        from: usize,
-        /// The host that received.
-        to: usize,
-    },
-    /// The host has the whole file, which is renamed.
+    /// This machine sends the file to the first host.
+    Feed,
+    /// The host before this one hands the file on to it.
+    HandOn(usize),
+    /// The host has the whole file, and renames it.
     Finish(usize),
-    /// The host is served separately.
+    /// The host gets the file in another way.
     LeaveOut(usize),
 }
 
 #[derive(Debug)]
 struct ChainMember {
-    life: MemberState,
-    source: Source,
-    there: Parts,
-    /// How many bytes it had at first.
-    kept: u64,
-    /// When the first and the last bytes came.
+    state: MemberState,
+    /// How many bytes of the file it has.
+    arrived_bytes: u64,
+    /// When the first and the last bytes arrived.
     arrived: Option<(Duration, Duration)>,
-    /// Since when parts are available that have not come to it.
-    waits: Option<Duration>,
-    /// How long it may take to begin.
-    begins_within: Duration,
-    /// How many hosts it could not reach.
-    unreached: u32,
-    /// Whether the file here stayed the same while it was read for this host.
-    confirmed: bool,
+    /// When something last arrived, or there was nothing to send to it.
+    progressed: Duration,
 }
 
 impl ChainMember {
-    /// The rate in bytes a second since the first bytes came.
+    /// The rate in bytes per second since the first bytes arrived.
     fn rate(&self, now: Duration) -> f64 {
-        let Some((begun, last)) = self.arrived else {
+        let Some((first, last)) = self.arrived else {
             return 0.0;
         };
         let until = if self.has_all() { last } else { now };
-        let took = until.saturating_sub(begun).as_secs_f64().max(0.1);
-        // a host may tell of less than it has told of before
-        self.there.bytes().saturating_sub(self.kept) as f64 / took
+        self.arrived_bytes as f64 / until.saturating_sub(first).as_secs_f64().max(0.1)
     }
 
     fn has_all(&self) -> bool {
-        matches!(self.life, MemberState::Whole | MemberState::Finished)
+        matches!(self.state, MemberState::Whole | MemberState::Finished)
     }
 
-    fn takes_part(&self) -> bool {
-        self.life == MemberState::Takes || self.has_all()
+    fn was_observed(&self, now: Duration) -> bool {
+        let first = self.arrived.map(|(first, _)| first);
+        first.is_some_and(|first| now.saturating_sub(first) > OBSERVED)
     }
 }
 
@@ -115,563 +83,277 @@ impl ChainMember {
 pub struct Chain {
     bytes: u64,
     members: Vec<ChainMember>,
-    /// A host to which nothing comes for so long is left out.
+    /// How long a host may receive nothing.
     patience: Duration,
+    /// Whether the file on this machine was read completely and did not change meanwhile.
+    is_confirmed: bool,
 }
 
 impl Chain {
-    /// For a file of so many bytes. The hosts have these parts of it and get it in this order, each
-    /// from the one before. A block may take as long as `block_takes` by a limit of ours.
-    pub fn new(bytes: u64, kept: Vec<Parts>, block_takes: Duration) -> Chain {
-        let member = |(index, there): (usize, Parts)| ChainMember {
-            life: MemberState::Joins,
-            source: index.checked_sub(1).map_or(Source::Us, Source::Host),
-            kept: there.bytes(),
-            there,
+    /// For a file of this size and this number of hosts. Because of a limit here, a block may take
+    /// as long as `block_takes`.
+    pub fn new(bytes: u64, hosts: usize, block_takes: Duration) -> Chain {
+        let member = || ChainMember {
+            state: MemberState::Joining,
+            arrived_bytes: 0,
             arrived: None,
-            waits: None,
-            begins_within: BEGIN,
-            unreached: 0,
-            confirmed: false,
+            progressed: Duration::ZERO,
         };
         Chain {
             bytes,
-            members: kept.into_iter().enumerate().map(member).collect(),
+            members: std::iter::repeat_with(member).take(hosts).collect(),
             patience: STALL + block_takes,
+            is_confirmed: false,
         }
-    }
-
-    /// The parts that a host lacks.
-    pub fn missing(&self, index: usize) -> Vec<(u64, u64)> {
-        self.members[index].there.missing(self.bytes)
-    }
-
-    /// The parts that a host has.
-    pub fn there(&self, index: usize) -> &Parts {
-        &self.members[index].there
-    }
-
-    /// Where a host gets the file from.
-    pub fn source(&self, index: usize) -> Source {
-        self.members[index].source
     }
 
     /// Whether a host is still in the chain.
     pub fn is_in(&self, index: usize) -> bool {
-        self.members[index].life != MemberState::Out
+        self.members[index].state != MemberState::Out
     }
 
-    /// Whether it was told to give the file its name.
+    /// Whether a host was asked to rename the file.
     pub fn is_finished(&self, index: usize) -> bool {
-        self.members[index].life == MemberState::Finished
+        self.members[index].state == MemberState::Finished
     }
 
-    /// Whether nobody waits for anything any longer.
+    /// How many bytes of the file a host has.
+    pub fn arrived_bytes(&self, index: usize) -> u64 {
+        self.members[index].arrived_bytes
+    }
+
+    /// Whether each host was asked to rename the file or has left.
     pub fn is_over(&self) -> bool {
-        let over = |member: &ChainMember| match member.life {
-            MemberState::Out | MemberState::Finished => true,
-            MemberState::Joins | MemberState::Takes | MemberState::Whole => false,
-        };
-        self.members.iter().all(over)
+        let is_done = |index| self.is_finished(index) || !self.is_in(index);
+        (0..self.members.len()).all(is_done)
     }
 
-    /// The host is asked to begin the file with so many bytes of what it has.
-    pub fn begins(&mut self, index: usize, kept: u64, now: Duration) {
-        let member = &mut self.members[index];
-        member.waits = Some(now);
-        member.begins_within = BEGIN + Duration::from_secs_f64(kept as f64 / COPIES);
-    }
-
-    /// A host takes the file from here on.
+    /// A host has begun the file.
     pub fn joined(&mut self, index: usize, now: Duration) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if self.members[index].life != MemberState::Joins {
-            return actions;
-        }
-        self.members[index].life = MemberState::Takes;
-        self.members[index].waits = Some(now);
-        self.get_from(index, self.members[index].source, &mut actions);
-        for child in self.children(index) {
-            self.get_from(child, Source::Host(index), &mut actions);
-        }
-        // it may have had the whole file before
-        let there = self.members[index].there.clone();
-        actions.extend(self.arrived(index, there, now));
-        actions
-    }
-
-    /// Those that wait for what a host has, or for the word that all of it was right.
-    fn children(&self, index: usize) -> Vec<usize> {
-        let waits =
-            |member: &ChainMember| !matches!(member.life, MemberState::Finished | MemberState::Out);
-        let children = self.members.iter().enumerate();
-        children
-            .filter(|(_, member)| member.source == Source::Host(index) && waits(member))
-            .map(|(child, _)| child)
-            .collect()
-    }
-
-    /// From here on, a host gets the file from this source.
-    fn get_from(&mut self, index: usize, source: Source, actions: &mut Vec<Action>) {
-        self.members[index].source = source;
-        match self.members[index].life {
-            MemberState::Takes => {}
-            // nothing comes of it any more, but whoever is first is who confirms the file
-            MemberState::Whole if source == Source::Us => return self.feed(index, actions),
-            MemberState::Joins | MemberState::Whole | MemberState::Finished | MemberState::Out => {
-                return;
-            }
-        }
-        // what it did behind another host does not count any longer
         let member = &mut self.members[index];
-        (member.arrived, member.waits) = (None, None);
-        member.kept = member.there.bytes();
-        match source {
-            Source::Us => self.feed(index, actions),
-            Source::Host(from) if self.members[from].unreached >= UNREACHED => {
-                self.leave(index, actions);
-            }
-            Source::Host(from) if self.members[from].takes_part() => {
-                actions.push(Action::HandOn { from, to: index });
-            }
-            // it follows when that host has joined
-            Source::Host(_) => {}
-        }
-    }
-
-    /// What is read from here on may not be what was read before.
-    fn feed(&mut self, index: usize, actions: &mut Vec<Action>) {
-        self.members[index].confirmed = false;
-        actions.push(Action::Feed(index));
-    }
-
-    /// A host reports the parts that it has.
-    pub fn arrived(&mut self, index: usize, there: Parts, now: Duration) -> Vec<Action> {
-        let bytes = self.bytes;
-        let member = &mut self.members[index];
-        if !member.takes_part() {
+        if member.state != MemberState::Joining {
             return Vec::new();
         }
-        if there.bytes() > member.there.bytes() {
-            let begun = member.arrived.map_or(now, |(begun, _)| begun);
-            member.arrived = Some((begun, now));
-            member.waits = (member.source == Source::Us).then_some(now);
-        }
-        let had_all = member.has_all();
-        member.there = there;
-        if !had_all && member.there.is_whole(bytes) {
-            member.life = MemberState::Whole;
-        }
-        self.finish_whole()
-    }
-
-    /// Those that have all of a file that was confirmed.
-    fn finish_whole(&mut self) -> Vec<Action> {
-        let is_right = |index: &usize| {
-            self.members[*index].life == MemberState::Whole && self.is_confirmed(*index)
+        (member.state, member.progressed) = (MemberState::Receiving, now);
+        let feed = (index == 0).then_some(Action::Feed);
+        let have_both_joined = |to: &usize| {
+            (to - 1..=*to).all(|index| self.members[index].state != MemberState::Joining)
         };
-        let right: Vec<usize> = (0..self.members.len()).filter(is_right).collect();
-        for index in &right {
-            self.members[*index].life = MemberState::Finished;
-        }
-        right.into_iter().map(Action::Finish).collect()
+        let links = (index.max(1)..=index + 1).filter(|to| *to < self.members.len());
+        let hand_on = links.filter(have_both_joined).map(Action::HandOn);
+        feed.into_iter().chain(hand_on).collect()
     }
 
-    /// Whether the file here was the same when it had been read for the host from which all that
-    /// this one gets comes in the end.
-    fn is_confirmed(&self, index: usize) -> bool {
-        let mut first = index;
-        while let Source::Host(from) = self.members[first].source {
-            first = from;
-        }
-        self.members[first].confirmed
-    }
-
-    /// All that a host lacked was read, and it is still the same file.
-    pub fn confirm(&mut self, index: usize) -> Vec<Action> {
-        self.members[index].confirmed = true;
-        self.finish_whole()
-    }
-
-    /// This machine has sent something to a host that it feeds.
-    pub fn fed(&mut self, index: usize, now: Duration) {
-        self.members[index].waits = Some(now);
-    }
-
-    /// A host reports that another one gets no more from it.
-    pub fn broke(&mut self, from: usize, to: usize, unreached: bool) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if unreached {
-            self.members[from].unreached += 1;
-        }
-        let member = &self.members[to];
-        if member.source == Source::Host(from) && member.life == MemberState::Takes {
-            self.leave(to, &mut actions);
-        }
-        actions
-    }
-
-    /// A host reports that another one hands on other content than was read here. Which of them is
-    /// at fault cannot be known: it gets the file from the one before that.
-    pub fn refused(&mut self, from: usize, to: usize) -> Vec<Action> {
-        let mut actions = Vec::new();
-        let member = &self.members[to];
-        if member.source == Source::Host(from) && member.life == MemberState::Takes {
-            actions.push(Action::KeepBack { from, to });
-            self.get_from(to, self.source_of(from), &mut actions);
-        }
-        actions
-    }
-
-    /// Where a host gets the file from, past those that have left.
-    fn source_of(&self, index: usize) -> Source {
-        let mut source = self.members[index].source;
-        // one that has finished keeps its source even when that has left
-        while let Source::Host(from) = source
-            && self.members[from].life == MemberState::Out
-        {
-            source = self.members[from].source;
-        }
-        source
-    }
-
-    /// A host is lost, or cannot have the file at all.
-    pub fn lost(&mut self, index: usize) -> Vec<Action> {
-        let mut actions = Vec::new();
-        self.leave(index, &mut actions);
-        // nobody is there to be served separately
-        actions.retain(|action| *action != Action::LeaveOut(index));
-        actions
-    }
-
-    fn leave(&mut self, index: usize, actions: &mut Vec<Action>) {
-        let was = std::mem::replace(&mut self.members[index].life, MemberState::Out);
-        if was == MemberState::Out {
-            return;
-        }
-        let source = self.source_of(index);
-        if matches!(was, MemberState::Joins | MemberState::Takes) {
-            if let (Source::Host(from), MemberState::Takes) = (source, was) {
-                actions.push(Action::KeepBack { from, to: index });
-            }
-            actions.push(Action::LeaveOut(index));
-        }
-        for child in self.children(index) {
-            self.get_from(child, source, actions);
-        }
-    }
-
-    /// Looks for hosts that delay others.
-    pub fn find_delays(&mut self, now: Duration) -> Vec<Action> {
-        let mut actions = Vec::new();
-        for index in 0..self.members.len() {
-            self.wait_since(index, now);
-            if self.is_stalled(index, now) || self.is_slow(index, now) {
-                self.leave(index, &mut actions);
-            }
-        }
-        actions
-    }
-
-    fn wait_since(&mut self, index: usize, now: Duration) {
-        let there_for_it = match (self.members[index].life, self.members[index].source) {
-            (MemberState::Takes, Source::Host(from)) => {
-                let more = self.members[from].there.without(&self.members[index].there);
-                !more.list().is_empty()
-            }
-            // what is sent to it says so
-            (MemberState::Takes, Source::Us) | (MemberState::Joins, _) => return,
-            (MemberState::Whole | MemberState::Finished | MemberState::Out, _) => false,
-        };
+    /// A host reports how many bytes of the file it has.
+    pub fn arrived(&mut self, index: usize, bytes: u64, now: Duration) -> Vec<Action> {
         let member = &mut self.members[index];
-        member.waits = there_for_it.then(|| member.waits.unwrap_or(now));
+        if member.state == MemberState::Receiving && bytes > member.arrived_bytes {
+            let first = member.arrived.map_or(now, |(first, _)| first);
+            member.arrived = Some((first, now));
+            (member.arrived_bytes, member.progressed) = (bytes, now);
+            if bytes >= self.bytes {
+                member.state = MemberState::Whole;
+            }
+        }
+        self.finish_whole()
+    }
+
+    /// The file was read completely, and has not changed meanwhile.
+    pub fn confirm(&mut self) -> Vec<Action> {
+        self.is_confirmed = true;
+        self.finish_whole()
+    }
+
+    fn finish_whole(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (index, member) in self.members.iter_mut().enumerate() {
+            if self.is_confirmed && member.state == MemberState::Whole {
+                member.state = MemberState::Finished;
+                actions.push(Action::Finish(index));
+            }
+        }
+        actions
+    }
+
+    /// This machine has sent something to the first host.
+    pub fn fed(&mut self, now: Duration) {
+        self.members[0].progressed = now;
+    }
+
+    /// A host is lost, or cannot have the file in this way.
+    pub fn lost(&mut self, index: usize) -> Vec<Action> {
+        match std::mem::replace(&mut self.members[index].state, MemberState::Out) {
+            MemberState::Out => Vec::new(),
+            _ => self.break_at(index),
+        }
+    }
+
+    /// Nothing more arrives from this host on, up to the first one that has the whole file.
+    pub fn break_at(&mut self, index: usize) -> Vec<Action> {
+        // without the first host, nothing confirms what the others have
+        let is_unproved = index == 0 && !self.is_confirmed;
+        let mut actions = Vec::new();
+        let behind = self.members.iter_mut().enumerate().skip(index);
+        for (index, member) in behind.take_while(|(_, member)| is_unproved || !member.has_all()) {
+            if member.state != MemberState::Out {
+                member.state = MemberState::Out;
+                actions.push(Action::LeaveOut(index));
+            }
+        }
+        actions
+    }
+
+    /// The first host that delays others.
+    pub fn find_delay(&mut self, now: Duration) -> Option<usize> {
+        for index in 1..self.members.len() {
+            let available = self.members[index - 1].arrived_bytes;
+            let member = &mut self.members[index];
+            if member.state == MemberState::Receiving && member.arrived_bytes >= available {
+                member.progressed = now;
+            }
+        }
+        let mut hosts = 0..self.members.len();
+        hosts.find(|index| self.is_stalled(*index, now) || self.is_slow(*index, now))
     }
 
     fn is_stalled(&self, index: usize, now: Duration) -> bool {
         let member = &self.members[index];
-        let waits = |member: &ChainMember, limit: Duration| {
-            let waits = member.waits.map(|since| now.saturating_sub(since));
-            matches!(member.life, MemberState::Joins | MemberState::Takes)
-                && waits.is_some_and(|waits| waits > limit)
+        let limit = match member.state {
+            MemberState::Joining => BEGIN,
+            MemberState::Receiving => self.patience,
+            MemberState::Whole | MemberState::Finished | MemberState::Out => return false,
         };
-        let is_held_up = match member.source {
-            Source::Us => false,
-            Source::Host(from) => waits(&self.members[from], self.patience / 2),
-        };
-        let limit = match member.life {
-            MemberState::Joins => member.begins_within,
-            _ => self.patience,
-        };
-        waits(member, limit) && !is_held_up
+        now.saturating_sub(member.progressed) > limit
     }
 
     fn is_slow(&self, index: usize, now: Duration) -> bool {
-        let member = &self.members[index];
-        let (MemberState::Takes, Source::Host(from)) = (member.life, member.source) else {
+        let Some(before) = index.checked_sub(1).map(|index| &self.members[index]) else {
             return false;
         };
-        let before = &self.members[from];
-        let observed = |member: &ChainMember| {
-            member
-                .arrived
-                .is_some_and(|(begun, _)| now.saturating_sub(begun) > OBSERVED)
-        };
-        let behind = before.there.bytes().saturating_sub(member.there.bytes());
-        observed(member)
-            && observed(before)
+        let member = &self.members[index];
+        let behind = before.arrived_bytes.saturating_sub(member.arrived_bytes);
+        member.state == MemberState::Receiving
+            && member.was_observed(now)
+            && before.was_observed(now)
             && behind > BEHIND
             && member.rate(now) * SLOWER < before.rate(now)
     }
 }
 
-/// What decides the place of a host in a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rank {
-    /// Whether another host has refused what it handed on.
-    pub was_refused: bool,
-    /// How much of the file it has.
-    pub kept: u64,
-    /// Its address.
-    pub address: u32,
-}
-
-/// Sorts the hosts of a chain. Those that have most of the file come first, so that least leaves
-/// this machine; then by address, because neighbours in a switch usually have neighbouring
-/// addresses, so that no link between switches is crossed twice. The last one hands nothing on.
-pub fn order<T>(hosts: &mut [T], rank: impl Fn(&T) -> Rank) {
-    hosts.sort_by_key(|host| {
-        let rank = rank(host);
-        (rank.was_refused, std::cmp::Reverse(rank.kept), rank.address)
-    });
-}
-
 #[cfg(test)]
 mod tests {
-    use super::Action::{Feed, Finish, HandOn, KeepBack, LeaveOut};
+    use super::Action::{Feed, Finish, HandOn, LeaveOut};
     use super::*;
 
     const MB: u64 = 1 << 20;
     const SIZE: u64 = 1000 * MB;
 
-    fn at(seconds: u64) -> Duration {
+    fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
-    }
-
-    /// So many hosts that have nothing.
-    fn begun(hosts: usize) -> Chain {
-        Chain::new(SIZE, vec![Parts::default(); hosts], Duration::ZERO)
     }
 
     /// Three hosts that take what comes.
     fn three() -> Chain {
-        let mut chain = begun(3);
+        let mut chain = Chain::new(SIZE, 3, Duration::ZERO);
         let mut actions = Vec::new();
         for index in [1, 0, 2] {
-            actions.extend(chain.joined(index, at(0)));
+            actions.extend(chain.joined(index, seconds(0)));
         }
-        let handed = [HandOn { from: 0, to: 1 }, HandOn { from: 1, to: 2 }];
-        assert_eq!(actions, [&[Feed(0)], &handed[..]].concat());
+        assert_eq!(actions, [Feed, HandOn(1), HandOn(2)]);
+        assert_eq!(chain.joined(2, seconds(0)), [], "it has joined already");
         chain
     }
 
     fn come(chain: &mut Chain, bytes: [u64; 3], now: Duration) -> Vec<Action> {
         let arrived = bytes.iter().enumerate();
         arrived
-            .flat_map(|(index, bytes)| chain.arrived(index, Parts::beginning(*bytes), now))
+            .flat_map(|(index, bytes)| chain.arrived(index, *bytes, now))
             .collect()
     }
 
     #[test]
     fn a_file_has_its_name_when_it_is_whole_and_was_the_same_to_the_end() {
         let mut chain = three();
-        assert_eq!(come(&mut chain, [SIZE, MB, 0], at(1)), []);
-        assert_eq!(chain.confirm(0), [Finish(0)]);
-        assert_eq!(come(&mut chain, [SIZE, SIZE, MB], at(2)), [Finish(1)]);
+        assert_eq!(come(&mut chain, [SIZE, MB, 0], seconds(1)), []);
+        assert_eq!(chain.confirm(), [Finish(0)]);
+        assert_eq!(come(&mut chain, [SIZE, SIZE, MB], seconds(2)), [Finish(1)]);
         assert!(!chain.is_over());
-        assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(3)), [Finish(2)]);
-        assert!(chain.is_over());
-    }
-
-    #[test]
-    fn who_cannot_go_on_is_left_out_and_the_next_one_gets_it_from_the_one_before() {
-        let relinked = HandOn { from: 0, to: 2 };
-        let kept_back = KeepBack { from: 0, to: 1 };
-        let mut chain = three();
-        come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
-        assert_eq!(chain.lost(1), [kept_back, relinked]);
-        assert_eq!(chain.missing(2), [(3 * MB, SIZE)]);
-
-        let mut chain = three();
-        assert_eq!(chain.broke(0, 1, false), [kept_back, LeaveOut(1), relinked]);
-        // that came too late
-        assert_eq!(chain.broke(1, 2, false), []);
-
-        // the first: this machine feeds the next
-        let mut chain = three();
-        assert_eq!(chain.lost(0), [Feed(1)]);
-        assert_eq!(chain.lost(1), [Feed(2)]);
-        assert_eq!(chain.lost(2), []);
-        assert!(chain.is_over());
-    }
-
-    #[test]
-    fn a_host_that_has_all_and_is_lost_leaves_no_gap() {
-        let mut chain = three();
-        chain.confirm(0);
-        come(&mut chain, [SIZE, SIZE, MB], at(1));
-        assert_eq!(chain.lost(1), [HandOn { from: 0, to: 2 }]);
-        assert_eq!(chain.lost(0), [Feed(2)]);
-        // the other way round: who is lost first had finished too
-        let mut chain = three();
-        come(&mut chain, [SIZE, SIZE, MB], at(1));
-        assert_eq!(chain.confirm(0), [Finish(0), Finish(1)]);
-        assert_eq!(chain.lost(0), []);
-        assert_eq!(chain.lost(1), [Feed(2)]);
-    }
-
-    #[test]
-    fn who_refuses_what_another_hands_on_gets_it_from_the_one_before_that() {
-        let mut chain = three();
-        come(&mut chain, [SIZE, 5 * MB, 3 * MB], at(1));
-        assert_eq!(chain.confirm(0), [Finish(0)]);
-        let expected = [KeepBack { from: 1, to: 2 }, HandOn { from: 0, to: 2 }];
-        assert_eq!(chain.refused(1, 2), expected);
-        assert_eq!(chain.refused(1, 2), [], "that came too late");
-        // the one before that does no better: this machine is left
-        let expected = [KeepBack { from: 0, to: 2 }, Feed(2)];
-        assert_eq!(chain.refused(0, 2), expected);
-        assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(2)), [Finish(1)]);
-        // what was read for it has to be confirmed too
-        assert_eq!(chain.confirm(2), [Finish(2)]);
-        assert!(chain.is_over());
-
-        // two hosts at once get it from here, and each waits for its own
-        let mut chain = three();
-        come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
-        assert_eq!(chain.refused(0, 1)[1..], [Feed(1)]);
-        assert_eq!(come(&mut chain, [SIZE, SIZE, SIZE], at(2)), []);
-        assert_eq!(chain.confirm(1), [Finish(1), Finish(2)]);
-        assert_eq!(chain.lost(0), []);
-        assert!(chain.is_over());
-    }
-
-    #[test]
-    fn where_hosts_cannot_reach_one_another_all_but_the_first_are_served_apart() {
-        let mut chain = begun(6);
-        (0..6).for_each(|index| drop(chain.joined(index, at(0))));
-        let first = chain.broke(0, 1, true);
-        assert!(first.contains(&LeaveOut(1)) && first.contains(&HandOn { from: 0, to: 2 }));
-        let all = chain.broke(0, 2, true);
-        let left: Vec<Action> = all
-            .into_iter()
-            .filter(|action| matches!(action, LeaveOut(_) | HandOn { .. }))
-            .collect();
-        assert_eq!(left, [2, 3, 4, 5].map(LeaveOut));
-        assert!(chain.is_in(0));
-    }
-
-    #[test]
-    fn who_takes_nothing_is_left_out_where_there_is_something_for_it() {
-        let mut chain = three();
-        come(&mut chain, [50 * MB, 40 * MB, 40 * MB], at(1));
-        chain.fed(0, at(20));
-        // host 2 has what host 1 has; host 1 waits from here on
-        assert_eq!(chain.find_delays(at(20)), []);
-        assert_eq!(chain.find_delays(at(29)), []);
-        chain.fed(0, at(31));
-        let expected = [
-            KeepBack { from: 0, to: 1 },
-            LeaveOut(1),
-            HandOn { from: 0, to: 2 },
-        ];
-        assert_eq!(chain.find_delays(at(31)), expected);
-        // the first, to which nothing goes any more
-        assert_eq!(chain.find_delays(at(42))[..2], [LeaveOut(0), Feed(2)]);
-
-        // who waits for one that stands still is not at fault, even where it waits longer
-        let mut chain = three();
-        come(&mut chain, [50 * MB, 40 * MB, 30 * MB], at(1));
-        chain.fed(0, at(2));
-        chain.find_delays(at(2));
-        chain.fed(0, at(12));
-        come(&mut chain, [50 * MB, 45 * MB, 30 * MB], at(3));
-        chain.find_delays(at(3));
-        chain.fed(0, at(13));
-        assert_eq!(chain.find_delays(at(13)), []);
-        chain.fed(0, at(14));
         assert_eq!(
-            chain.find_delays(at(14))[1..],
-            [LeaveOut(1), HandOn { from: 0, to: 2 }]
+            come(&mut chain, [SIZE, SIZE, SIZE], seconds(3)),
+            [Finish(2)]
         );
-
-        // one that does not even begin
-        let mut chain = begun(2);
-        // what is done here before that does not count
-        chain.joined(0, at(50));
-        chain.fed(0, at(100));
-        assert_eq!(chain.find_delays(at(100)), []);
-        chain.begins(1, 0, at(100));
-        chain.fed(0, at(130));
-        assert_eq!(chain.find_delays(at(130)), []);
-        assert_eq!(chain.find_delays(at(131)), [LeaveOut(1)]);
-
-        // one that copies what it has has longer
-        let mut chain = begun(1);
-        chain.begins(0, 2_000_000_000, at(0));
-        assert_eq!(chain.find_delays(at(130)), []);
-        assert_eq!(chain.find_delays(at(131)), [LeaveOut(0)]);
-    }
-
-    #[test]
-    fn a_limit_of_ours_is_no_stall_of_theirs() {
-        // a block of 1 MiB at 100 kB/s
-        let mut chain = Chain::new(SIZE, vec![Parts::default(); 2], at(11));
-        (0..2).for_each(|index| drop(chain.joined(index, at(0))));
-        chain.fed(0, at(0));
-        assert_eq!(chain.find_delays(at(21)), []);
-        assert_eq!(chain.find_delays(at(22))[..2], [LeaveOut(0), Feed(1)]);
-    }
-
-    #[test]
-    fn what_is_read_once_more_is_confirmed_once_more() {
-        let mut chain = three();
-        come(&mut chain, [5 * MB, 4 * MB, 3 * MB], at(1));
-        assert_eq!(chain.confirm(0), []);
-        // it is lost with bytes that it has not handed on: these are read again
-        assert_eq!(chain.lost(0), [Feed(1)]);
-        assert_eq!(come(&mut chain, [0, SIZE, SIZE], at(2)), []);
-        assert_eq!(chain.confirm(1), [Finish(1), Finish(2)]);
-        assert_eq!(chain.confirm(1), []);
         assert!(chain.is_over());
     }
 
     #[test]
-    fn whoever_is_left_is_told_that_the_file_was_right() {
-        // the second has all from before, and the first is lost while it begins
-        let kept = vec![Parts::beginning(SIZE); 2];
-        let mut chain = Chain::new(SIZE, kept, Duration::ZERO);
-        assert_eq!(chain.joined(1, at(0)), []);
-        assert_eq!(chain.lost(0), [Feed(1)]);
-        assert_eq!(chain.confirm(1), [Finish(1)]);
-        assert!(chain.is_over());
-    }
-
-    #[test]
-    fn a_host_that_takes_back_what_it_has_told_harms_nobody() {
-        let mut chain = three();
-        chain.fed(0, at(1));
-        come(&mut chain, [500 * MB, 300 * MB, 0], at(1));
-        for second in 2..9 {
-            chain.fed(0, at(second));
-            come(&mut chain, [500 * MB + second, 0, 0], at(second));
-            chain.find_delays(at(second));
+    fn who_breaks_takes_those_behind_along_up_to_one_that_has_all() {
+        let (some, two) = ([5 * MB, 4 * MB, 3 * MB], [SIZE, SIZE, MB]);
+        // what hosts have, whether it is confirmed, who is lost, and who leaves with it
+        let table = [
+            (some, false, 0, vec![LeaveOut(1), LeaveOut(2)]),
+            (some, false, 1, vec![LeaveOut(2)]),
+            (some, false, 2, vec![]),
+            (two, true, 0, vec![]),
+            (two, true, 1, vec![LeaveOut(2)]),
+            // nothing confirms any more what they have
+            (two, false, 0, vec![LeaveOut(1), LeaveOut(2)]),
+            (two, false, 1, vec![LeaveOut(2)]),
+        ];
+        for (bytes, is_confirmed, lost, expected) in table {
+            let mut chain = three();
+            come(&mut chain, bytes, seconds(1));
+            if is_confirmed {
+                chain.confirm();
+            }
+            assert_eq!(chain.lost(lost), expected, "{bytes:?} {lost}");
+            assert_eq!(chain.lost(lost), [], "it is lost already");
+            assert!(
+                (0..lost).all(|index| chain.is_in(index)),
+                "{bytes:?} {lost}"
+            );
         }
-        assert!(chain.is_in(0));
+        let mut chain = three();
+        assert_eq!(chain.break_at(1), [LeaveOut(1), LeaveOut(2)]);
+        assert_eq!(chain.break_at(1), [], "that came too late");
+        assert_eq!(come(&mut chain, [SIZE, SIZE, 0], seconds(1)), []);
+        assert_eq!(chain.confirm(), [Finish(0)]);
+        assert!(chain.is_over());
     }
 
     #[test]
-    fn who_is_much_slower_than_the_one_before_is_left_out() {
-        // megabytes a second of hosts 0, 1 and 2, and who is left out after 6 s
+    fn who_gets_nothing_although_there_is_something_delays_others() {
+        // what hosts have after 9 s, and who is late after 11 s
+        let table = [
+            ([9 * MB, 9 * MB, 9 * MB], None),
+            ([9 * MB, 9 * MB, 2 * MB], None),
+            ([9 * MB, 0, 0], Some(1)),
+            ([9 * MB, 9 * MB, 0], Some(2)),
+            ([0, 0, 0], Some(0)),
+        ];
+        for (there, late) in table {
+            let mut chain = three();
+            chain.arrived(0, there[0].min(MB), seconds(0));
+            assert_eq!(chain.find_delay(seconds(0)), None);
+            come(&mut chain, there, seconds(9));
+            assert_eq!(chain.find_delay(seconds(11)), late, "{there:?}");
+        }
+        // what waits here for its turn comes on top of it
+        let mut chain = Chain::new(SIZE, 1, seconds(5));
+        chain.joined(0, seconds(0));
+        assert_eq!(chain.find_delay(seconds(15)), None);
+        assert_eq!(chain.find_delay(seconds(16)), Some(0));
+        chain.fed(seconds(16));
+        assert_eq!(chain.find_delay(seconds(16)), None);
+        // who does not begin
+        let mut chain = Chain::new(SIZE, 2, Duration::ZERO);
+        chain.joined(1, seconds(1));
+        assert_eq!(chain.find_delay(seconds(30)), None);
+        assert_eq!(chain.find_delay(seconds(31)), Some(0));
+    }
+
+    #[test]
+    fn who_is_much_slower_than_the_one_before_delays_others() {
+        // megabytes a second of hosts 0, 1 and 2, and who is slow after 6 s
         let table = [
             ([100, 100, 100], None),
             ([100, 40, 40], None),
@@ -680,45 +362,24 @@ mod tests {
             // all are slow: the uplink is
             ([10, 3, 3], None),
         ];
-        for (rates, left) in table {
+        for (rates, slow) in table {
             let mut chain = three();
             for second in 1..=7 {
-                chain.fed(0, at(second));
-                come(
-                    &mut chain,
-                    rates.map(|rate| rate * (second - 1) * MB + 1),
-                    at(second),
-                );
+                let there = rates.map(|rate| rate * (second - 1) * MB + 1);
+                come(&mut chain, there, seconds(second));
             }
-            let actions = chain.find_delays(at(7));
-            let out = actions.iter().find_map(|action| match action {
-                LeaveOut(index) => Some(*index),
-                _ => None,
-            });
-            assert_eq!(out, left, "{rates:?}: {actions:?}");
+            assert_eq!(chain.find_delay(seconds(7)), slow, "{rates:?}");
         }
     }
 
     #[test]
-    fn what_hosts_have_from_before_comes_first() {
-        let rank = |was_refused, kept, address| Rank {
-            was_refused,
-            kept,
-            address,
-        };
-        let mut hosts = [
-            rank(true, 9, 1),
-            rank(false, 0, 9),
-            rank(false, 5, 7),
-            rank(false, 0, 3),
-            rank(false, 8, 8),
-        ];
-        order(&mut hosts, |host| *host);
-        assert_eq!(hosts.map(|host| host.address), [8, 7, 3, 9, 1]);
-        let kept = vec![Parts::beginning(SIZE), Parts::default()];
-        let mut chain = Chain::new(SIZE, kept, Duration::ZERO);
-        assert_eq!(chain.joined(0, at(0)), [Feed(0)]);
-        assert_eq!(chain.joined(1, at(0)), [HandOn { from: 0, to: 1 }]);
-        assert_eq!(chain.confirm(0), [Finish(0)]);
+    fn a_host_that_takes_back_what_it_has_reported_harms_nobody() {
+        let mut chain = three();
+        come(&mut chain, [500 * MB, 300 * MB, 0], seconds(1));
+        for second in 2..9 {
+            come(&mut chain, [500 * MB + second, 0, 0], seconds(second));
+            assert_eq!(chain.find_delay(seconds(second)), None);
+        }
+        assert_eq!(chain.arrived_bytes(1), 300 * MB);
     }
 }

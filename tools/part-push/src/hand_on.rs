@@ -2,83 +2,91 @@
 //! to the next. One loop serves all hosts of a chain, feeds [`Chain`] with what they report, and
 //! carries out its actions.
 //!
-//! Nothing depends on it: a host that is left out is served separately, from the point that it has
-//! reached. No host is trusted with the content: each piece is signed here, with a key for this
-//! file, and hosts refuse from one another what is not.
+//! A chain carries a file from its first byte. Hosts that leave it without the file form another
+//! chain if that spares this machine something. Otherwise each gets the rest of the file from here
+//! like any other file; so does a host that broke a chain or delayed others.
+//!
+//! No host is trusted with the content. Once the whole file was read, this machine sends each host
+//! the checksum over a connection of its own, and a host renames only a file that has it.
 
 use crate::blocks::{self, AHEAD};
-use crate::chain::{self, Action, Chain, Rank, Source as From};
+use crate::chain::{Action, Chain};
 use crate::compression::Compression;
 use crate::context::PushContext;
 use crate::feed::{self, small};
 use crate::plan::{self, Delivery, DeliverySource, key};
 use crate::push::{self, Options};
 use crate::reporter::{HostReporter, Outcome, Reporter};
-use crate::target::{Kept, Target};
+use crate::target::Target;
 use crate::task::Task;
 use cli::progress::Route;
 use rayon::prelude::*;
 use remote::HostFault;
 use remote::direct::Wire;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tls::Identity;
-use transfer::content;
-use transfer::parts::Parts;
+use transfer::content::FileSum;
 use transfer::source::{self, Pieces};
-use transfer::sums::SummedBlock;
-use wire::files::{BLOCK, FileEvent, FileRequest, HandOn, Hex, Open, PIECES_AT_ONCE, SignedPiece};
+use wire::files::{BLOCK, FileEvent, FileFault, FileRequest, HandOn, Open, Upstream};
 
-/// How long the loop waits for one host before it looks at the others again. To look costs some
-/// system calls for each of them, and nobody else waits for longer than that.
+/// How long the loop waits for one host before it checks the others again. To check costs some
+/// system calls for each host, and no other host waits for longer than this.
 const TURN: Duration = Duration::from_millis(20);
+/// No other chain is formed once this many hosts could not be reached by the hosts before them: a
+/// firewall drops what goes from host to host.
+const UNREACHED: u32 = 2;
 
-/// One host of a chain.
+/// A host that gets a file by a chain.
 struct ChainHost<'t, 'a> {
     task: &'t Task<'a>,
     delivery: &'a Delivery,
-    /// The connection, which is given back to the task in the end.
+    /// The connection, which is given back to the task at the end.
     target: Target,
-    rank: Rank,
     /// The port on which its agent listens, and its public key.
     listens: (u16, String),
-    /// Why nothing more comes over the connection.
-    broken: Option<HostFault>,
-    /// Whether it needs nothing from the loop any longer.
-    is_served: bool,
-    /// The parts that it had at first.
-    kept: Parts,
-    /// The question whose answer shows that it has begun the file; `None` once it has.
-    joins: Option<u64>,
-    /// What this machine sends it.
-    feeding: Option<Feeding>,
+    /// How many bytes of the file it lacks.
+    lacks: u64,
     /// How many bytes were reported to the progress display.
     counted: u64,
-    /// How many bytes left this machine for the host.
-    sent: u64,
-    /// The last of our questions that the host has answered.
+    /// Why nothing more arrives over the connection.
+    broken: Option<HostFault>,
+    /// Whether another chain may bring it the file.
+    is_left: bool,
+    /// Whether it needs nothing more from the loop.
+    is_served: bool,
+    /// The number of the sync that it answers when it has begun the file.
+    joins: u64,
+    /// The number of the last sync that it has answered.
     answered: u64,
-    /// Whether the host has renamed the file.
+    /// Whether it has renamed the file.
     landed: bool,
+    /// Whether something else than what was read here has arrived at it.
+    refuses: bool,
 }
 
-/// What this machine sends to one host.
-struct Feeding {
-    /// The parts that are not read yet.
-    missing: VecDeque<(u64, u64)>,
-    compression: Compression,
-    /// The question whose answer shows how quick the link is.
-    measures: Option<u64>,
+/// What the chains of one push have in common.
+#[derive(Clone, Copy)]
+struct ChainContext<'f> {
+    options: Options,
+    wire: Wire,
+    /// How long a block may take because of the limit on the rate.
+    block_takes: Duration,
+    board: &'f Reporter,
 }
 
 /// Lets the hosts hand on to one another what is large and goes to several.
 pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, board: &Reporter) {
-    // before it is sent a block waits for its turn, and nothing comes of the one before
+    // a block waits for its turn before it is sent, and meanwhile the one before it has arrived
     let block_takes = context.limit.as_ref().map(|limit| limit.takes(2 * BLOCK));
-    let block_takes = block_takes.unwrap_or_default();
+    let chain_context = ChainContext {
+        options,
+        wire: context.wire.wire,
+        block_takes: block_takes.unwrap_or_default(),
+        board,
+    };
     let mut by_file: BTreeMap<u32, Vec<(&Task<'_>, &Delivery)>> = BTreeMap::new();
     for task in tasks {
         for delivery in task.lacking() {
@@ -88,97 +96,88 @@ pub fn all(tasks: &[Task<'_>], context: &PushContext<'_>, options: Options, boar
             }
         }
     }
-    for hosts in by_file.into_values() {
+    for hosts in by_file.into_values().filter(|hosts| hosts.len() > 1) {
         let begin = |(task, delivery)| ChainHost::begin(task, delivery);
-        let mut members: Vec<ChainHost<'_, '_>> = hosts.into_iter().filter_map(begin).collect();
-        chain::order(&mut members, |member| member.rank);
-        while !members.is_empty() {
-            let at_once = members.len().min(usize::from(context.args.jobs));
-            let rest = members.split_off(at_once);
-            hand_on(members, options, (context.wire.wire, block_takes), board);
-            members = rest;
-        }
+        let members = hosts.into_iter().filter_map(begin).collect();
+        hand_on(members, usize::from(context.args.jobs), chain_context);
     }
 }
 
-fn hand_on(
-    mut members: Vec<ChainHost<'_, '_>>,
-    options: Options,
-    (wire, block_takes): (Wire, Duration),
-    board: &Reporter,
-) {
-    // a fault of the source is reported when the file is sent to each host, and without a key each
-    // host can still get it from here
+/// Lets hosts hand on one file, as long as a chain sends less from here than all hosts lack.
+fn hand_on(mut members: Vec<ChainHost<'_, '_>>, at_once: usize, context: ChainContext<'_>) {
+    // a fault of the source is reported when the file is sent to each host
     if let [first, _, ..] = &members[..]
         && let DeliverySource::File(path) = &first.delivery.source
         && let Ok(file) = feed::open(first.delivery)
-        && let Ok(signer) = Identity::new()
     {
-        let empty = vec![Parts::default(); members.len()];
-        let mut relay = Relay {
-            chain: Chain::new(first.delivery.bytes, empty, block_takes),
-            members: &mut members,
-            file: &file,
-            path,
-            options,
-            board,
-            signer,
-            begun: Instant::now(),
-            asked: BTreeSet::new(),
-            wrong: None,
-        };
-        relay.run();
+        let bytes = first.delivery.bytes;
+        // all hosts compare what they have at the same time
+        members.par_iter_mut().for_each(|host| host.compare(&file));
+        let mut unreached = 0;
+        let lacked = |hosts: &[ChainHost<'_, '_>]| hosts.iter().map(|host| host.lacks).sum::<u64>();
+        while lacked(&members) > bytes && unreached < UNREACHED {
+            // hosts at one switch usually have neighbouring addresses, so that the file crosses
+            // each link between switches once; the last host hands nothing on
+            members.sort_by_key(|host| {
+                let was_refused = host.task.was_refused.load(Ordering::Relaxed);
+                (was_refused, u32::from(host.task.host.ip.0))
+            });
+            let rest = members.split_off(at_once.min(members.len()));
+            unreached += Relay::new(&mut members, &file, path, context).run();
+            let goes_on = |host: &ChainHost<'_, '_>| host.is_left && host.broken.is_none();
+            let (left, done): (Vec<_>, Vec<_>) = members.into_iter().partition(goes_on);
+            done.into_par_iter()
+                .for_each(|host| host.give_back(context));
+            members = left.into_iter().chain(rest).collect();
+        }
     }
-    let give_back = |member: ChainHost<'_, '_>| member.give_back(wire, board);
-    members.into_par_iter().for_each(give_back);
+    members
+        .into_par_iter()
+        .for_each(|host| host.give_back(context));
 }
 
 impl<'t, 'a> ChainHost<'t, 'a> {
     /// Takes over the connection of a host to which others may hand on.
     fn begin(task: &'t Task<'a>, delivery: &'a Delivery) -> Option<ChainHost<'t, 'a>> {
-        let (kept, listens) = task.for_chain(delivery)?;
-        let rank = Rank {
-            was_refused: task.was_refused.load(Ordering::Relaxed),
-            kept,
-            address: u32::from(task.host.ip.0),
-        };
-        let mut target = task.lock().target.take()?;
+        let mut state = task.lock();
+        let listens = state.target.as_ref()?.client.listens()?;
+        let mut target = state.target.take()?;
         target.client.hear_of_chains(true);
         Some(ChainHost {
             task,
             delivery,
-            rank,
-            listens,
             target,
-            broken: None,
-            is_served: false,
-            kept: Parts::default(),
-            joins: None,
-            feeding: None,
+            listens,
+            lacks: delivery.bytes,
             counted: 0,
-            sent: 0,
+            broken: None,
+            is_left: false,
+            is_served: false,
+            joins: 0,
             answered: 0,
             landed: false,
+            refuses: false,
         })
     }
 
-    /// Whether the next piece for it can be read.
-    fn takes_more(&self) -> bool {
-        let is_fed = |feeding: &Feeding| feeding.measures.is_none();
-        !self.is_served
-            && self.feeding.as_ref().is_some_and(is_fed)
-            && self.target.client.pending() <= AHEAD
+    /// Finds out how much it lacks.
+    fn compare(&mut self, file: &File) {
+        match self.target.resume(self.delivery, file) {
+            Ok(kept) => self.lacks -= kept.parts.bytes(),
+            Err(broken) => (self.broken, self.lacks) = (Some(broken), 0),
+        }
     }
 
-    /// Gives back the connection. If it was a direct one that broke, and the login is still there,
-    /// the host is served separately over it.
-    fn give_back(mut self, wire: Wire, board: &Reporter) {
+    /// Gives back the connection. If a direct connection broke and the login did not, the host gets
+    /// the file over the login.
+    fn give_back(mut self, context: ChainContext<'_>) {
         let client = &mut self.target.client;
         client.hear_of_chains(false);
         let used = match self.broken {
             None => Ok(()),
             Some(broken) => {
-                let fallen = board.copy.fall_back(self.task.host, client, broken, wire);
+                let copy = &context.board.copy;
+                let fallen = copy.fall_back(self.task.host, client, broken, context.wire);
                 fallen.and_then(|()| self.target.claim(&[self.delivery]))
             }
         };
@@ -196,33 +195,60 @@ struct Relay<'r, 't, 'a> {
     chain: Chain,
     file: &'r File,
     path: &'r Path,
-    options: Options,
-    board: &'r Reporter,
-    /// Signs the pieces of this file.
-    signer: Identity,
+    context: ChainContext<'r>,
     begun: Instant,
-    /// Which host was asked to hand on to which, unless that one has refused it since.
-    asked: BTreeSet<(usize, usize)>,
+    /// What this machine sends to the first host, until all was sent.
+    feeding: Option<Feeding<'r>>,
+    /// The checksum of what was read.
+    sum: FileSum,
+    /// How many bytes left this machine.
+    sent: u64,
     /// What is wrong with the source, so that nobody gets it.
     wrong: Option<String>,
+    /// How many hosts could not be reached by the hosts before them.
+    unreached: u32,
 }
 
-impl Relay<'_, '_, '_> {
+/// What this machine sends to the first host.
+struct Feeding<'r> {
+    pieces: Pieces<'r>,
+    compression: Compression,
+    /// The number of the sync whose answer shows how fast the link is.
+    measures: Option<u64>,
+}
+
+impl<'r, 't, 'a> Relay<'r, 't, 'a> {
+    fn new(
+        members: &'r mut [ChainHost<'t, 'a>],
+        file: &'r File,
+        path: &'r Path,
+        context: ChainContext<'r>,
+    ) -> Relay<'r, 't, 'a> {
+        let bytes = members[0].delivery.bytes;
+        Relay {
+            chain: Chain::new(bytes, members.len(), context.block_takes),
+            members,
+            file,
+            path,
+            context,
+            begun: Instant::now(),
+            feeding: None,
+            sum: FileSum::default(),
+            sent: 0,
+            wrong: None,
+            unreached: 0,
+        }
+    }
+
     fn now(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Serves all hosts until none needs anything any longer.
-    fn run(&mut self) {
-        // what they have is compared at the same time
-        let file = self.file;
-        let resume = |member: &mut ChainHost<'_, '_>| member.target.resume(member.delivery, file);
-        let kept: Vec<_> = self.members.par_iter_mut().map(resume).collect();
-        for (index, kept) in kept.into_iter().enumerate() {
-            match kept {
-                Ok(kept) => self.begin(index, kept),
-                Err(broken) => self.lose(index, broken),
-            }
+    /// Serves all hosts until none needs anything more; returns how many could not be reached by
+    /// the hosts before them.
+    fn run(mut self) -> u32 {
+        for index in 0..self.members.len() {
+            self.begin(index);
         }
         while self.members.iter().any(|member| !member.is_served) {
             for index in 0..self.members.len() {
@@ -230,54 +256,34 @@ impl Relay<'_, '_, '_> {
                     self.lose(index, broken);
                 }
             }
-            let delays = self.chain.find_delays(self.now());
-            self.act(delays);
+            if let Some(late) = self.chain.find_delay(self.now()) {
+                self.break_at(late);
+            }
             self.exchange();
         }
+        self.report_refusal();
+        self.unreached
     }
 
-    /// Asks a host to begin the file, with the parts that it has.
-    fn begin(&mut self, index: usize, kept: Kept) {
-        let now = self.now();
+    /// Asks a host to begin the file.
+    fn begin(&mut self, index: usize) {
+        let before = index.checked_sub(1).map(|before| &self.members[before]);
+        let upstream = before.map_or(Upstream::Tool, |before| {
+            Upstream::Host(before.listens.1.clone())
+        });
         let member = &mut self.members[index];
         let (delivery, client) = (member.delivery, &mut member.target.client);
         member.task.begun.get_or_init(|| self.begun);
         client.send(FileRequest::Open(Open {
             file: small(delivery),
             key: key(delivery),
-            keep: kept.parts.list().to_vec(),
-            earlier: kept.earlier,
-            chained: Some(self.signer.public_key().to_string()),
+            keep: Vec::new(),
+            earlier: false,
+            chained: Some(upstream),
             sparse: feed::is_sparse(self.file),
         }));
-        for blocks in kept.blocks.chunks(PIECES_AT_ONCE) {
-            client.send(FileRequest::Sign {
-                id: delivery.id,
-                pieces: blocks
-                    .iter()
-                    .map(|block| sign(&self.signer, block))
-                    .collect(),
-            });
-        }
-        member.joins = Some(client.sync());
-        member.counted = kept.parts.bytes();
-        member.kept = kept.parts;
-        self.chain.begins(index, member.counted, now);
-        self.board.copy.show.moved(member.task.host, member.counted);
-    }
-
-    /// The host takes what comes from here on.
-    fn joined(&mut self, index: usize) {
-        let now = self.now();
-        self.members[index].joins = None;
-        let kept = std::mem::take(&mut self.members[index].kept);
-        let mut actions = self.chain.joined(index, now);
-        actions.extend(self.chain.arrived(index, kept, now));
-        self.act(actions);
-        if self.chain.source(index) != From::Us {
-            let host = self.members[index].task.host;
-            self.board.copy.show.route(host, Route::Chain);
-        }
+        member.joins = client.sync();
+        (member.is_left, member.is_served, member.refuses) = (false, false, false);
     }
 
     /// Nothing more comes over the connection to a host.
@@ -286,6 +292,13 @@ impl Relay<'_, '_, '_> {
         (member.broken, member.is_served) = (Some(broken), true);
         let actions = self.chain.lost(index);
         self.act(actions);
+    }
+
+    /// A host leaves the chain with those behind it, and gets the rest of the file from here.
+    fn break_at(&mut self, index: usize) {
+        let actions = self.chain.break_at(index);
+        self.act(actions);
+        self.members[index].is_left = false;
     }
 
     /// Handles what a host has reported, and sends it what comes next from here.
@@ -306,7 +319,8 @@ impl Relay<'_, '_, '_> {
         };
         match is_over {
             true => self.end(index),
-            false => self.feed(index)?,
+            false if index == 0 => self.feed()?,
+            false => {}
         }
         Ok(())
     }
@@ -314,20 +328,20 @@ impl Relay<'_, '_, '_> {
     fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::HandOn { from, to } => self.send_hand_on(from, to),
-                Action::KeepBack { from, to } => {
-                    let host = self.members[to].task.host.id;
-                    self.send(from, |id| FileRequest::StopHandOn { id, host });
-                }
-                Action::Finish(index) => self.send(index, |id| FileRequest::Commit { id }),
-                Action::Feed(index) => {
-                    let mut compression = Compression::new(self.options.compress);
-                    compression.begin(self.members[index].sent);
-                    self.members[index].feeding = Some(Feeding {
-                        missing: self.chain.missing(index).into(),
+                Action::Feed => {
+                    let bytes = self.members[0].delivery.bytes;
+                    let mut compression = Compression::new(self.context.options.compress);
+                    compression.begin(0);
+                    self.feeding = Some(Feeding {
+                        pieces: Pieces::new(self.file, 0, bytes),
                         compression,
                         measures: None,
                     });
+                }
+                Action::HandOn(to) => self.send_hand_on(to),
+                Action::Finish(index) => {
+                    let sum = Some(self.sum.sum());
+                    self.send(index, |id| FileRequest::Commit { id, sum });
                 }
                 Action::LeaveOut(index) => self.leave(index),
             }
@@ -341,61 +355,56 @@ impl Relay<'_, '_, '_> {
         }
     }
 
-    fn send_hand_on(&mut self, from: usize, to: usize) {
-        self.asked.insert((from, to));
+    fn send_hand_on(&mut self, to: usize) {
         let next = &self.members[to];
         let (port, peer) = next.listens.clone();
         let hand_on = HandOn {
-            id: self.members[from].delivery.id,
+            id: self.members[to - 1].delivery.id,
             key: key(next.delivery),
             host: next.task.host.id,
             there: next.delivery.id,
             address: next.task.host.ip.0,
             port,
             peer,
-            parts: self.chain.missing(to),
         };
-        self.send(from, |_| FileRequest::HandOn(hand_on));
+        let show = &self.context.board.copy.show;
+        show.route(next.task.host, Route::Chain);
+        self.send(to - 1, |_| FileRequest::HandOn(hand_on));
     }
 
     fn handle_event(&mut self, index: usize, event: FileEvent) -> Result<(), HostFault> {
         let delivery = self.members[index].delivery;
         match event {
-            FileEvent::Arrived { id, parts } if id == delivery.id => {
-                let there = Parts::of(&parts).whole_grains(delivery.bytes);
-                self.arrived(index, there);
+            // what arrives before the host has joined belongs to an earlier chain
+            FileEvent::Arrived { id, bytes } if self.has_joined(index) && id == delivery.id => {
+                self.arrived(index, bytes);
             }
             FileEvent::HandedOn {
                 id,
-                host,
                 problem: Some(_),
                 unreached,
-            } if id == delivery.id => {
-                let mut members = self.members.iter();
-                if let Some(to) = members.position(|member| member.task.host.id == host) {
-                    let actions = self.chain.broke(index, to, unreached);
-                    self.act(actions);
+                ..
+            } if self.has_joined(index) && id == delivery.id => {
+                self.unreached += u32::from(unreached);
+                if index + 1 < self.members.len() {
+                    self.break_at(index + 1);
                 }
             }
-            FileEvent::Refused { id, peer } if id == delivery.id => self.refused(index, &peer),
-            // of this file or, too late, of an earlier one
-            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } | FileEvent::Refused { .. } => {}
+            FileEvent::Arrived { .. } | FileEvent::HandedOn { .. } => {}
             FileEvent::Landed { done, failed } => {
                 if done.contains(&delivery.id) {
                     self.members[index].landed = true;
                     self.done(index, None);
                 }
                 for (_, fault) in failed.iter().filter(|(id, _)| *id == delivery.id) {
-                    // a host that cannot write the file here cannot write it in any other way
-                    self.done(index, Some(push::why(delivery, fault)));
-                    let actions = self.chain.lost(index);
-                    self.act(actions);
+                    self.failed(index, fault);
                 }
             }
             FileEvent::Synced { number } => {
                 self.members[index].answered = number;
-                if self.members[index].joins == Some(number) {
-                    self.joined(index);
+                if self.has_joined(index) {
+                    let actions = self.chain.joined(index, self.now());
+                    self.act(actions);
                 }
             }
             other => return Err(HostFault::unexpected(&other)),
@@ -403,42 +412,64 @@ impl Relay<'_, '_, '_> {
         Ok(())
     }
 
-    /// The parts that a host has now.
-    fn arrived(&mut self, index: usize, there: Parts) {
+    fn has_joined(&self, index: usize) -> bool {
+        let member = &self.members[index];
+        member.answered >= member.joins
+    }
+
+    /// A host reports how many bytes it has.
+    fn arrived(&mut self, index: usize, bytes: u64) {
         let member = &mut self.members[index];
-        let arrived = there.bytes().saturating_sub(member.counted);
+        let bytes = bytes.min(member.delivery.bytes);
+        let arrived = bytes.saturating_sub(member.counted);
         member.counted += arrived;
-        let (host, show) = (member.task.host, &self.board.copy.show);
+        let (host, show) = (member.task.host, &self.context.board.copy.show);
         show.moved(host, arrived);
-        if self.chain.source(index) != From::Us {
+        if index > 0 {
             show.handed_on(host, arrived);
         }
-        let actions = self.chain.arrived(index, there, self.now());
+        let actions = self.chain.arrived(index, bytes, self.now());
         self.act(actions);
     }
 
-    /// The host has refused what another one handed on.
-    fn refused(&mut self, index: usize, peer: &str) {
-        let mut members = self.members.iter();
-        let from = members.position(|member| member.listens.1 == peer);
-        let Some(from) = from.filter(|from| self.asked.remove(&(*from, index))) else {
+    /// A host does not get the file by this chain.
+    fn failed(&mut self, index: usize, fault: &FileFault) {
+        let is_finished = self.chain.is_finished(index);
+        let actions = self.chain.lost(index);
+        if is_finished && *fault == FileFault::OtherSum {
+            self.leave(index);
+            let member = &mut self.members[index];
+            member.refuses = true;
+            // how much of it is right is not known yet
+            member.lacks = member.delivery.bytes;
+            // everything that arrived at the first host came from here
+            member.is_left = index > 0;
+        } else {
+            // a host that cannot write the file here cannot write it in any other way
+            let why = push::why(self.members[index].delivery, fault);
+            self.done(index, Some(why));
+        }
+        self.act(actions);
+    }
+
+    /// Names the first host that got something else than was read here, and the one before it. The
+    /// hosts behind it got theirs from it.
+    fn report_refusal(&self) {
+        let Some(index) = self.members.iter().position(|member| member.refuses) else {
             return;
         };
-        // what was read before and after the change cannot be the same
-        if let Some(why) = feed::changed(self.members[index].delivery) {
-            return self.fail(why);
-        }
-        let [it, other] = [index, from].map(|at| self.members[at].task.host.location());
+        let Some(before) = index.checked_sub(1) else {
+            return;
+        };
+        let [refusing, refused] = [index, before].map(|index| self.members[index].task);
+        let [location, other] = [refusing, refused].map(|task| task.host.location());
         record::tell!(
-            "part-push: {it}: refused what {other} handed on of {}: it is not what was read here; \
-             nothing of it is kept, and the file comes from elsewhere\n  fix: look for what is \
-             broken, or who is at work, on {other}; if nothing is, on {it}, which says so",
+            "part-push: {location}: refused what {other} handed on of {}: it is not what was read \
+             here, and is sent again\n  fix: look for what is broken, or who is at work, on \
+             {other}; if nothing is, on {location}, which says so",
             self.path.display()
         );
-        let task = self.members[from].task;
-        task.was_refused.store(true, Ordering::Relaxed);
-        let actions = self.chain.refused(from, index);
-        self.act(actions);
+        refused.was_refused.store(true, Ordering::Relaxed);
     }
 
     fn done(&self, index: usize, error: Option<String>) {
@@ -446,71 +477,71 @@ impl Relay<'_, '_, '_> {
         let reporter = HostReporter {
             host: member.task.host,
             fates: &member.task.fates,
-            board: self.board,
+            board: self.context.board,
         };
         let outcome = Outcome {
             error,
-            sent_bytes: member.sent,
+            sent_bytes: if index == 0 { self.sent } else { 0 },
             elapsed: self.begun.elapsed(),
         };
         reporter.done(member.delivery, outcome);
     }
 
-    /// Sends a host the next piece of what it lacks, unless enough waits to be sent.
-    fn feed(&mut self, index: usize) -> Result<(), HostFault> {
-        let member = &mut self.members[index];
-        let Some(feeding) = &mut member.feeding else {
+    /// Whether the next piece can be read.
+    fn takes_more(&self) -> bool {
+        let is_fed = |feeding: &Feeding<'_>| feeding.measures.is_none();
+        let first = &self.members[0];
+        !first.is_served
+            && self.feeding.as_ref().is_some_and(is_fed)
+            && first.target.client.pending() <= AHEAD
+    }
+
+    /// Sends the first host the next piece, unless enough waits to be sent.
+    fn feed(&mut self) -> Result<(), HostFault> {
+        let Some(feeding) = &mut self.feeding else {
             return Ok(());
         };
-        let client = &mut member.target.client;
+        let first = &mut self.members[0];
+        let client = &mut first.target.client;
         if let Some(number) = feeding.measures {
-            if member.answered < number {
+            if first.answered < number {
                 return Ok(());
             }
-            feeding.compression.measure(member.sent);
+            feeding.compression.measure(self.sent);
             feeding.measures = None;
         }
-        let Some(&(begin, end)) = feeding.missing.front() else {
-            if client.pending() == 0 {
-                self.fed(index);
-            }
-            return Ok(());
-        };
         if client.pending() > AHEAD {
             return Ok(());
         }
-        feeding.missing.pop_front();
         let mut buffer = client.buffer();
-        match Pieces::new(self.file, begin, end - begin).read_next(&mut buffer) {
+        match feeding.pieces.read_next(&mut buffer) {
             Ok(Some(piece)) => {
-                let gone = member.sent.saturating_sub(client.pending());
+                let content = (!piece.is_zeros).then_some(&buffer[..]);
+                self.sum.add(piece.length, content);
+                let gone = self.sent.saturating_sub(client.pending());
                 let packed = !piece.is_zeros && feeding.compression.pays(&buffer, gone);
-                let to = (member.delivery.id, &piece);
-                let how = (packed, Some(&self.signer));
-                member.sent += blocks::send(client, self.file, to, &mut buffer, how)?;
-                let next = piece.offset + piece.length;
-                if next < end {
-                    feeding.missing.push_front((next, end));
-                }
-                if feeding.compression.wants_rate(member.sent) {
+                let to = (first.delivery.id, &piece);
+                self.sent += blocks::send(client, self.file, to, &mut buffer, packed)?;
+                if feeding.compression.wants_rate(self.sent) {
                     feeding.measures = Some(client.sync());
                 }
             }
-            Ok(None) => {}
+            Ok(None) if client.pending() > 0 => {}
+            Ok(None) => self.fed(),
             Err(error) => self.fail(source::why(&error)),
         }
         Ok(())
     }
 
-    /// All that a host lacked was read and sent.
-    fn fed(&mut self, index: usize) {
-        let member = &mut self.members[index];
-        member.feeding = None;
-        let wrong = member.target.client.source_fault();
-        match wrong.or_else(|| feed::changed(member.delivery)) {
+    /// All of the file was read and sent.
+    fn fed(&mut self) {
+        self.feeding = None;
+        let first = &mut self.members[0];
+        let wrong = first.target.client.source_fault();
+        match wrong.or_else(|| feed::changed(first.delivery)) {
             Some(why) => self.fail(why),
             None => {
-                let actions = self.chain.confirm(index);
+                let actions = self.chain.confirm();
                 self.act(actions);
             }
         }
@@ -519,7 +550,7 @@ impl Relay<'_, '_, '_> {
     /// Sends and receives on all connections. Waits for the first of them, which usually is the one
     /// that is fed, unless the next piece can be read.
     fn exchange(&mut self) {
-        let mut limit = match self.members.iter().any(ChainHost::takes_more) {
+        let mut limit = match self.takes_more() {
             true => Duration::ZERO,
             false => TURN,
         };
@@ -531,8 +562,8 @@ impl Relay<'_, '_, '_> {
             let pending = member.target.client.pending();
             let exchanged = member.target.client.exchange(limit);
             limit = Duration::ZERO;
-            if member.target.client.pending() < pending {
-                self.chain.fed(index, self.begun.elapsed());
+            if index == 0 && member.target.client.pending() < pending {
+                self.chain.fed(self.begun.elapsed());
             }
             if let Err(broken) = exchanged {
                 self.lose(index, broken);
@@ -545,19 +576,14 @@ impl Relay<'_, '_, '_> {
         self.wrong.get_or_insert(why);
     }
 
-    /// Leaves a host to be served separately, with the parts that it has.
+    /// A host leaves the chain with what it has.
     fn leave(&mut self, index: usize) {
         self.send(index, |id| FileRequest::Abandon { id, keep: true });
         let member = &mut self.members[index];
-        member.is_served = true;
+        (member.is_served, member.is_left) = (true, true);
+        member.lacks = member.delivery.bytes - self.chain.arrived_bytes(index);
         member.target.client.forget_syncs();
-        // what it had before is known already
-        if member.joins.is_none() {
-            let there = self.chain.there(index).clone();
-            member
-                .target
-                .go_on_with(member.delivery, there, member.counted);
-        }
+        member.target.left_chain(member.delivery, member.counted);
     }
 
     /// The host has the file, or nobody gets it.
@@ -572,15 +598,5 @@ impl Relay<'_, '_, '_> {
         let member = &mut self.members[index];
         member.is_served = true;
         member.target.client.forget_syncs();
-    }
-}
-
-/// Signs a block that a host has kept, so that it can hand that on too.
-fn sign(signer: &Identity, ((at, end), sum): &SummedBlock) -> SignedPiece {
-    let (at, length) = (*at, end - at);
-    SignedPiece {
-        at,
-        length,
-        signature: Hex(signer.sign(&content::statement_of(at, length, sum))),
     }
 }

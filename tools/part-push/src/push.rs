@@ -162,7 +162,10 @@ impl<'d> HostPush<'_, 'd> {
                 self.target.client.send(FileRequest::Abandon { id, keep });
                 self.done(id, Some(why));
             }
-            None => self.target.client.send(FileRequest::Commit { id }),
+            None => {
+                let sum = None;
+                self.target.client.send(FileRequest::Commit { id, sum });
+            }
         }
         Ok(())
     }
@@ -185,7 +188,7 @@ impl<'d> HostPush<'_, 'd> {
             let packed = !piece.is_zeros && self.pays(&buffer);
             let client = &mut self.target.client;
             let to = (file.id, &piece);
-            let bytes = blocks::send(client, source, to, &mut buffer, (packed, None))?;
+            let bytes = blocks::send(client, source, to, &mut buffer, packed)?;
             self.add_sent(file.id, bytes);
             self.reporter.moved(piece.length);
             self.continue_when_sent(bytes)?;

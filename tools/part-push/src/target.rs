@@ -12,7 +12,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use transfer::parts::Parts;
-use transfer::sums::SummedBlock;
 use transfer::{content, sums};
 use wire::files::{BLOCK, FileEvent, FileRequest, FolderReport, Meta, Receive, Sum};
 
@@ -29,19 +28,19 @@ pub struct Target {
     partials: BTreeMap<String, PartsOnHost>,
     /// The deliveries in whose places there are other files.
     occupied: BTreeSet<u32>,
+    /// The deliveries of which a chain has brought unknown parts.
+    unclaimed: BTreeSet<u32>,
+    /// How many bytes of deliveries were already reported to the progress display.
+    counted: BTreeMap<u32, u64>,
 }
 
 /// The parts of a file that the host has.
 struct PartsOnHost {
     parts: Parts,
-    /// The checksums of its pieces; `None` if they came in this run.
+    /// The checksums of its pieces; `None` if they were compared.
     sums: Option<Vec<Sum>>,
     /// Whether they are in the file that is in its place now.
     earlier: bool,
-    /// How many bytes were reported to the progress display.
-    counted: u64,
-    /// The blocks of these parts and their checksums, where they were compared.
-    blocks: Vec<SummedBlock>,
 }
 
 /// The parts of a file on a host that equal those of the file here.
@@ -51,8 +50,6 @@ pub struct Kept {
     pub parts: Parts,
     /// Whether they are in the file that is in its place now.
     pub earlier: bool,
-    /// The blocks by which they were compared, and their checksums.
-    pub blocks: Vec<SummedBlock>,
 }
 
 impl Target {
@@ -68,6 +65,8 @@ impl Target {
             ready,
             partials: BTreeMap::new(),
             occupied: BTreeSet::new(),
+            unclaimed: BTreeSet::new(),
+            counted: BTreeMap::new(),
         })
     }
 
@@ -159,12 +158,7 @@ impl Target {
             return Ok(false);
         };
         let kept = self.resume(delivery, &source)?;
-        let is_same = kept.earlier && kept.parts.is_whole(delivery.bytes);
-        if let Some(there) = self.partials.get_mut(&key(delivery)) {
-            (there.parts, there.sums) = (kept.parts, None);
-            there.blocks = if is_same { Vec::new() } else { kept.blocks };
-        }
-        Ok(is_same)
+        Ok(kept.earlier && kept.parts.is_whole(delivery.bytes))
     }
 
     /// Whether it is known which parts of a file the host has.
@@ -211,46 +205,47 @@ impl Target {
             });
         }
         for delivery in deliveries {
-            match self.client.next_event()? {
-                (
-                    FileEvent::Partial {
-                        key: claimed,
-                        parts,
-                        earlier,
-                    },
-                    body,
-                ) if claimed == key(delivery) => {
-                    self.partials.remove(&claimed);
-                    let parts = Parts::of(&parts).whole_grains(delivery.bytes);
-                    let sums = Some(Sum::list(&body).unwrap_or_default());
-                    if !parts.list().is_empty() {
-                        let there = PartsOnHost {
-                            parts,
-                            sums,
-                            earlier,
-                            counted: 0,
-                            blocks: Vec::new(),
-                        };
-                        self.partials.insert(claimed, there);
-                    }
-                }
-                (other, _) => return Err(HostFault::unexpected(&other)),
+            let (event, body) = self.next_but_landed()?;
+            let FileEvent::Partial {
+                key: claimed,
+                parts,
+                earlier,
+            } = event
+            else {
+                return Err(HostFault::unexpected(&event));
+            };
+            if claimed != key(delivery) {
+                return Err(HostFault::reported("it answered for another file"));
+            }
+            let parts = Parts::of(&parts).whole_grains(delivery.bytes);
+            self.partials.remove(&claimed);
+            if !parts.list().is_empty() {
+                let there = PartsOnHost {
+                    parts,
+                    sums: Some(Sum::list(&body).unwrap_or_default()),
+                    earlier,
+                };
+                self.partials.insert(claimed, there);
             }
         }
         Ok(())
     }
 
-    /// Notes that the host has these parts, which came in this run; `counted` bytes were reported
-    /// to the progress display.
-    pub fn go_on_with(&mut self, delivery: &Delivery, parts: Parts, counted: u64) {
-        let there = PartsOnHost {
-            parts,
-            sums: None,
-            earlier: false,
-            counted,
-            blocks: Vec::new(),
-        };
-        self.partials.insert(key(delivery), there);
+    /// The next event, apart from the failure to write a file that had left a chain by then.
+    fn next_but_landed(&mut self) -> Result<(FileEvent, Vec<u8>), HostFault> {
+        loop {
+            match self.client.next_event()? {
+                (FileEvent::Landed { .. }, _) => {}
+                event => return Ok(event),
+            }
+        }
+    }
+
+    /// The host has left a chain with unknown parts of a file, which are claimed when the rest is
+    /// sent. This many bytes were reported to the progress display.
+    pub fn left_chain(&mut self, delivery: &Delivery, counted: u64) {
+        self.unclaimed.insert(delivery.id);
+        self.counted.insert(delivery.id, counted);
     }
 
     /// How many bytes of a file have already come.
@@ -261,43 +256,30 @@ impl Target {
             .map_or(0, |there| there.parts.bytes())
     }
 
-    /// How many bytes of a file are on the host and may be the same.
-    pub fn there_bytes(&self, delivery: &Delivery) -> u64 {
-        let there = self.partials.get(&key(delivery));
-        there.map_or(0, |there| there.parts.bytes())
-    }
-
     /// How many bytes were already reported to the progress display.
     pub fn counted(&self, delivery: &Delivery) -> u64 {
-        self.partials
-            .get(&key(delivery))
-            .map_or(0, |there| there.counted)
+        self.counted.get(&delivery.id).copied().unwrap_or_default()
     }
 
-    /// The parts of a file on the host that equal those of the file here.
+    /// The parts of a file on the host that equal those of the file here. They are compared once.
     pub fn resume(&mut self, delivery: &Delivery, source: &File) -> Result<Kept, HostFault> {
-        let Some(there) = self.partials.get(&key(delivery)) else {
+        if self.unclaimed.remove(&delivery.id) {
+            self.claim(&[delivery])?;
+        }
+        let Some(there) = self.partials.get_mut(&key(delivery)) else {
             return Ok(Kept::default());
         };
-        let (parts, earlier) = (there.parts.clone(), there.earlier);
-        let Some(theirs) = there.sums.clone() else {
-            let blocks = there.blocks.clone();
-            return Ok(Kept {
-                parts,
-                earlier,
-                blocks,
-            });
-        };
-        let ours = self
-            .client
-            .keep_alive_during(|stop| sums::of_blocks(stop, source, &parts, delivery.bytes))?;
-        let ours = ours.unwrap_or_default();
-        let blocks = sums::equal(&parts, delivery.bytes, &ours, &theirs);
-        let same: Vec<(u64, u64)> = blocks.iter().map(|(block, _)| *block).collect();
+        if let Some(theirs) = there.sums.take() {
+            let (client, parts) = (&mut self.client, &there.parts);
+            let ours = client
+                .keep_alive_during(|stop| sums::of(stop, source, parts, delivery.bytes))?
+                .unwrap_or_default();
+            there.parts = sums::same(parts, delivery.bytes, &ours, &theirs);
+            there.earlier &= !there.parts.list().is_empty();
+        }
         Ok(Kept {
-            parts: Parts::of(&same),
-            earlier: earlier && !same.is_empty(),
-            blocks,
+            parts: there.parts.clone(),
+            earlier: there.earlier,
         })
     }
 }

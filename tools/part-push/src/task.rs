@@ -145,14 +145,6 @@ impl<'a> Task<'a> {
         });
     }
 
-    /// How much the host has of a file that others may hand on to it, and the port and public key
-    /// of its agent; `None` if they cannot.
-    pub fn for_chain(&self, delivery: &Delivery) -> Option<(u64, (u16, String))> {
-        let state = self.lock();
-        let target = state.target.as_ref()?;
-        Some((target.there_bytes(delivery), target.client.listens()?))
-    }
-
     /// Sends it the small files that it lacks.
     pub fn push_small(&self, options: Options, context: &PushContext<'_>, board: &Reporter) {
         self.begun.get_or_init(Instant::now);

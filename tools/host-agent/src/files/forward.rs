@@ -1,7 +1,7 @@
 //! Hands a file on to another host as it comes to this one. It is read back from the disk, so that
 //! a slow host delays only itself.
 
-use super::incoming_file::{IncomingFile, IncomingFiles, NextPiece, Piece};
+use super::incoming_file::{Available, IncomingFile, IncomingFiles};
 use session::{Body, LinkChannel, Session, SessionEvent};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tls::{Link, PublicKey};
-use transfer::parts::Parts;
-use transfer::{content, silence, source};
+use transfer::source::Pieces;
+use transfer::{content, silence};
 use wire::files::{BLOCK, Block, FileEvent, FileRequest, HandOn};
 use wire::{Event, Request};
 
@@ -47,13 +47,13 @@ fn end(file: &IncomingFile, (id, host): (u32, u32), ended: Result<(), Broken>) {
         Ok(()) => (None, false),
         Err(broken) => (Some(broken.why), broken.unreached),
     };
-    file.stop_forward(host);
-    file.events.send(FileEvent::HandedOn {
+    let event = FileEvent::HandedOn {
         id,
         host,
         problem,
         unreached,
-    });
+    };
+    file.end_forward(host, event);
 }
 
 /// Why a host gets no more of a file.
@@ -88,19 +88,18 @@ fn forward_file(file: &IncomingFile, to: &HandOn, files: &IncomingFiles) -> Resu
     }
     let key = to.key.clone();
     next.send(FileRequest::Handed { key }, Vec::new())?;
-    let mut wanted = Parts::of(&to.parts);
-    while !wanted.list().is_empty() {
-        match file.next(&wanted, to.host, PATIENCE) {
-            NextPiece::Piece(piece) => {
-                next.piece(file, to.there, piece)?;
-                let end = piece.at + piece.length;
-                wanted = wanted.without(&Parts::of(&[(piece.at, end)]));
+    let mut offset = 0;
+    while offset < file.request.file.bytes {
+        match file.wait_beyond(offset, to.host, PATIENCE) {
+            Available::Until { end, packed } => {
+                next.parts(file, to.there, (offset, end), packed)?;
+                offset = end;
             }
-            NextPiece::Nothing => next.send_request(&Request::Alive, Vec::new())?,
-            NextPiece::Over => return Err(Broken::after("it is not handed on any more")),
+            Available::Nothing => next.send_request(&Request::Alive, Vec::new())?,
+            Available::Over => return Err(Broken::after("it is not handed on any more")),
         }
     }
-    next.end(to.there)
+    next.end()
 }
 
 /// The host to which the file is handed on.
@@ -133,10 +132,6 @@ impl NextHost {
                 SessionEvent::Event(Event::File(FileEvent::Synced { .. }), _) => {
                     self.is_done = true;
                     continue;
-                }
-                SessionEvent::Event(Event::File(FileEvent::Landed { failed, .. }), _) => {
-                    let why = failed.first().map(|(_, fault)| fault.to_string());
-                    why.unwrap_or_default()
                 }
                 SessionEvent::Event(Event::Failed(failure), _) => failure.problem,
                 SessionEvent::Event(..) => UNREQUESTED.to_owned(),
@@ -171,28 +166,29 @@ impl NextHost {
         }
     }
 
-    fn piece(&mut self, file: &IncomingFile, id: u32, piece: Piece) -> Result<(), Broken> {
-        let mut block = Block {
-            id,
-            at: piece.at,
-            content: content::zeros(piece.length),
-            signature: Some(piece.signature),
-        };
-        let mut body = Vec::new();
-        if !piece.is_zeros {
-            let mut raw = vec![0; usize::try_from(piece.length).unwrap_or(0)];
-            if source::read_at(file.partial.file(), piece.at, &mut raw)? < raw.len() {
-                return Err(Broken::after("what has come cannot be read back whole"));
-            }
-            let packed = piece.packed || content::is_hole(&raw);
-            (block.content, body) = content::pack(raw, packed);
+    /// Sends what has come of a file, read back from the disk.
+    fn parts(
+        &mut self,
+        file: &IncomingFile,
+        id: u32,
+        (begin, end): (u64, u64),
+        packed: bool,
+    ) -> Result<(), Broken> {
+        let mut pieces = Pieces::new(file.partial.file(), begin, end - begin);
+        let mut buffer = Vec::new();
+        while let Some(piece) = pieces.read_next(&mut buffer)? {
+            let (content, body) = match piece.is_zeros {
+                true => (content::zeros(piece.length), Vec::new()),
+                false => content::pack(std::mem::take(&mut buffer), packed),
+            };
+            let at = piece.offset;
+            self.send(FileRequest::Write(Block { id, at, content }), body)?;
         }
-        self.send(FileRequest::Write(block), body)
+        Ok(())
     }
 
     /// Waits until the host has written everything that was sent.
-    fn end(&mut self, id: u32) -> Result<(), Broken> {
-        self.send(FileRequest::Abandon { id, keep: true }, Vec::new())?;
+    fn end(&mut self) -> Result<(), Broken> {
         let sync = FileRequest::Sync { number: 1 };
         self.session.send(&Request::File(sync));
         let until = Instant::now() + LAST;

@@ -1,6 +1,6 @@
 //! Receives files: each arrives whole or not at all.
 
-use super::incoming_file::{Caller, IncomingFile, IncomingFiles};
+use super::incoming_file::{IncomingFile, IncomingFiles};
 use super::serve::Serve;
 use super::stage::{self, Stage};
 use super::{forward, inspect};
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 use tls::PublicKey;
 use transfer::folder::{Folder, Links, writable_by_others};
 use transfer::partial::{Finish, KeptPartial, Partial, PartialNames};
@@ -19,7 +19,7 @@ use transfer::receiver::{Receiver, split};
 use transfer::{content, room, sums};
 use wire::Failure;
 use wire::files::{
-    Batch, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive, Small,
+    Batch, FileEvent, FileFault, FileRequest, FolderReport, HandOn, Open, Receive, Small, Sum,
 };
 
 /// The mode of the directories of a workspace that are missing, before the umask.
@@ -182,9 +182,6 @@ impl Push {
         };
         let earlier = earlier.as_ref().map(|(file, version)| (file, *version));
         let partial = Partial::begin(names, bytes, keep, earlier, request.sparse)?;
-        if request.chained.is_some() {
-            partial.scatter()?;
-        }
         let file = Arc::new(IncomingFile::new(request, partial, output));
         self.incoming.add(&file);
         Ok(file)
@@ -213,17 +210,20 @@ impl Push {
         }
     }
 
-    /// Renames a file that has come completely.
-    fn commit(&mut self, id: u32) {
+    /// Renames a file that has come completely, if it has the right checksum.
+    fn commit(&mut self, id: u32, sum: Option<Sum>) {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
+        // another host cannot write any longer either
+        file.end(true);
         let attributes = &file.request.file;
         let dst = attributes.dst.path();
-        let receiver = self.receiver();
-        let landed = receiver
-            .and_then(|receiver| receiver.commit(&file.partial, dst, finish_of(attributes)));
-        file.end(landed.is_ok());
+        let checked = sum.map_or(Ok(()), |sum| file.check(sum));
+        let landed = checked.and_then(|()| {
+            let receiver = self.receiver()?;
+            receiver.commit(&file.partial, dst, finish_of(attributes))
+        });
         match &landed {
             Ok(()) => {
                 if let Some(stage) = &self.stage {
@@ -233,7 +233,12 @@ impl Push {
                     self.files.insert(id, file);
                 }
             }
-            Err(_) => file.partial.discard(),
+            // the tool compares what has come, and sends what is wrong
+            Err(FileFault::OtherSum) => leave(&file),
+            Err(_) => {
+                file.end(false);
+                file.partial.discard();
+            }
         }
         self.output.send(FileEvent::landed(id, landed));
     }
@@ -267,7 +272,7 @@ impl Push {
         });
         let earlier = || self.earlier(dst?);
         let kept = KeptPartial::find(part.as_ref(), bytes, earlier).and_then(|kept| {
-            let sums = sums::of(&kept.file, &kept.parts, bytes).ok()?;
+            let sums = sums::of(&AtomicBool::new(false), &kept.file, &kept.parts, bytes).ok()?;
             Some((kept, sums))
         });
         let (mut parts, mut body, mut earlier) = (Vec::new(), Vec::new(), false);
@@ -342,21 +347,10 @@ impl Serve for Push {
                 }
             }
             FileRequest::Write(block) => {
-                self.on(block.id, |file| file.block(&block, body, Caller::Tool));
+                self.on(block.id, |file| file.block(&block, body));
             }
             FileRequest::HandOn(to) => self.hand_on(to),
-            FileRequest::Sign { id, pieces } => {
-                self.on(id, |file| {
-                    file.sign(&pieces);
-                    Ok(())
-                });
-            }
-            FileRequest::StopHandOn { id, host } => {
-                if let Some(file) = self.files.get(&id) {
-                    file.stop_forward(host);
-                }
-            }
-            FileRequest::Commit { id } => self.commit(id),
+            FileRequest::Commit { id, sum } => self.commit(id, sum),
             FileRequest::Abandon { id, keep: true } => self.close(id),
             FileRequest::Abandon { id, keep: false } => {
                 if let Some(file) = self.files.remove(&id) {
@@ -380,83 +374,38 @@ impl Drop for Push {
     }
 }
 
-/// How long a host that has sent what the tool has not signed has to hear from the tool that it is
-/// to stop. Until then what it sends is thrown away.
-const STOPS_WITHIN: Duration = Duration::from_secs(5);
-
-/// Receives parts of one file that another host hands on.
+/// Receives a file that another host hands on.
 pub struct ForwardReceiver {
     output: Arc<SharedOutput>,
     file: Arc<IncomingFile>,
-    host: PublicKey,
-    /// Since when what this host sends is thrown away.
-    refused: Option<Instant>,
-    has_failed: bool,
 }
 
 impl ForwardReceiver {
-    /// The tool must have begun the file.
+    /// The tool must have begun the file, and chosen this host to hand it on.
     pub fn begin(
         key: &str,
         host: PublicKey,
         output: Arc<SharedOutput>,
         files: &IncomingFiles,
     ) -> Result<ForwardReceiver, Failure> {
-        let file = files
-            .find(key)
-            .filter(|file| file.request.chained.is_some());
-        let file = file.filter(|file| !file.has_refused(host));
-        Ok(ForwardReceiver {
-            output,
-            file: file.ok_or_else(|| Failure::new("it does not get that file from you"))?,
-            host,
-            refused: None,
-            has_failed: false,
-        })
-    }
-
-    /// Reports a write that failed to the host that sent the part, once.
-    fn report(&mut self, written: Result<(), FileFault>) {
-        if let Err(fault) = written
-            && !std::mem::replace(&mut self.has_failed, true)
-        {
-            let id = self.file.request.file.id;
-            self.output.send(FileEvent::landed(id, Err(fault)));
-        }
+        let refused = || Failure::new("it does not get that file from you");
+        let file = files.find(key, host).ok_or_else(refused)?;
+        Ok(ForwardReceiver { output, file })
     }
 }
 
 impl Serve for ForwardReceiver {
     fn step(&mut self, step: FileRequest, body: Vec<u8>) -> Result<(), Failure> {
-        let from = Caller::Host(self.host);
-        if self.file.has_refused(self.host) {
-            let since = self.refused.get_or_insert_with(Instant::now);
-            return match since.elapsed() > STOPS_WITHIN {
-                true => Err(Failure::new(
-                    "what it hands on is not what the tool has read",
-                )),
-                false => Ok(()),
-            };
-        }
         match step {
             FileRequest::Write(block) => {
-                let written = self.file.block(&block, body, from);
-                self.report(written);
+                let written = self.file.block(&block, body);
+                written.map_err(|fault| Failure::new(fault.to_string()))
             }
-            FileRequest::Abandon { .. } => {
-                let flushed = self.file.partial.flush();
-                self.report(flushed.map_err(FileFault::from));
-                self.file.report();
+            FileRequest::Sync { number } => {
+                self.output.send(FileEvent::Synced { number });
+                Ok(())
             }
-            FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
-            _ => return Err(Failure::new("a request that does not belong to handing on")),
+            _ => Err(Failure::new("a request that does not belong to handing on")),
         }
-        Ok(())
-    }
-}
-
-impl Drop for ForwardReceiver {
-    fn drop(&mut self) {
-        let _ = self.file.partial.flush();
     }
 }

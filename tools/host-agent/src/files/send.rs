@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use transfer::content;
 use transfer::folder::{Folder, Links};
 use transfer::parts::Parts;
@@ -213,16 +214,8 @@ impl Sender {
                 true => (content::zeros(length), &[][..]),
                 false => (content::plain(&self.block), &self.block[..]),
             };
-            let signature = None;
-            self.output.send_with(
-                FileEvent::Block(Block {
-                    id,
-                    at,
-                    content,
-                    signature,
-                }),
-                body,
-            );
+            self.output
+                .send_with(FileEvent::Block(Block { id, at, content }), body);
             *sent += length;
         }
         None
@@ -231,7 +224,8 @@ impl Sender {
     fn sum(&mut self, named: &NumberedFile, bytes: u64, parts: &[(u64, u64)]) {
         let parts = Parts::of(parts);
         let opened = self.open(named).ok();
-        let summed = opened.and_then(|opened| sums::of(&opened.file, &parts, bytes).ok());
+        let summed = opened
+            .and_then(|opened| sums::of(&AtomicBool::new(false), &opened.file, &parts, bytes).ok());
         let body: Vec<u8> = summed
             .unwrap_or_default()
             .iter()
