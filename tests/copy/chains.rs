@@ -133,11 +133,11 @@ fn a_host_that_hands_on_other_content_gives_it_to_no_other_real_hosts() {
         2,
         "if said.get('kind') == 'listening': said['port'] = 1
             if said.get('step') == 'commit': said.pop('sum', None)
-            if said.get('step') == 'write' and said['at'] == 0:
+            if said.get('step') == 'write' and said['offset'] == 0:
                 first = (said, body)
                 continue
-            if said.get('step') == 'write' and said['at'] == 1 << 20:
-                said['at'], first[0]['at'] = 0, said['at']
+            if said.get('step') == 'write' and said['offset'] == 1 << 20:
+                said['offset'], first[0]['offset'] = 0, said['offset']
                 there.write(json.dumps(said).encode() + b'\\n' + body)
                 said, body = first",
     );

@@ -59,7 +59,7 @@ fn a_host_gives_exactly_what_was_asked_for() {
         let give = r#"{"do":"file","step":"give","base":"."}"#;
         let read = format!(
             "{{\"do\":\"file\",\"step\":\"read\",\"file\":{{\"id\":7,\
-                 \"path\":\"{file}\"}},\"at\":{at},\"length\":{length}}}"
+                 \"path\":\"{file}\"}},\"offset\":{at},\"length\":{length}}}"
         );
         let mut answers = ask_agent(&folder, &format!("{give}\n{read}\n"));
         let (last, _) = answers.pop().unwrap();
@@ -432,7 +432,7 @@ fn a_host_that_lies_is_given_up() {
     let lies = [
         (
             concat!(
-                r#"{"event":"file","kind":"block","id":0,"at":0,"length":1,"sum":"SUM","#,
+                r#"{"event":"file","kind":"block","id":0,"offset":0,"length":1,"sum":"SUM","#,
                 r#""bytes":1099511627776}"#
             ),
             "1099511627776 bytes",

@@ -448,13 +448,13 @@ fn offsets_beyond_32_bits() {
         ),
         // the sum of `hello`
         concat!(
-            r#"{"do":"file","step":"write","id":3,"at":5242880000,"length":5,"#,
+            r#"{"do":"file","step":"write","id":3,"offset":5242880000,"length":5,"#,
             r#""sum":"b5e9c1ad071b3e7fc779cfaa5e523818""#,
             r#","bytes":5}"#
         )
         .to_owned(),
         concat!(
-            r#"hello{"do":"file","step":"write","id":3,"at":5242880001,"length":5,"#,
+            r#"hello{"do":"file","step":"write","id":3,"offset":5242880001,"length":5,"#,
             r#""sum":"b5e9c1ad071b3e7fc779cfaa5e523818""#,
             r#","bytes":5}"#
         )

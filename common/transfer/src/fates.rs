@@ -5,28 +5,28 @@ use parking_lot::Mutex;
 /// What is known of a file on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is wanted where it is not, and nobody else brings it.
+    /// It is missing there, and this tool has to bring it.
     Lacks,
     /// It is there already.
     There,
     /// Another host puts it on the storage that both share.
     Shared,
-    /// It cannot be: why.
+    /// It cannot be copied, for this reason.
     Refused(String),
-    /// Its record is written; nothing more becomes of it.
+    /// Its record is written, so that its fate is settled.
     Reported,
 }
 
-/// What has a number of its own among all that is told.
+/// A delivery with a number of its own.
 pub trait Numbered {
     /// The number that its record has.
     fn number(&self) -> u32;
 }
 
-/// Those of one host. Threads that wait for the host ask and tell.
+/// The fates of the deliveries of one host, shared by threads.
 #[derive(Debug)]
 pub struct Fates {
-    /// The first of their numbers; the others follow without a gap.
+    /// The number of the first delivery; the others follow without a gap.
     first: u32,
     fates: Mutex<Vec<Fate>>,
 }
@@ -40,40 +40,41 @@ impl Fates {
         }
     }
 
-    fn index(&self, one: &impl Numbered) -> usize {
-        let index = one.number().checked_sub(self.first);
+    fn index(&self, delivery: &impl Numbered) -> usize {
+        let index = delivery.number().checked_sub(self.first);
         index
             .and_then(|index| usize::try_from(index).ok())
             .unwrap_or(usize::MAX)
     }
 
-    /// What is known of one; of another host's, that it is told.
-    pub fn of(&self, one: &impl Numbered) -> Fate {
+    /// The fate of a delivery; `Reported` if it is another host's.
+    pub fn of(&self, delivery: &impl Numbered) -> Fate {
         self.fates
             .lock()
-            .get(self.index(one))
+            .get(self.index(delivery))
             .cloned()
             .unwrap_or(Fate::Reported)
     }
 
-    /// Something else is known. What was told or refused stays so.
-    pub fn set(&self, one: &impl Numbered, fate: Fate) {
-        if let Some(known) = self.fates.lock().get_mut(self.index(one))
+    /// Changes the fate of a delivery, unless it was reported or refused.
+    pub fn set(&self, delivery: &impl Numbered, fate: Fate) {
+        if let Some(known) = self.fates.lock().get_mut(self.index(delivery))
             && !matches!(known, Fate::Reported | Fate::Refused(_))
         {
             *known = fate;
         }
     }
 
-    /// The record of one is to be written; `false` if it was before. Whoever is told `true` writes
-    /// it: a host that says the same thing twice is told of once.
-    pub fn report(&self, one: &impl Numbered) -> bool {
+    /// Marks a delivery as reported; returns `false` if it was reported before. The caller that
+    /// gets `true` writes the record, so that a host which reports a result twice causes one
+    /// record.
+    pub fn report(&self, delivery: &impl Numbered) -> bool {
         let mut fates = self.fates.lock();
-        let known = fates.get_mut(self.index(one));
+        let known = fates.get_mut(self.index(delivery));
         known.is_some_and(|known| std::mem::replace(known, Fate::Reported) != Fate::Reported)
     }
 
-    /// How many have this fate.
+    /// How many deliveries have this fate.
     pub fn count(&self, fate: &Fate) -> usize {
         self.fates
             .lock()
@@ -82,16 +83,16 @@ impl Fates {
             .count()
     }
 
-    /// Whether each has its record.
+    /// Whether each delivery has its record.
     pub fn are_reported(&self) -> bool {
         self.fates.lock().iter().all(|fate| *fate == Fate::Reported)
     }
 
-    /// Those of these that have this fate.
-    pub fn with<'a, T: Numbered>(&self, fate: &Fate, all: &[&'a T]) -> Vec<&'a T> {
+    /// The deliveries of a list that have this fate.
+    pub fn with<'a, T: Numbered>(&self, fate: &Fate, deliveries: &[&'a T]) -> Vec<&'a T> {
         let fates = self.fates.lock();
-        let has = |one: &&&T| fates.get(self.index(**one)) == Some(fate);
-        all.iter().filter(has).copied().collect()
+        let has = |delivery: &&&T| fates.get(self.index(**delivery)) == Some(fate);
+        deliveries.iter().filter(has).copied().collect()
     }
 }
 

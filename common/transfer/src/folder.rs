@@ -49,7 +49,7 @@ fn fault(error: Errno) -> FileFault {
 /// As many links as Linux follows on one path (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// The way along a path, on which each link is followed by itself.
+/// Follows a path, and each link on it, one component after another.
 struct Walk<'a> {
     /// The whole path, for messages.
     path: &'a Path,
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
             (opened, _) => opened,
         };
         match next {
-            // the kernel's word for a link where a directory is to be
+            // the kernel's error for a link in the place of a directory
             Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
                 Ok((self.follow(folder, name)?, true))
             }
@@ -121,9 +121,9 @@ impl<'a> Walk<'a> {
         if self.links > MAX_LINKS {
             return Err(fault(Errno::ELOOP));
         }
-        // what this very link says, whatever has its name by now
+        // the target of this very link, whatever has its name by now
         let target = readlinkat(&link, "").map_err(fault)?;
-        // a directory that a link only names was never there
+        // missing directories behind a link are not made
         let make = self.make.take();
         let next = self.to(folder, Path::new(&target));
         self.make = make;
@@ -147,7 +147,7 @@ impl Folder {
         Folder::along(path, None)
     }
 
-    /// The same; what is missing of it is made, with this mode before the umask.
+    /// Opens a directory by a path; missing directories are made, with this mode before the umask.
     pub fn open_or_make(path: &Path, mode: u32) -> Result<Folder, FileFault> {
         Folder::along(path, Some(mode))
     }
@@ -239,8 +239,8 @@ impl Folder {
         )?)
     }
 
-    /// Opens a file that somebody may read while it is written: a new file with this mode before
-    /// the umask, or what this user has put in its place, a FIFO or a link.
+    /// Opens a file that may be read while it is written: a new file with this mode before the
+    /// umask, or a FIFO or link that this user has put in its place.
     pub fn open_log(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let write = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let new = write | OFlag::O_CREAT | OFlag::O_EXCL;
@@ -276,7 +276,7 @@ impl Folder {
         }
     }
 
-    /// Gives a file or directory another name, in place of what has it.
+    /// Renames a file or directory, and replaces what has the new name.
     pub fn rename(
         &self,
         name: impl AsRef<OsStr>,
@@ -310,12 +310,12 @@ impl Folder {
         self.stat(".")
     }
 
-    /// All names: every one, or the error that hides some.
+    /// All names in the directory, or the error if some cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         self.names_in(OsStr::new("."))
     }
 
-    /// All names in the directory of this name, which may forbid everything but to list them.
+    /// All names in the directory of this name, for which only the right to list it is needed.
     pub fn names_in(&self, name: &OsStr) -> io::Result<Vec<OsString>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut folder = Dir::openat(self, name, flags, Mode::empty())?;
@@ -330,14 +330,14 @@ impl Folder {
         Ok(names)
     }
 
-    /// The directory as a file, which needs the right to read it.
+    /// Opens the directory as a file, for which the right to read it is needed.
     pub fn as_file(&self) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(File::from(openat(self, ".", flags, Mode::empty())?))
     }
 
-    /// Whether this user has made the directory. Where a file system shows other owners than there
-    /// are, as NFS does to root, a file that is made here shows what it makes of this user.
+    /// Whether this user has made the directory. A file system may show other owners, as NFS does
+    /// to root; a new file in the directory shows which owner it gives this user.
     pub fn is_ours(&self) -> bool {
         const OWNER: &str = ".owner";
         let Ok(owner) = fstat(self).map(|meta| meta.st_uid) else {
@@ -350,15 +350,14 @@ impl Folder {
             })
     }
 
-    /// Whether nobody else can have put anything into the directory.
+    /// Whether only this user can have put anything into the directory.
     pub fn is_private(&self) -> bool {
         fstat(self).is_ok_and(|meta| meta.st_mode & 0o022 == 0) && self.is_ours()
     }
 }
 
-/// The first of a directory and those above it, by the path as it is written and by the real one,
-/// in which every user may rename what others have made. The members of a directory's group are
-/// trusted by whoever lets them write.
+/// The first directory, among this one and those above it by the given and by the real path, in
+/// which every user may rename the files of others. A group that may write counts as trusted.
 pub fn writable_by_others(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize().unwrap_or_default();
     let is_open = |folder: &&Path| {

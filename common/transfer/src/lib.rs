@@ -2,9 +2,9 @@
 //!
 //! One end reads ([`source`]), the other ([`receiver`]) has a [`lock`] on a [`directory`], takes
 //! [`room`] there and writes ([`partial`]); between them go blocks, each with the sum of its
-//! content ([`content`]). [`parts`] says which of a file is there, [`sums`] whether that is what
-//! the other end has; [`fates`] is what the tool knows of each file; [`run_folder`] is what hosts
-//! share that dial in.
+//! content ([`content`]). [`parts`] are the parts of a file that are present, and
+//! [`sums`] compares them with the other end. [`fates`] has the state of each delivery,
+//! [`run_folder`] the directory for hosts that dial in.
 
 pub mod content;
 pub mod fates;
@@ -19,15 +19,15 @@ pub mod source;
 pub mod sums;
 
 /// A resumed transfer begins and ends at a multiple of this, so that a block that was half written
-/// is written again.
+/// is sent again.
 pub const GRAIN: u64 = 64 << 10;
-/// A file of at most so many bytes travels with others in one message, and is written at once.
+/// A file of at most this size is sent with others in one message, and is written at once.
 pub const SMALL: u64 = wire::files::BLOCK;
-/// From here on a file is worth some round trips: to find out what of it need not travel, and who
-/// could hand it on.
+/// A file of at least this size is worth some round trips, to find out which parts need not be sent
+/// and which hosts could hand it on.
 pub const LARGE: u64 = 16 << 20;
 
-/// An end that sends nothing for this long is taken for lost. Tests shorten it, which only a debug
+/// An end that sends nothing for this long counts as lost. Tests shorten it, which only a debug
 /// build lets them do: CONTRIBUTING.md.
 pub fn silence() -> std::time::Duration {
     let shorter = std::env::var("DGL_TOOLS_TEST_SILENCE")

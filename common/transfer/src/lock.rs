@@ -13,7 +13,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
-/// Names of owners are shorter.
+/// The longest name of an owner, in bytes.
 const LONGEST_NAME: u64 = 256;
 /// The mount options with which an NFS client or a Lustre client keeps locks to itself.
 const LOCAL_LOCKS: [&str; 4] = ["nolock", "local_lock=all", "local_lock=flock", "localflock"];
@@ -29,7 +29,7 @@ pub struct Lock {
     file: Flock<File>,
 }
 
-/// What came of an attempt to take a lock.
+/// The result of an attempt to take a lock.
 pub enum LockAttempt {
     /// This owner has the lock.
     Taken(Lock),
@@ -49,7 +49,7 @@ impl Lock {
                 Ok(mut lock) => {
                     lock.set_len(0)?;
                     lock.write_all(owner.as_bytes())?;
-                    // somebody may come in between; what is read afterwards says so
+                    // another owner may be faster; the name that is read afterwards shows it
                     lock.relock(FlockArg::LockSharedNonblock).map(|()| lock)
                 }
                 Err((_, Errno::EWOULDBLOCK)) => {
@@ -64,7 +64,7 @@ impl Lock {
             };
             let file = match file {
                 Ok(lock) => lock,
-                // somebody is about to take it or to leave it
+                // another owner is about to take or release it
                 Err(Errno::EWOULDBLOCK) => {
                     std::thread::sleep(PAUSE);
                     continue;
@@ -75,7 +75,7 @@ impl Lock {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // who had it before may have removed the file
+            // the owner before may have removed the file
             if !has_name(&file, folder, name) {
                 continue;
             }
@@ -102,11 +102,11 @@ impl Drop for Lock {
     }
 }
 
-/// Opens the file for everybody who can write in the directory.
+/// Opens the file for all who can write in the directory.
 fn open(folder: &Folder, name: &str) -> io::Result<File> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT;
     let file = folder.open_file(name, flags).or_else(|error| {
-        // a link was the lock of older versions
+        // older versions used a link as the lock
         let is_ours = |link: Metadata| link.is_symlink() && link.uid() == geteuid().as_raw();
         if folder.stat(name).is_ok_and(is_ours) {
             folder.remove(name)?;
@@ -116,7 +116,7 @@ fn open(folder: &Folder, name: &str) -> io::Result<File> {
     })?;
     let of_folder = folder.metadata()?.mode();
     let (group, others) = ((of_folder & 0o020) * 3, (of_folder & 0o002) * 3);
-    // of another user's file it cannot be changed
+    // the mode of another user's file cannot be changed
     let _ = file.set_permissions(Permissions::from_mode(0o600 | group | others));
     Ok(file)
 }
@@ -180,7 +180,7 @@ mod tests {
         );
         drop(second);
         assert!(folder.stat("lock").is_err(), "the last one removes it");
-        // what a process that was killed has left
+        // left by a process that was killed
         folder.create("lock", b"dead").unwrap();
         let third = take("b").unwrap();
         assert_eq!(take("a").err(), Some("b".to_owned()));

@@ -1,7 +1,7 @@
 //! A partial file: it has a name of its own and is readable by nobody else until it is whole.
 //!
-//! While its parts come in order, its length tells what is present. If they come in any order, a
-//! second file beside it does, with a line for each part (see [`Parts::line`]). Several threads may
+//! While its parts arrive in order, its length shows what is present. If they arrive in any order,
+//! a second file beside it has a line for each part (see [`Parts::line`]). Several threads may
 //! write one [`Partial`].
 
 use crate::GRAIN;
@@ -22,8 +22,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use wire::files::FileFault;
 
-/// Parts that come in any order are noted after this many bytes; as many come again after a loss of
-/// power.
+/// Parts that arrive in any order are noted after this many bytes, and at most so many are sent
+/// again after a loss of power.
 const NOTED: u64 = 4 << 20;
 /// How much is copied at once where the kernel cannot copy from file to file.
 const COPIED: usize = 1 << 20;
@@ -46,7 +46,7 @@ pub struct Partial {
     names: PartialNames,
     /// The size that it will have.
     bytes: u64,
-    /// What it has taken of its file system, unless others have done so.
+    /// The room that was reserved for it; `None` for a sparse file.
     room: Option<Room>,
     state: Mutex<PartialState>,
     /// Whether nothing more may be written. Writers hold the lock.
@@ -92,7 +92,7 @@ impl PartialNames {
         }
     }
 
-    /// The parts that are present of a file of `bytes`, as far as its length and its notes tell.
+    /// The parts that are present of a file of `bytes`, by its length and its notes.
     pub fn kept(&self, bytes: u64) -> Parts {
         let Ok(length) = self
             .folder
@@ -121,8 +121,8 @@ impl PartialNames {
         Ok(text)
     }
 
-    /// Gives back the space that was reserved behind the end of a partial file which nobody writes
-    /// any longer. Otherwise it would be missing when the rest is to come.
+    /// Gives back the space that was reserved behind the end of a partial file that is no longer
+    /// written. Otherwise that space would be missing when the rest is sent.
     pub fn release(&self) -> io::Result<()> {
         let file = self.folder.open_file(&self.file, OFlag::O_WRONLY)?;
         file.set_len(file.metadata()?.len())
@@ -142,7 +142,7 @@ impl PartialNames {
     }
 }
 
-/// The parts of a file that are here and may equal those of the other end.
+/// The parts of a file that are present and may equal those of the other end.
 pub struct KeptPartial {
     /// The parts.
     pub parts: Parts,
@@ -184,9 +184,9 @@ impl KeptPartial {
 
 impl Partial {
     /// Begins a file, or resumes one with the parts that are kept; `keep` is copied from an
-    /// `earlier` file, which must be what it was when it was compared. Space for the rest is taken
-    /// at once, and fails if there is none; not so for a sparse file, which will not need all of
-    /// it.
+    /// `earlier` file, which must be what it was when it was compared. Space for the rest is
+    /// reserved at once, which fails if there is not enough; a sparse file does not need all of it,
+    /// so nothing is reserved.
     pub fn begin(
         names: PartialNames,
         bytes: u64,
@@ -204,7 +204,7 @@ impl Partial {
         if let Some((earlier, version)) = earlier {
             let mut parts = keep.list().iter();
             let copied = parts.try_for_each(|(begin, end)| copy(earlier, &file, *begin, *end));
-            // asked when all is copied, so that no write before or during that is missed
+            // checked after the copy, so that no write before or during it is missed
             if FileVersion::of(earlier).ok() != Some(version) {
                 names.remove()?;
                 return Err(FileFault::EarlierChanged);
@@ -212,7 +212,7 @@ impl Partial {
             copied?;
             file.set_len(end)?;
         }
-        // last: setting a length gives back what was taken behind it
+        // last, because setting a length gives back the room behind it
         let room = match is_sparse {
             true => None,
             false => Some(Room::take(&file, &keep, bytes)?),
@@ -237,7 +237,7 @@ impl Partial {
         }
     }
 
-    /// From here on parts come in any order.
+    /// Parts may arrive in any order from here on.
     fn scatter(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.noted.is_none() {
@@ -279,7 +279,7 @@ impl Partial {
         Ok(end)
     }
 
-    /// Takes the lock that is held while something is written; fails once nothing may be.
+    /// Takes the lock that is held while something is written; fails once the file is closed.
     fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, FileFault> {
         let closed = self.closed.read();
         if *closed {
@@ -291,7 +291,7 @@ impl Partial {
 
     /// Writes a part: its content, or zeros.
     pub fn put(&self, offset: u64, length: u64, content: Option<&[u8]>) -> Result<(), FileFault> {
-        // zeros that another host had before come as content
+        // zeros may be sent as content
         match content.filter(|content| !content::is_hole(content)) {
             Some(content) => self.write(offset, content),
             None => self.write_zeros(offset, length),
@@ -311,7 +311,7 @@ impl Partial {
     }
 
     fn make_hole(&self, offset: u64, end: u64) -> io::Result<()> {
-        // the length tells what has come, and setting it could remove what another writer wrote
+        // the length shows what has arrived, and setting it could remove what another thread wrote
         self.file.write_all_at(&[0], end - 1)?;
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         if fallocate(&self.file, flags, number(offset), number(end - offset)).is_ok() {
@@ -345,7 +345,8 @@ impl Partial {
         Ok(self.note(offset, end)?)
     }
 
-    /// Notes that a part has come. The notes are written now and then if parts come in any order.
+    /// Notes that a part has arrived. If parts arrive in any order, the notes are written now and
+    /// then.
     fn note(&self, offset: u64, end: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         state.parts.add(offset, end);
@@ -391,7 +392,7 @@ impl Partial {
         self.close()?;
         let mut parts = self.parts();
         if self.state.lock().noted.is_some() {
-            // together with what others wrote
+            // also the parts that others have written
             parts = Parts::parse(&self.names.read_notes()?);
         }
         if !parts.is_whole(self.bytes) || self.file.metadata()?.len() != self.bytes {
@@ -402,7 +403,7 @@ impl Partial {
         Ok(self.names.folder.remove(&self.names.notes)?)
     }
 
-    /// Stops all writers and keeps what has come, without the space that was reserved for the rest.
+    /// Stops all writers and keeps what has arrived, without the space reserved for the rest.
     pub fn keep(&self) {
         let _ = self.close().and_then(|()| self.names.release());
     }
@@ -447,7 +448,7 @@ fn copy_data(from: &File, to: &File, begin: u64, end: u64) -> io::Result<()> {
             Err(error @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EIO | Errno::EFBIG)) => {
                 return Err(error.into());
             }
-            // older kernels and some file systems cannot
+            // older kernels and some file systems cannot do this
             Err(_) => return copy_through_memory(from, to, u64::try_from(read).unwrap_or(0), end),
         }
     }
@@ -469,7 +470,7 @@ fn copy_through_memory(from: &File, to: &File, begin: u64, end: u64) -> io::Resu
 impl Notes {
     fn flush(&mut self) -> io::Result<()> {
         let (begin, end) = std::mem::take(&mut self.part);
-        // whoever reads it relies on the line's end, so it is written in one go
+        // in one write, because readers rely on the line end
         if begin < end {
             self.lines.write_all(Parts::line(begin, end).as_bytes())
         } else {
@@ -493,7 +494,7 @@ pub(crate) fn write_small(
 ) -> Result<(), FileFault> {
     let write = || {
         let file = match passing.create(name, content) {
-            // a push that lost its power has left it
+            // left by a push that a loss of power has ended
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 passing.remove(name)?;
                 passing.create(name, content)?
@@ -528,7 +529,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// A directory of its own, and a file in it.
+    /// A new directory, and a file in it.
     fn folder(name: &str) -> PathBuf {
         let name = format!("dgl-tools-partial-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);

@@ -92,34 +92,34 @@ impl Parts {
         missing
     }
 
-    /// The bytes that lie in both.
+    /// The bytes that are in both.
     pub fn both(&self, other: &Parts) -> Parts {
-        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let (mut left, mut right) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
-        while let (Some(one), Some(two)) = (a.peek(), b.peek()) {
-            let (begin, end) = (one.0.max(two.0), one.1.min(two.1));
+        while let (Some(left_part), Some(right_part)) = (left.peek(), right.peek()) {
+            let begin = left_part.0.max(right_part.0);
+            let end = left_part.1.min(right_part.1);
             if begin < end {
                 both.push((begin, end));
             }
-            if one.1 <= two.1 {
-                a.next();
-            } else {
-                b.next();
-            }
+            match left_part.1 <= right_part.1 {
+                true => left.next(),
+                false => right.next(),
+            };
         }
         Parts(both)
     }
 
-    /// The bytes that lie in this and not in the other.
+    /// The bytes that are in this and not in the other.
     pub fn without(&self, other: &Parts) -> Parts {
         let end = self.0.last().map_or(0, |(_, end)| *end);
         self.both(&Parts(other.missing(end)))
     }
 
-    /// The bytes that lie within the first `bytes`, cut to whole [`GRAIN`]s except at the end of
+    /// The bytes among the first `bytes`, cut to whole [`GRAIN`]s except at the end of
     /// the file.
     pub fn whole_grains(&self, bytes: u64) -> Parts {
-        // what a host tells may lie anywhere
+        // a host may report parts beyond the end of the file
         let up = |offset: u64| offset.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
         let down = |offset: u64| {
             if offset >= bytes {
@@ -143,8 +143,8 @@ impl Parts {
     }
 
     /// Parses such lines. The first may be a single number, the end of the beginning. A line that
-    /// was not written to its end says less than it should, never more that matters: its part is
-    /// compared with the other end's before it counts.
+    /// was not written to its end may name a wrong part; that does no harm, because each part is
+    /// compared with the other end before it counts.
     pub fn parse(text: &str) -> Parts {
         let number = |word: &str| word.parse::<u64>().ok();
         let part = |(row, line): (usize, &str)| {

@@ -29,12 +29,12 @@ impl Receiver {
         }
     }
 
-    /// Whether a directory lies below it by its path.
+    /// Whether a directory is below it, by its path.
     pub fn has(&self, folder: &Path) -> bool {
         folder.starts_with(&self.path)
     }
 
-    /// Opens a directory to write to it, and makes what is missing of it.
+    /// Opens a directory to write to it, and makes missing directories.
     pub fn make(&mut self, folder: &Path) -> Result<Folder, FileFault> {
         if let Some(known) = self.known.get(folder) {
             return Ok(known.clone());
@@ -82,7 +82,7 @@ impl Receiver {
         Ok(folder)
     }
 
-    /// Gives a file that has come completely its mode, its time and its name.
+    /// Gives a complete file its mode, its time and its name.
     pub fn commit(
         &mut self,
         partial: &Partial,
@@ -109,8 +109,8 @@ impl Receiver {
         folders.into_iter().try_for_each(sync)
     }
 
-    /// Closes the directories that were opened: whoever can write there may have moved directories
-    /// or laid links since.
+    /// Closes the directories that were opened: other users who can write there may have moved
+    /// directories or made links since.
     pub fn forget(&mut self) {
         self.known.clear();
     }

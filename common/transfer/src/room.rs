@@ -1,10 +1,10 @@
-//! Room for a file that comes, so that a full disk is known before anything was sent in vain, and
-//! so that nobody else takes the room meanwhile.
+//! Room for a file that is received, so that a full disk is noticed before anything is sent, and so
+//! that no other program takes the room meanwhile.
 //!
 //! A disk reserves room at once. A file system in memory (tmpfs) takes a quarter of a second for
-//! each GB, and nothing would come meanwhile. There a thread reserves the room while the first
-//! parts are written, from the end of the file on, until both meet. To compare the free space alone
-//! would be as quick as that, but a file for which there was room would fail when others take it.
+//! each GB, for which the transfer would have to wait. So a thread reserves the room there while
+//! the first parts are written, from the end of the file backwards, until both meet. Comparing only
+//! the free space would be as fast, but the file would fail if other programs took the space later.
 
 use crate::parts::Parts;
 use nix::errno::Errno;
@@ -22,11 +22,11 @@ use std::thread::{Builder, JoinHandle};
 /// wait.
 const SLICE: u64 = 1 << 20;
 
-/// The file whose room was reserved last. The next one begins behind it, because only then what is
-/// free is free for it.
+/// The file whose room was reserved last. The next reservation begins when this one has ended,
+/// because only then the free space is known.
 static LAST: Mutex<Weak<Reserving>> = Mutex::new(Weak::new());
 
-/// The room of a file. What is reserved stays so when this is dropped, but no more is.
+/// The room of a file. When this is dropped, what is reserved stays reserved, and no more is added.
 #[derive(Debug)]
 pub(crate) struct Room(Option<Arc<Reserving>>);
 
@@ -47,7 +47,8 @@ struct RoomState {
 }
 
 impl Room {
-    /// Takes room for all that is missing of a file of `bytes`; `ENOSPC` if there is not as much.
+    /// Takes room for everything that is missing of a file of `bytes`; fails with `ENOSPC` if there
+    /// is not enough.
     pub(crate) fn take(file: &File, there: &Parts, bytes: u64) -> io::Result<Room> {
         let left = Parts::of(&there.missing(bytes));
         if fstatfs(file)?.filesystem_type() != TMPFS_MAGIC {
@@ -67,15 +68,15 @@ impl Room {
             state: Mutex::new(RoomState { left, failed: None }),
             thread: Mutex::default(),
         });
-        let one = Arc::clone(&reserving);
-        let thread = Builder::new().spawn(move || one.reserve())?;
+        let for_thread = Arc::clone(&reserving);
+        let thread = Builder::new().spawn(move || for_thread.reserve())?;
         *reserving.thread.lock() = Some(thread);
         *last = Arc::downgrade(&reserving);
         Ok(Room(Some(reserving)))
     }
 
-    /// A part is about to be written, and needs no other room. Fails if there is not enough for the
-    /// whole file, because others have taken it.
+    /// A part is about to be written, so that no room has to be reserved for it. Fails if other
+    /// programs have left too little for the whole file.
     pub(crate) fn fill(&self, begin: u64, end: u64) -> io::Result<()> {
         let Some(reserving) = &self.0 else {
             return Ok(());
@@ -122,7 +123,7 @@ impl Reserving {
         Some(slice)
     }
 
-    /// Waits until the thread has ended. Whoever else waits does so too.
+    /// Waits until the thread has ended; several threads may wait.
     fn join(&self) {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(reserving.next_slice(), None);
         assert!(occupied(&file) >= bytes - SLICE, "{}", occupied(&file));
         assert_eq!(file.metadata().unwrap().len(), 2 * SLICE);
-        // the next one begins behind it, and no more is reserved once it is stopped
+        // the next one begins after it, and no more is reserved once it is stopped
         let other = in_memory("behind");
         let room = Room::take(&other, &Parts::default(), 32 * SLICE).unwrap();
         room.stop();

@@ -22,8 +22,8 @@ pub fn path(parent: &Path, token: &str) -> PathBuf {
     parent.join(format!("{PREFIX}{token}"))
 }
 
-/// Removes a directory of a run and what the run has put there. What only looks like one stays, and
-/// so does a directory in which somebody keeps something else.
+/// Removes the directory of a run and the files of the run in it. A directory that is not of a run,
+/// or that has other files, stays.
 pub fn remove(folder: &Path) {
     if has_name_of_a_run(folder) && is_folder_of_ours(folder) {
         for name in [AGENT, TICKET] {

@@ -14,8 +14,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use wire::files::{BLOCK, Meta};
 
-/// The most zeros that one message announces. Where the file system of the host cannot make a hole,
-/// the host writes them, and is silent meanwhile.
+/// The most zeros that one message announces. If the file system of the host cannot make a hole,
+/// the host writes them, and sends nothing meanwhile.
 const MOST_ZEROS: u64 = 64 << 20;
 
 /// The problem of a file that ended too early.
@@ -50,8 +50,8 @@ pub fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
-/// Which file it is and when it was last written, as fstat(2) tells: whoever finds the same before
-/// and after something else knows that nobody wrote the file meanwhile.
+/// Which file it is and when it was last written, by fstat(2). If both are the same before and
+/// after something, the file was not written meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     file_id: (u64, u64),
@@ -117,8 +117,8 @@ impl Pieces<'_> {
         Pieces { file, offset, end }
     }
 
-    /// Reads the next piece, whose content is in the buffer then unless it is all zeros; `None` at
-    /// the end. A file that ends before is an error behind its last piece, see [`why`].
+    /// Reads the next piece into the buffer, unless it is all zeros; returns `None` at the end. If
+    /// the file ends earlier, that is an error after its last piece, see [`why`].
     pub fn read_next(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<SourcePiece>> {
         let (offset, left) = (self.offset, self.end - self.offset);
         if left == 0 {
@@ -159,8 +159,8 @@ fn hole(source: &File, offset: u64, most: u64) -> Option<u64> {
 /// The end of the hole at an offset; `None` where there is data, or where the file system does not
 /// tell.
 pub(crate) fn hole_until(file: &File, offset: u64) -> Option<u64> {
-    let file_id = i64::try_from(offset).ok()?;
-    match lseek(file, file_id, Whence::SeekData) {
+    let from = i64::try_from(offset).ok()?;
+    match lseek(file, from, Whence::SeekData) {
         Ok(data) => u64::try_from(data).ok().filter(|data| *data > offset),
         // only a hole follows
         Err(Errno::ENXIO) => {
@@ -171,7 +171,7 @@ pub(crate) fn hole_until(file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// What the other end is told about a file.
+/// The attributes of a file, for the other end.
 pub fn meta(meta: &Metadata) -> Meta {
     let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
     Meta {

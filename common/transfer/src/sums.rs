@@ -17,8 +17,8 @@ const MUCH: u64 = 64 << 20;
 /// The most threads, because other jobs run on the host too.
 const THREADS: usize = 4;
 
-/// The size of the pieces of a file. A piece that differs is sent whole, and so are all checksums;
-/// their sum is least if a piece is as large as all checksums together.
+/// The size of the pieces of a file. All checksums are sent, and a piece that differs is sent
+/// whole; together that is least if a piece is as large as all checksums.
 fn piece(bytes: u64) -> u64 {
     let best = bytes.saturating_mul(SUM_BYTES).isqrt();
     best.max(bytes.div_ceil(MOST))
@@ -45,8 +45,8 @@ fn pieces(parts: &Parts, bytes: u64) -> Vec<(u64, u64)> {
     cut(parts, piece(bytes))
 }
 
-/// The checksum of each piece; fails if one cannot be read completely, and soon after it is told to
-/// stop.
+/// The checksum of each piece; fails if a piece cannot be read completely, and soon after `stop` is
+/// set.
 pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Result<Vec<Sum>> {
     let pieces = pieces(parts, bytes);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -68,7 +68,7 @@ pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Resu
     };
     std::thread::scope(|scope| {
         let mut chunks = pieces.chunks(each);
-        let own = chunks.next().unwrap_or_default();
+        let first = chunks.next().unwrap_or_default();
         let threads: Vec<_> = chunks
             .map(|pieces| {
                 let sum = move || sum_all(pieces);
@@ -76,7 +76,7 @@ pub fn of(stop: &AtomicBool, file: &File, parts: &Parts, bytes: u64) -> io::Resu
                 (pieces, thread.ok())
             })
             .collect();
-        let mut all = sum_all(own)?;
+        let mut all = sum_all(first)?;
         for (pieces, thread) in threads {
             let sums = match thread {
                 Some(thread) => thread

@@ -115,7 +115,7 @@ pub enum FileRequest {
         /// The file.
         file: NumberedFile,
         /// The offset of the part in the file, in bytes.
-        at: u64,
+        offset: u64,
         /// The length of the part, in bytes.
         length: u64,
     },
@@ -274,7 +274,7 @@ pub struct Block {
     /// The number of the delivery.
     pub id: u32,
     /// The offset of the part in the file, in bytes.
-    pub at: u64,
+    pub offset: u64,
     /// The description of the content behind the line.
     #[serde(flatten)]
     pub content: Content,
@@ -752,7 +752,7 @@ mod tests {
     fn a_step_is_one_flat_object() {
         let step = FileRequest::Write(Block {
             id: 3,
-            at: 5,
+            offset: 5,
             content: Content {
                 length: 2,
                 packed: false,
@@ -761,7 +761,7 @@ mod tests {
         });
         let json = serde_json::to_string(&step).unwrap();
         let sum = "ff".repeat(16);
-        let line = format!(r#"{{"step":"write","id":3,"at":5,"length":2,"sum":"{sum}"}}"#);
+        let line = format!(r#"{{"step":"write","id":3,"offset":5,"length":2,"sum":"{sum}"}}"#);
         assert_eq!(json, line);
         assert_eq!(serde_json::from_str::<FileRequest>(&json).unwrap(), step);
     }

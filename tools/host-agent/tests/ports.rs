@@ -150,7 +150,7 @@ fn half_a_file(dst: &Path, key: &str) -> Vec<u8> {
     let content = vec![7; 1 << 20];
     let block = FileRequest::Write(Block {
         id: 1,
-        at: 0,
+        offset: 0,
         content: transfer::content::plain(&content),
     });
     let sync = FileRequest::Sync { number: 1 };

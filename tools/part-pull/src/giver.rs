@@ -303,7 +303,7 @@ impl SourceHost {
     fn ask(&mut self, id: u32, item: &PulledFile, (offset, length): (u64, u64)) {
         self.client.send(FileRequest::Read {
             file: name(id, item),
-            at: offset,
+            offset,
             length,
         });
     }
@@ -335,7 +335,7 @@ impl SourceHost {
             match self.next()? {
                 (FileEvent::Block(block), body)
                     if block.id == id
-                        && block.at == next
+                        && block.offset == next
                         && u64::from(block.content.length) <= end - next =>
                 {
                     let content = content::unpack(&block.content, body)
@@ -344,7 +344,7 @@ impl SourceHost {
                     next += length;
                     moved(length);
                     if let Ok(writer) = &partial
-                        && let Err(fault) = writer.put(block.at, length, content.as_deref())
+                        && let Err(fault) = writer.put(block.offset, length, content.as_deref())
                     {
                         partial = Err(fault.here());
                     }

@@ -155,8 +155,8 @@ fn open<'a>(
     Ok(tasks)
 }
 
-/// Names the directories in which other users of hosts could replace what is copied there, and why
-/// other hosts do not see that this push is at work.
+/// Warns about directories in which other users of a host could replace what is copied there, and
+/// about locks that other hosts do not see.
 fn warn(context: &PushContext<'_>, tasks: &[Task<'_>]) {
     let mut exposed: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
     let mut unlocked: BTreeMap<String, Vec<&Host>> = BTreeMap::new();
@@ -201,7 +201,7 @@ fn name_first(hosts: &[&Host]) -> String {
     format!("{}{others}", plain(&hosts[0].location()))
 }
 
-/// All are lacking but those that go where another one goes.
+/// All deliveries are lacking, except those whose destination another one has.
 fn fates(deliveries: &[&Delivery]) -> Fates {
     let first = deliveries.first().map_or(0, |delivery| delivery.id);
     let fates = Fates::new(first, deliveries.len());
@@ -287,7 +287,7 @@ fn reporter(
 /// Sends every host what it lacks.
 fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: &Reporter) {
     if choose_routes(tasks, context, board) {
-        // scripts do not wait for maps
+        // small files first, so that scripts do not wait for large maps
         tasks
             .par_iter()
             .for_each(|task| task.push_small(options, context, board));
@@ -301,8 +301,8 @@ fn send(context: &PushContext<'_>, tasks: &[Task<'_>], options: Options, board: 
         .for_each(|task| task.check_shared(options, context, board));
 }
 
-/// Gives up all hosts, because one has no space: a disk that becomes full in the middle helps
-/// nobody.
+/// Gives up all hosts because one has no space: it is better to send nothing than to fill a disk in
+/// the middle of a push.
 fn send_nothing(tasks: &[Task<'_>], board: &Reporter) {
     let nothing_sent = HostFault::reported("nothing was sent: a host has no space left");
     for task in tasks {
@@ -354,8 +354,8 @@ fn share(tasks: &[Task<'_>]) {
     }
 }
 
-/// Chooses the way for content to each host. Hosts to which files may be handed on learn who may do
-/// so. Returns whether there are any.
+/// Chooses the connection for content to each host. Tells the hosts to which files may be handed on
+/// which hosts may do so. Returns whether there are any.
 fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, board: &Reporter) -> bool {
     let keys = hosts_of_chains(tasks);
     tasks
@@ -364,7 +364,7 @@ fn choose_routes(tasks: &[Task<'_>], context: &PushContext<'_>, board: &Reporter
     !keys.is_empty()
 }
 
-/// The public keys of all hosts that get a file which others get too.
+/// The public keys of all hosts that get a file which other hosts get too.
 fn hosts_of_chains(tasks: &[Task<'_>]) -> Vec<String> {
     let mut hosts: BTreeMap<u32, Vec<&Task<'_>>> = BTreeMap::new();
     for task in tasks {
@@ -393,7 +393,7 @@ fn room(delivery: &Delivery) -> u64 {
     }
 }
 
-/// The faults of hosts that lack the space for what goes to them and to hosts that share their
+/// The faults of hosts without enough space for their files and for those of hosts that share their
 /// directory.
 fn no_room(tasks: &[Task<'_>]) -> Vec<Fault> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();

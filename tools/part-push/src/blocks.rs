@@ -11,7 +11,8 @@ use wire::files::{BLOCK, Block, Content, FileRequest};
 /// How much is read ahead, so that the link never waits for this machine.
 pub const AHEAD: u64 = 2 * BLOCK;
 
-/// Queues a piece of the file `id` that was read to the buffer, compressed if `packed`. Returns how many bytes go over the wire for it.
+/// Queues a piece of the file `id` that was read into the buffer, compressed if `packed`. Returns
+/// how many bytes are sent for it.
 pub fn send(
     client: &mut HostLink,
     source: &File,
@@ -23,7 +24,7 @@ pub fn send(
     let block = |content: Content| {
         FileRequest::Write(Block {
             id,
-            at: offset,
+            offset,
             content,
         })
     };
@@ -39,7 +40,7 @@ pub fn send(
         *buffer = client.buffer();
         return Ok(bytes);
     }
-    // without a copy where the connector can
+    // without a copy if the connector can do that
     let file = source.try_clone();
     let file = file.map_err(|error| HostFault::reported(error.to_string()))?;
     let body = Body::File {

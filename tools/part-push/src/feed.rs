@@ -39,13 +39,13 @@ pub fn messages<'f, 'd>(mut rest: &'f [&'d Delivery]) -> impl Iterator<Item = &'
     })
 }
 
-/// What was read of small files.
+/// The content of small files.
 pub struct SmallFiles {
-    /// Those that were read completely.
+    /// The files that were read completely.
     pub files: Vec<Small>,
-    /// Their content, one behind the other.
+    /// Their content, one file after another.
     pub content: Vec<u8>,
-    /// Those that were not, and why.
+    /// The files that could not be read, and why.
     pub failed: Vec<(u32, String)>,
 }
 
@@ -70,19 +70,19 @@ pub fn read_all(files: &[&Delivery]) -> SmallFiles {
 }
 
 /// Reads exactly the bytes that the record promises.
-fn read_whole(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
+fn read_whole(file: &Delivery, content: &mut Vec<u8>) -> Result<(), String> {
     let path = match &file.source {
         DeliverySource::Content(text) => {
-            all.extend_from_slice(text.as_bytes());
+            content.extend_from_slice(text.as_bytes());
             return Ok(());
         }
         DeliverySource::Folder | DeliverySource::There => return Ok(()),
         DeliverySource::File(path) => path,
     };
     let opened = open(file)?;
-    let begin = all.len();
-    all.resize(begin + usize::try_from(file.bytes).unwrap_or(0), 0);
-    let count = source::read_at(&opened, 0, &mut all[begin..])
+    let begin = content.len();
+    content.resize(begin + usize::try_from(file.bytes).unwrap_or(0), 0);
+    let count = source::read_at(&opened, 0, &mut content[begin..])
         .map_err(|error| format!("{}: {error}", path.display()))?;
     match compared(path, opened.metadata(), file) {
         Some(why) => Err(why),
@@ -93,13 +93,13 @@ fn read_whole(file: &Delivery, all: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
-/// Whether a file occupies less space than its size; `false` if nobody knows.
+/// Whether a file occupies less space than its size; `false` if that is unknown.
 pub fn is_sparse(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| source::is_sparse(&meta))
 }
 
-/// Opens the source of a file, which must still be what the record describes. What a record holds
-/// becomes a file in memory.
+/// Opens the source of a file, which must still be what the record describes. Content from the
+/// record itself becomes a file in memory.
 pub fn open(file: &Delivery) -> Result<File, String> {
     let path = match &file.source {
         DeliverySource::File(path) => path,

@@ -176,10 +176,10 @@ pub fn base(deliveries: &[Delivery]) -> PathBuf {
     })
 }
 
-/// The deliveries of a host that have the same destination as an earlier one, with the reason for
-/// refusing them.
+/// The deliveries of a host that have the same destination as an earlier one, and why they are
+/// refused.
 pub fn twice(deliveries: &[&Delivery]) -> BTreeMap<u32, String> {
-    // by their bytes: comparing paths takes them apart
+    // by their bytes, because comparing paths splits them into components
     let mut taken: HashMap<&[u8], u32> = HashMap::with_capacity(deliveries.len());
     let mut refused = BTreeMap::new();
     for delivery in deliveries {
@@ -200,8 +200,8 @@ pub fn is_small(delivery: &Delivery) -> bool {
     delivery.bytes <= SMALL
 }
 
-/// Whether a file for several hosts is handed on. A smaller file reaches each of them sooner than
-/// they have connected.
+/// Whether a file for several hosts is handed on. A smaller file would reach all of them before
+/// they have connected to each other.
 pub fn is_handed_on(delivery: &Delivery) -> bool {
     delivery.bytes >= LARGE && matches!(delivery.source, DeliverySource::File(_))
 }
@@ -213,8 +213,8 @@ pub fn comes_in_parts(delivery: &Delivery) -> bool {
     delivery.has_bytes() && !is_small(delivery)
 }
 
-/// The name under which a host keeps a partial file: the same for the same file and place. Its
-/// first half is the same for the same place.
+/// The name under which a host keeps a partial file: the same for the same file and destination.
+/// Its first half is the same for the same destination.
 pub fn key(delivery: &Delivery) -> String {
     let (seconds, nanos) = delivery.mtime.unwrap_or_default();
     let version = format!("{} {seconds} {nanos}", delivery.bytes);
@@ -225,9 +225,9 @@ pub fn key(delivery: &Delivery) -> String {
     )
 }
 
-/// The leader of each host: the first of the hosts that share its workspace, by the stages that
-/// each sees beside its own. Two hosts share it only if each sees the other's, so that a host which
-/// reports stages that are not there harms nobody else.
+/// The leader of each host: the first of the hosts that share its workspace. Each host reports the
+/// stages that it sees beside its own; two hosts share a workspace only if each sees the other's
+/// stage, so that a host which reports stages that are not there harms only itself.
 pub fn leaders(seen: &BTreeMap<u32, BTreeSet<u32>>) -> BTreeMap<u32, u32> {
     let mut leaders = BTreeMap::new();
     for (host, others) in seen {
@@ -248,7 +248,7 @@ pub fn is_there(delivery: &Delivery, there: &Meta) -> bool {
     };
     match delivery.source {
         DeliverySource::Folder => there.is_folder(),
-        // a part may be a directory, of whose files nothing is known here
+        // a part may be a directory, whose files are unknown here
         DeliverySource::There => there.is_folder() || there.is_file() && there.bytes > 0,
         DeliverySource::File(_) | DeliverySource::Content(_) => {
             there.is_file()
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     impl Delivery {
-        /// One that the tests change.
+        /// A delivery that the tests change.
         pub fn sample() -> Delivery {
             Delivery {
                 id: 0,

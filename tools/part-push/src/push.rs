@@ -56,7 +56,7 @@ struct HostPush<'a, 'd> {
     compression: Compression,
     /// How many bytes of content were queued.
     sent: u64,
-    /// The last of our questions that the host has answered.
+    /// The number of the last sync that the host has answered.
     answered: u64,
 }
 
@@ -69,7 +69,8 @@ struct UnderWay<'d> {
 impl<'d> HostPush<'_, 'd> {
     fn all(&mut self, deliveries: &[&'d Delivery]) -> Result<(), HostFault> {
         let is_here = |delivery: &&Delivery| delivery.source != DeliverySource::There;
-        let (here, elsewhere): (Vec<_>, Vec<_>) = deliveries.iter().partition(|one| is_here(one));
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            deliveries.iter().partition(|delivery| is_here(delivery));
         let why = "it must already be on the host, and is not there; this machine has no copy";
         for delivery in elsewhere {
             self.begin(delivery, 0);
@@ -210,7 +211,7 @@ impl<'d> HostPush<'_, 'd> {
         self.compression.pays(block, gone)
     }
 
-    /// What is sent from here on measures the link.
+    /// Begins to measure the link by what is sent from here on.
     fn begin_measuring(&mut self) -> Result<(), HostFault> {
         if self.compression.is_unmeasured() {
             // otherwise what waits in pipes while the host finishes other files would seem to

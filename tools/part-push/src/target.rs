@@ -97,8 +97,9 @@ impl Target {
         }
     }
 
-    /// The deliveries that are already there completely. With `verify`, checksums are compared of
-    /// all files, or of those for which size and time are not enough; without it, of none.
+    /// The deliveries that are already there completely. `verify` says whether to compare the
+    /// checksums of all files, or of those for which size and time are not enough; if it is `None`,
+    /// none are compared.
     pub fn find_present(
         &mut self,
         deliveries: &[&Delivery],
@@ -114,37 +115,37 @@ impl Target {
             .zip(&there)
             .map(|(file, there)| there.is_some_and(|there| is_there(file, &there)))
             .collect();
-        let unsure = |at: &usize| {
-            same[*at]
-                && ((verify == Some(true) && deliveries[*at].has_bytes())
-                    || !is_sure(deliveries[*at]))
+        let unsure = |index: &usize| {
+            let delivery = deliveries[*index];
+            let must_verify = verify == Some(true) && delivery.has_bytes();
+            same[*index] && (must_verify || !is_sure(delivery))
         };
         let check: Vec<usize> = (0..deliveries.len()).filter(unsure).collect();
         if verify.is_none() {
             // a file that cannot be shown to be the same is sent
-            check.into_iter().for_each(|at| same[at] = false);
+            check.into_iter().for_each(|index| same[index] = false);
             return Ok(same);
         }
         // large files are compared by pieces, because a file that differs need not be sent whole;
         // what a record holds always is
-        let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|at| {
-            matches!(deliveries[*at].source, DeliverySource::File(_))
-                && deliveries[*at].bytes > BLOCK
+        let (large, check): (Vec<usize>, Vec<usize>) = check.into_iter().partition(|index| {
+            let delivery = deliveries[*index];
+            matches!(delivery.source, DeliverySource::File(_)) && delivery.bytes > BLOCK
         });
-        let chosen: Vec<&Delivery> = large.iter().map(|at| deliveries[*at]).collect();
+        let chosen: Vec<&Delivery> = large.iter().map(|index| deliveries[*index]).collect();
         self.claim(&chosen)?;
-        for at in large {
-            same[at] = self.is_same(deliveries[at])?;
+        for index in large {
+            same[index] = self.is_same(deliveries[index])?;
         }
-        let chosen: Vec<&Delivery> = check.iter().map(|at| deliveries[*at]).collect();
+        let chosen: Vec<&Delivery> = check.iter().map(|index| deliveries[*index]).collect();
         let there = self.ask(&chosen, true)?;
         let ours: Vec<Option<Sum>> = self.client.keep_alive_during(|stop| {
             let needed = |_: &&&Delivery| !stop.load(Ordering::Relaxed);
             let chosen = chosen.iter().take_while(needed);
             chosen.map(|delivery| sum(&delivery.source)).collect()
         })?;
-        for ((at, there), ours) in check.into_iter().zip(there).zip(ours) {
-            same[at] = ours.is_some() && there.and_then(|there| there.sum) == ours;
+        for ((index, there), ours) in check.into_iter().zip(there).zip(ours) {
+            same[index] = ours.is_some() && there.and_then(|there| there.sum) == ours;
         }
         Ok(same)
     }
@@ -172,8 +173,8 @@ impl Target {
         sums: bool,
     ) -> Result<Vec<Option<Meta>>, HostFault> {
         let mut there = Vec::new();
-        for some in deliveries.chunks(NAMES_AT_ONCE) {
-            let names: Vec<u8> = some
+        for chunk in deliveries.chunks(NAMES_AT_ONCE) {
+            let names: Vec<u8> = chunk
                 .iter()
                 .flat_map(|file| [file.dst.as_os_str().as_bytes(), b"\0"].concat())
                 .collect();

@@ -55,7 +55,7 @@ pub struct PushState {
     pub leader: Option<u32>,
 }
 
-/// The result of a delivery of which nothing was sent.
+/// The result of a delivery for which nothing was sent.
 fn unsent(error: Option<String>) -> Outcome {
     Outcome {
         error,
@@ -96,7 +96,7 @@ impl<'a> Task<'a> {
             return;
         }
         let inspect = |target: &mut Target| {
-            // nobody but us puts files there, and 10,000 names cost a host a tenth of a second
+            // only this push puts files there, and 10,000 names cost a host a tenth of a second
             let needless = |delivery: &Delivery| {
                 target.ready.empty && delivery.source != DeliverySource::There
             };
@@ -126,8 +126,8 @@ impl<'a> Task<'a> {
         });
     }
 
-    /// Chooses the way for content, if there is any. Agents with these keys may hand files on to
-    /// it.
+    /// Chooses the connection for content, if there is any. Agents with these keys may hand files
+    /// on to the host.
     pub fn choose_route(&self, context: &PushContext<'_>, keys: &[String], board: &Reporter) {
         let lacking = self.lacking();
         self.on_target(|target| {
@@ -136,8 +136,8 @@ impl<'a> Task<'a> {
                 .filter(|delivery| delivery.has_bytes())
                 .map(|delivery| delivery.bytes - target.partial_bytes(delivery))
                 .sum();
-            let own = target.ready.key.clone();
-            let others = |key: &&String| own.as_ref() != Some(key);
+            let own_key = target.ready.key.clone();
+            let others = |key: &&String| own_key.as_ref() != Some(key);
             let keys: Vec<String> = keys.iter().filter(others).cloned().collect();
             let wire = (&context.wire, &*keys);
             let client = &mut target.client;
@@ -245,13 +245,15 @@ impl<'a> Task<'a> {
         Ok(missing)
     }
 
-    /// Writes a record with the reason for each of these deliveries that has none yet, if the host
-    /// was given up.
+    /// If the host was given up, writes a record with the reason for each of these deliveries that
+    /// has no record yet.
     pub fn give_up(&self, deliveries: &[&Delivery], board: &Reporter) {
         let Some(broken) = self.lock().broken.clone() else {
             return;
         };
-        let rest = deliveries.iter().filter(|one| self.fates.report(**one));
+        let rest = deliveries
+            .iter()
+            .filter(|delivery| self.fates.report(**delivery));
         for delivery in rest {
             board.record(delivery, false, &unsent(Some(broken.problem.clone())));
         }

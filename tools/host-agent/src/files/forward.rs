@@ -30,10 +30,10 @@ pub fn begin(file: Arc<IncomingFile>, to: HandOn, files: Arc<IncomingFiles>) {
     let host = to.host;
     file.begin_forward(host);
     let id = to.id;
-    let one = Arc::clone(&file);
+    let for_thread = Arc::clone(&file);
     let thread = std::thread::Builder::new().spawn(move || {
-        let ended = forward_file(&one, &to, &files);
-        end(&one, (id, host), ended);
+        let ended = forward_file(&for_thread, &to, &files);
+        end(&for_thread, (id, host), ended);
     });
     if let Err(error) = thread {
         let ended = Err(Broken::after(format!("no thread can be started: {error}")));
@@ -181,8 +181,15 @@ impl NextHost {
                 true => (content::zeros(piece.length), Vec::new()),
                 false => content::pack(std::mem::take(&mut buffer), packed),
             };
-            let at = piece.offset;
-            self.send(FileRequest::Write(Block { id, at, content }), body)?;
+            let offset = piece.offset;
+            self.send(
+                FileRequest::Write(Block {
+                    id,
+                    offset,
+                    content,
+                }),
+                body,
+            )?;
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ impl IncomingFile {
 
     /// Writes a block. Of a file that hosts hand on, each has to follow the one before it.
     pub fn block(&self, block: &Block, body: Vec<u8>) -> Result<(), FileFault> {
-        let (offset, length) = (block.at, u64::from(block.content.length));
+        let (offset, length) = (block.offset, u64::from(block.content.length));
         let content = content::unpack(&block.content, body)?;
         if self.request.chained.is_none() {
             return self.partial.put(offset, length, content.as_deref());
@@ -271,8 +271,15 @@ mod tests {
             0 => content::zeros(count * GRAIN),
             _ => content::plain(&body),
         };
-        let at = first * GRAIN;
-        (Block { id: 1, at, content }, body)
+        let offset = first * GRAIN;
+        (
+            Block {
+                id: 1,
+                offset,
+                content,
+            },
+            body,
+        )
     }
 
     #[test]

@@ -124,13 +124,13 @@ impl Sender {
     fn read_small(&mut self, files: &[NumberedFile]) {
         let (mut content, mut read) = (Vec::new(), Vec::new());
         for file in files.iter().take(FILES_AT_ONCE) {
-            let (one, bytes) = self.read_whole(file);
+            let (result, bytes) = self.read_whole(file);
             if !read.is_empty() && (content.len() + bytes) as u64 > BLOCK {
                 self.send_batch(std::mem::take(&mut read), &content);
                 content.clear();
             }
             content.extend_from_slice(&self.block[..bytes]);
-            read.push(one);
+            read.push(result);
         }
         self.send_batch(read, &content);
     }
@@ -177,7 +177,7 @@ impl Sender {
         Ok(Opened { file, folder, name })
     }
 
-    fn read(&mut self, named: &NumberedFile, at: u64, length: u64) {
+    fn read(&mut self, named: &NumberedFile, offset: u64, length: u64) {
         let mut read = Read {
             id: named.id,
             bytes: 0,
@@ -187,7 +187,7 @@ impl Sender {
         match self.open(named) {
             Err(fault) => read.fault = Some(fault),
             Ok(opened) => {
-                let part = (at, length);
+                let part = (offset, length);
                 read.fault = self.blocks(&opened.file, named.id, part, &mut read.bytes);
                 read.meta = opened.meta_now();
             }
@@ -199,23 +199,29 @@ impl Sender {
         &mut self,
         file: &File,
         id: u32,
-        (at, length): (u64, u64),
+        (offset, length): (u64, u64),
         sent: &mut u64,
     ) -> Option<FileFault> {
-        let mut pieces = Pieces::new(file, at, length);
+        let mut pieces = Pieces::new(file, offset, length);
         while !self.output.is_closed() {
             let piece = match pieces.read_next(&mut self.block) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 Err(error) => return Some(fault(&error)),
             };
-            let (at, length) = (piece.offset, piece.length);
+            let (offset, length) = (piece.offset, piece.length);
             let (content, body) = match piece.is_zeros {
                 true => (content::zeros(length), &[][..]),
                 false => (content::plain(&self.block), &self.block[..]),
             };
-            self.output
-                .send_with(FileEvent::Block(Block { id, at, content }), body);
+            self.output.send_with(
+                FileEvent::Block(Block {
+                    id,
+                    offset,
+                    content,
+                }),
+                body,
+            );
             *sent += length;
         }
         None
@@ -306,7 +312,11 @@ impl Serve for Sender {
         match step {
             FileRequest::Find { roots } => self.find(&roots),
             FileRequest::ReadSmall { files } => self.read_small(&files),
-            FileRequest::Read { file, at, length } => self.read(&file, at, length),
+            FileRequest::Read {
+                file,
+                offset,
+                length,
+            } => self.read(&file, offset, length),
             FileRequest::Sum { file, bytes, parts } => self.sum(&file, bytes, &parts),
             FileRequest::Sync { number } => self.output.send(FileEvent::Synced { number }),
             _ => return Err(Failure::new("a request that does not belong to sending")),
