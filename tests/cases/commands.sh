@@ -124,3 +124,15 @@ verdict() { # RECORDING|-
 unfinished() { # RECORDING
     grep -v -e '"while_ending":true' -e '"type":"summary"' "$RECORDINGS/$1.jsonl"
 }
+
+# A job of trainers on this machine, each a command for sh, in job.jsonl.
+local_job() { # COMMAND…
+    jq -nc --arg cwd "$PWD" '$ARGS.positional as $commands | {type: "host", id: 0, of: 1, ip: "127.0.0.1", port: 30050},
+        ($commands | to_entries[] | {type: "process", id: .key, of: ($commands | length), host: 0, ip: "127.0.0.1", role: "trainer", rank: .key,
+        cwd: $cwd, env: {PYTHONFAULTHANDLER: "1"}, argv: ["sh", "-c", .value]})' --args "$@" >job.jsonl
+}
+
+# Runs it, for a minute at most.
+spawn() { # FLAG…
+    timeout 60 dgl-spawn --connect local "$@" <job.jsonl
+}

@@ -28,8 +28,9 @@ macro_rules! files {
 }
 
 files! {
-    bind dgl_env dgl_env_command dgl_env_plan dgl_env_refusals dgl_why flags host_agent
-    host_probe host_swap ipconf_check messages_command_lines messages_files part_fit part_map
+    bind dgl_env dgl_env_command dgl_env_plan dgl_env_refusals dgl_spawn dgl_why flags graphstorm
+    host_agent host_probe host_swap ipconf_check messages_command_lines messages_files part_fit
+    part_map streams
 }
 
 #[test]

@@ -75,21 +75,6 @@ fn after_a_time_limit_the_odd_one_is_named() {
 }
 
 #[test]
-fn the_exception_comes_before_the_last_lines() {
-    let folder = scratch();
-    let raises =
-        "python3 -c 'raise KeyError(7)'; echo 'frame #0: f() + 1 (0x2 in libc10.so)' >&2; exit 1";
-    job(&folder, &[(None, raises)]);
-    let ran = spawn(&folder, "");
-    let report = " failed: trainer 0 on host 0 (127.0.0.1) raised KeyError: 7\n\
-        dgl-spawn: host 0 (127.0.0.1): trainer 0 exited with status 1; its last lines:\n    \
-        Traceback";
-    ran.err_has(report)
-        .err_lacks("frame #0")
-        .out_has("frame #0");
-}
-
-#[test]
 fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
     let folder = scratch();
     let why = |run: &str| {
@@ -146,43 +131,6 @@ fn the_log_dir_has_the_records_of_this_run_and_keeps_those_of_earlier_ones() {
         verdict.contains("three") && names.contains("run-1 run-2 run.jsonl"),
         "{names}{verdict}"
     );
-}
-
-#[test]
-fn only_those_are_shown_who_are_wanted() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    job(
-        &folder,
-        &[(None, "echo one"), (None, "echo two"), (None, "echo three")],
-    );
-    for (options, seen) in [
-        ("--show trainer:1", vec!["two"]),
-        ("--show trainer:0,trainer:2", vec!["one", "three"]),
-        ("--show 'trainer:*'", vec!["one", "three", "two"]),
-    ] {
-        let ran = spawn(&folder, &format!("{options} --format human --log-dir logs"));
-        ran.ends(0);
-        let mut words: Vec<&str> = ran
-            .out
-            .lines()
-            .filter_map(|line| Some(line.split_once("] ")?.1))
-            .collect();
-        words.sort_unstable();
-        assert_eq!(words, seen, "{options}");
-        let log = read(&folder, "logs/trainer-0.log");
-        assert_eq!(log, "one\n", "{options}: logs have all");
-    }
-    spawn(&folder, "--show trainer:1").out_has(r#""line":"one""#);
-    for (options, fault) in [
-        ("--show server:0", "--show: the job has no server:0"),
-        ("--show trainer", "as trainer:0"),
-        ("--show trainer:x", "as trainer:0"),
-    ] {
-        spawn(&folder, options).ends(2).err_has(fault);
-    }
 }
 
 /// Python ends in the middle of its stacks when ABRT comes a second time. Both processes are in one
@@ -291,136 +239,6 @@ fn servers_that_do_not_listen_in_time() {
         .ends(124)
         .err_has("server 1 does not listen after 6 s; its last lines:\n    I cannot")
         .out_has(r#""type":"listening","id":0"#);
-}
-
-#[test]
-fn a_job_that_failed_starts_again_from_the_beginning() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    job(
-        &folder,
-        &[
-            (
-                None,
-                "echo try >>tries; [ $(wc -l <tries) -eq 3 ] || exit 4",
-            ),
-            (None, "echo both >>others"),
-        ],
-    );
-    spawn(&folder, "--restart 2 --log-dir logs")
-        .ends(0)
-        .err_has("starts again in 1.0 s (2 of 2)")
-        .out_has_times(r#""type":"summary""#, 1);
-    assert_eq!(read(&folder, "others").lines().count(), 3);
-    std::fs::remove_file(folder.join("tries")).unwrap();
-    spawn(&folder, "--restart 1").ends(4);
-}
-
-#[test]
-fn what_dgl_reap_ends_does_not_start_again_and_what_it_signals_does() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    job(&folder, &[(None, "echo try >>tries; exec sleep 97")]);
-    let script = ": >tries
-        dgl-spawn --connect local --job again --restart 5 <job.jsonl >out 2>err & p=$!
-        tries() { until [ $(wc -l <tries) = $1 ] || ! kill -0 $p; do sleep 0.1; done; }
-        tries 1
-        dgl-reap --connect local --job again --signal KILL <job.jsonl >/dev/null; tries 2
-        dgl-reap --connect local --job again <job.jsonl >/dev/null; wait $p; echo $?; wc -l <tries";
-    let ran = sh(&folder, script);
-    let err = read(&folder, "err");
-    assert_eq!(ran.out, "143\n2\n", "{}{err}", ran.err);
-    assert_has(&err, "job again starts again in 1.0 s (1 of 5)");
-    assert_has(
-        &err,
-        "job again does not start again: dgl-reap has ended it",
-    );
-}
-
-#[test]
-fn a_name_that_is_alive_is_refused() {
-    let folder = scratch();
-    job(&folder, &[(None, "touch up; sleep 96")]);
-    let wait = "while [ ! -e up ]; do sleep 0.1; done";
-    let script = format!(
-        "dgl-spawn --connect local --job twin <job.jsonl >/dev/null 2>&1 & first=$!; {wait}; rm up
-         dgl-spawn --connect local --job twin --no-preflight <job.jsonl >/dev/null 2>second; echo \
-             twin $?
-         dgl-spawn --connect local --job twi --timeout 1s <job.jsonl >/dev/null 2>&1; echo other $?
-         kill -TERM $first; wait $first; echo first $?"
-    );
-    let ran = sh(&folder, &script);
-    assert_eq!(ran.out, "twin 74\nother 124\nfirst 143\n", "{}", ran.err);
-    let second = read(&folder, "second");
-    assert_has(&second, "a job named twin runs there");
-    assert_has(&second, "nothing was started");
-}
-
-#[test]
-fn a_grace_below_a_second() {
-    let folder = scratch();
-    job(
-        &folder,
-        &[
-            (None, "trap '' TERM; while :; do sleep 0.2; done"),
-            (None, "sleep 1; exit 5"),
-        ],
-    );
-    let begun = Instant::now();
-    spawn(&folder, "--grace 300ms")
-        .ends(5)
-        .out_has(r#""signal":"KILL""#);
-    assert!(begun.elapsed() < Duration::from_secs(9));
-}
-
-#[test]
-fn usr1_asks_how_far_it_is() {
-    let folder = scratch();
-    job(&folder, &[(None, "touch up; sleep 2")]);
-    sh(
-        &folder,
-        "dgl-spawn --connect local --job far <job.jsonl >/dev/null & p=$!; while [ ! -e up ]; do \
-         sleep 0.1; done; kill -USR1 $p; wait $p",
-    )
-    .ends(0)
-    .err_has("dgl-spawn: job far: 1/1 hosts up, 1/1 processes running, ");
-}
-
-/// A launcher below srun, mpirun or torchrun has a place in that job, which is none in ours.
-#[test]
-fn a_process_does_not_inherit_a_place_in_another_job() {
-    let folder = scratch();
-    std::fs::write(folder.join("ip.txt"), "127.0.0.1\n").unwrap();
-    let places = "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 SLURM_STEP_NUM_TASKS=1 \
-                  OMPI_COMM_WORLD_RANK=0 PMI_RANK=0 PMIX_RANK=0 PALS_RANKID=0 \
-                  TORCHELASTIC_RUN_ID=x";
-    let settings = "SLURM_JOB_ID=77 OMPI_MCA_btl=tcp";
-    let names = "SLURM_|OMPI_|PMI|PALS_|TORCHELASTIC_RUN";
-    let ranks = |options: &str| {
-        let script = format!(
-            "export {places} {settings}\nipconf-check ip.txt | \
-             dgl-env --role worker {options} -- sh -c 'env | grep -E \"^({names})\" | sort' | \
-             dgl-spawn --connect local --format human"
-        );
-        let ran = sh(&folder, &script);
-        ran.ends(0);
-        let lines = ran.out.lines().filter_map(|line| line.split_once("] "));
-        lines.map(|(_, text)| text.to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(ranks(""), ["OMPI_MCA_btl=tcp", "SLURM_JOB_ID=77"]);
-    assert_eq!(
-        ranks("--setup true --env SLURM_PROCID --env PMI_RANK={rank}"),
-        [
-            "OMPI_MCA_btl=tcp",
-            "PMI_RANK=0",
-            "SLURM_JOB_ID=77",
-            "SLURM_PROCID=0"
-        ]
-    );
 }
 
 /// Starts a job with a secret in every form that a command can have, in every shell whose start-up
@@ -687,19 +505,6 @@ s = socket.socket(); s.bind(('127.0.0.1', PORT)); s.listen(); print('served')";
     ran.err_has_times(&report, 1);
 }
 
-#[test]
-fn a_process_that_a_signal_ends_has_written_nothing_by_that() {
-    let folder = scratch();
-    job(&folder, &[(None, "kill -TERM $$"), (None, "sleep 95")]);
-    spawn(&folder, "--log-dir logs")
-        .ends(143)
-        .err_has("trainer 0 ended by SIGTERM; it wrote no output");
-    assert_eq!(
-        std::fs::read(folder.join("logs/trainer-0.log")).unwrap(),
-        b""
-    );
-}
-
 /// A field of the records of a type, of all that have it.
 fn fields(out: &str, kind: &str, name: &str) -> Vec<serde_json::Value> {
     out.lines()
@@ -839,33 +644,4 @@ waits()'";
     ] {
         spawn(&folder, wrong).ends(2);
     }
-}
-
-#[test]
-fn what_is_too_long_for_the_kernel_is_named_before_the_start() {
-    if takes_seconds() {
-        return;
-    }
-    let folder = scratch();
-    let run = |script: &str| {
-        let pipeline = format!(
-            "echo 127.0.0.1 > ip.txt; export BIG=$(head -c 100000 /dev/zero | tr '\\0' x)
-             ipconf-check ip.txt | dgl-env --role worker {script} |
-               dgl-spawn --connect local --job long --format human"
-        );
-        sh(&folder, &pipeline)
-    };
-    // each fits, but not all of them in one string
-    run("--env A=$BIG --env B=$BIG --setup 'C=1' -- sh -c 'echo ${#A} ${#B}'")
-        .ends(0)
-        .out_has("100000 100000");
-    run("--env A=$BIG -- true | jq -c 'if .env then .env.A += .env.A else . end'")
-        .ends(74)
-        .err_has("(E2BIG); the longest part, $A, has 200 kB")
-        .err_has("fix: write long values into a file")
-        .err_has("nothing was started");
-    run("--setup A=$BIG -- sh -c \": $BIG\"")
-        .ends(74)
-        .err_has("(E2BIG); the longest part, a word, has 200 kB")
-        .err_lacks("no such command");
 }

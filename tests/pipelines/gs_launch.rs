@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{
-    assert_has, executable, make_folder, partition, read, root, scratch, sh, shells, takes_seconds,
-    write,
+    assert_has, executable, make_folder, root, scratch, sh, shells, takes_seconds, write,
 };
 
 /// A process: its host, directory, variables and words.
@@ -221,20 +220,6 @@ fn results_are_renamed_only_after_a_job_that_ended_well() {
     );
 }
 
-/// Each line is refused with that problem, and a fix.
-fn refused(folder: &Path, table: &[(&str, &str)]) {
-    for (line, problem) in table {
-        let got = sh(folder, line);
-        let report = got.err.contains(problem) && got.err.contains("fix: ");
-        assert!(
-            got.status == 2 && report,
-            "{line}: {} {}",
-            got.status,
-            got.err
-        );
-    }
-}
-
 #[test]
 fn every_shell_makes_the_same_pipelines() {
     if takes_seconds() {
@@ -265,106 +250,4 @@ two'"#;
             sh(&folder, &syntax).ends(0);
         }
     }
-}
-
-#[test]
-fn what_gs_launch_misses_is_named() {
-    let flags = "--workspace /w --part-config g --ip-config i --num-trainers 1";
-    let table = [
-        ("gs-launch", "gs_TASK: is missing"),
-        (
-            "gs-launch --num-trainers",
-            "--num-trainers: its value is missing",
-        ),
-        (
-            "gs-launch --cf c.yaml gs_link_prediction",
-            "--cf: stands before the task",
-        ),
-        (
-            &format!("gs-launch gs_vertex {flags}"),
-            "gs_vertex: GraphStorm has no such task",
-        ),
-        (
-            "gs-launch gs_link_prediction --part-config g --ip-config i",
-            "--num-trainers: is missing",
-        ),
-        (
-            "gs-launch gs_link_prediction --part-config g",
-            "--ip-config: is missing",
-        ),
-        ("gs-launch gs_link_prediction", "--part-config: is missing"),
-        (&format!("gs-launch launch {flags}"), "SCRIPT: is missing"),
-        (
-            &format!("gs-launch launch {flags} --lr 1 t.py"),
-            "launcher has no such flag",
-        ),
-        (
-            &format!("gs-launch gs_node_regression {flags} --with-shared-fs maybe"),
-            "--with-shared-fs: maybe is neither true nor false",
-        ),
-    ];
-    refused(&scratch(), &table);
-}
-
-#[test]
-fn what_gs_copy_misses_is_named() {
-    let table = [
-        ("gs-copy", "gs_TASK: is missing"),
-        ("gs-copy gs_link_prediction", "--workspace: is missing"),
-        (
-            "gs-copy gs_link_prediction --workspace w",
-            "w is not an absolute path",
-        ),
-        (
-            "gs-copy gs_link_prediction --workspace /w",
-            "--part-config: is missing",
-        ),
-        (
-            "gs-copy gs_link_prediction --workspace /w --part-config /x/g.json --ip-config i",
-            "--part-config: /x/g.json has no place in the workspace",
-        ),
-        (
-            "gs-copy gs_link_prediction --workspace /w --part-config g.json --ip-config ../i",
-            "--ip-config: ../i has no place in the workspace",
-        ),
-    ];
-    refused(&scratch(), &table);
-}
-
-#[test]
-fn copied_to_where_the_same_line_looks_for_it() {
-    let folder = scratch();
-    partition(&folder, 1);
-    let make = "mkdir -p conf model/epoch-1 lib out/raw_id_mappings/_N out/wholegraph && \
-        echo 127.0.0.1 >conf/ip.txt && echo x | tee conf/nc.yaml own.py lib/l.py model/epoch-1/m \
-        out/raw_id_mappings/_N/part-0 out/wholegraph/f out/node_label_stats.json more \
-        out/data_transform_new.json";
-    sh(&folder, make).ends(0);
-    let line = "DGL_TOOLS_CONNECT=local gs-copy python3 -m graphstorm.run.launch --script-folder \
-        lib --extra more:some/more --parts local --workspace \"$PWD/ws\" --num-trainers 2 \
-        --ip-config conf/ip.txt --part-config out/g.json --extra-envs A=1 B=2 --inference own.py \
-        --cf conf/nc.yaml --workspace x --restore-model-path=model/epoch-1 y";
-    sh(&folder, line).ends(0);
-    let there = sh(&folder.join("ws"), "find . -type f | sort").out;
-    let wanted = "./conf/ip.txt ./conf/nc.yaml ./lib/l.py ./model/epoch-1/m \
-        ./out/data_transform_new.json ./out/g.json ./out/node_label_stats.json \
-        ./out/part0/edge_feat.dgl ./out/part0/graph.dgl ./out/part0/node_feat.dgl \
-        ./out/raw_id_mappings/_N/part-0 ./out/wholegraph/f ./own.py ./some/more";
-    assert_eq!(there.lines().collect::<Vec<_>>().join(" "), wanted);
-    let config = read(&folder, "ws/out/g.json");
-    assert_has(&config, "\"part0/graph.dgl\"");
-}
-
-#[test]
-fn what_the_hosts_have_already_is_not_looked_for_here() {
-    let folder = scratch();
-    let line = "gs-copy --print gs_node_classification --workspace /w --part-config /w/d/g.json \
-        --ip-config ip.txt --cf /nfs/c.yaml --inference --restore-model-path model --ssh-port 2 \
-        --ssh-username bob --lm-encoder-only --num-trainers 2";
-    let shown = sh(&folder, line);
-    let wanted = "export DGL_TOOLS_SSH_PORT=2 DGL_TOOLS_SSH_USERNAME=bob\n\
-        ipconf-check ip.txt | host-probe --workspace /w \
-        |\n  part-map --part-config d/g.json --workspace /w --rel-data-path d \\\n    \
-        --config-name g.json --ip-config ip.txt |\n  part-push\n";
-    shown.gives(0, wanted);
 }
