@@ -2,7 +2,8 @@
 """Delays all that a host of host-lab sends and receives, by so many milliseconds in each direction, until it is ended. Run it in the
 network namespace of the lab's switch: the host's link leaves the bridge, and a tap device takes its place there.
 
-Usage: delay.py LINK MILLISECONDS
+Usage: delay.py LINK MILLISECONDS [FILE]
+           while FILE is there, large packets are lost, but those of ssh are not; if it has the word `to`, only those to the host
        delay.py --whole LINK        in the host itself, before: have its kernel send whole packets, with their checksums"""
 
 import array
@@ -31,10 +32,31 @@ def send_whole_packets(link):
             print(hex(command), error, flush=True)
 
 
+def is_of_ssh(frame):
+    ports = 14 + (frame[14] & 15) * 4
+    return 22 in struct.unpack_from("!HH", frame, ports)
+
+
+class Losses:
+    """Which packets are lost now."""
+
+    LARGE = 600
+
+    def __init__(self, name):
+        self.name = name
+
+    def has(self, frame, is_to_host):
+        if self.name is None or len(frame) <= self.LARGE or not os.path.exists(self.name) or is_of_ssh(frame):
+            return False
+        with open(self.name) as file:
+            return is_to_host or file.read().strip() != "to"
+
+
 def main():
     if sys.argv[1] == "--whole":
         return send_whole_packets(sys.argv[2])
     link, delay_s = sys.argv[1], float(sys.argv[2]) / 1000
+    losses = Losses(sys.argv[3] if len(sys.argv) > 3 else None)
     tap_name = "t" + link
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", tap_name.encode(), IFF_TAP | IFF_NO_PI))
@@ -56,10 +78,13 @@ def main():
             number += 1
             if key.fileobj is wire:
                 frame, address = wire.recvfrom(1 << 17)
-                if address[2] != 4:  # not PACKET_OUTGOING: we sent that one ourselves
+                # PACKET_OUTGOING is what we sent ourselves
+                if address[2] != 4 and not losses.has(frame, is_to_host=False):
                     heapq.heappush(waiting, (due, number, tap, frame))
             else:
-                heapq.heappush(waiting, (due, number, wire, os.read(tap, 1 << 17)))
+                frame = os.read(tap, 1 << 17)
+                if not losses.has(frame, is_to_host=True):
+                    heapq.heappush(waiting, (due, number, wire, frame))
         while waiting and waiting[0][0] <= time.monotonic():
             _, _, to, frame = heapq.heappop(waiting)
             try:

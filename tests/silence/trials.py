@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Tries what dgl-stacks concludes from connections: a job of torch over gloo on hosts of host-lab, in which one rank does not come.
+"""Tries what dgl-stacks concludes from connections: jobs on hosts of host-lab, in which one process does not come, or the network
+loses data, or nothing is wrong. README.md describes the programs, the faults and what is recorded.
 
-Usage: trials.py OUT [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS] [--python PYTHON]
+Usage: trials.py OUT [--program gloo|dgl|glt|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
+                     [--operations LIST] [--faults LIST] [--python PYTHON]
 
-Each trial becomes a line of OUT: the operation, the fault, who it was, and for each rank the frames of its main thread and its
-connections to the others, as common/verdict/tests/silence.rs reads them."""
+Each trial becomes a line of OUT, as common/verdict/tests/silence.rs reads it."""
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -18,30 +20,51 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.join(ROOT, "tests/silence")
 LAB = os.path.join(ROOT, "tools/host-lab/host-lab")
-OPERATIONS = ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "broadcast", "reduce"]
-FAULTS = ["sleep", "spin", "stop", "loader", "stop_inside"]
-# nothing goes wrong: all sleep for long before an operation, or go on with theirs
-HEALTHY = ["all_sleep", "none"]
+OPERATIONS = {
+    "gloo": ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "broadcast", "reduce"],
+    "dgl": ["train", "barrier"],
+    "glt": ["batch"],
+    "mpi": ["allreduce", "barrier", "alltoall", "allgather", "bcast", "reduce", "ring"],
+    "perl": ["ring", "hub", "exchange", "stream"],
+}
+# In rank 0, which the others wait for as for any other: it evaluates the model or saves it.
+OF_RANK_0 = ["evaluate", "save"]
+# All do it, or nothing goes wrong: nobody is waited for.
+HEALTHY = ["all_sleep", "all_evaluate", "all_save", "all_load", "none"]
+OF_SERVERS = ["stop_server", "hold"]
+OF_NETWORK = ["cut", "lossy", "lossy_to"]
+# After these, the job is ended.
+FINAL = ["cut", "lossy", "lossy_to", "other", "leave", "stop_server"]
 
-TIMES_AND_BYTES = ["since_sent_ms", "since_received_ms", "since_acknowledged_ms", "round_trip_us", "unacknowledged_bytes", "unread_bytes"]
+MEASURED = [
+    "since_sent_ms",
+    "since_received_ms",
+    "since_acknowledged_ms",
+    "round_trip_us",
+    "unacknowledged_bytes",
+    "unsent_bytes",
+    "unread_bytes",
+]
 
 
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
+    parser.add_argument("--program", choices=OPERATIONS, default="gloo")
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--per-host", type=int, default=1)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--delay", type=float, default=0, help="of host 2, in milliseconds")
-    parser.add_argument("--operations", default=",".join(OPERATIONS))
-    parser.add_argument("--faults", default=",".join(FAULTS))
+    parser.add_argument("--delay", type=float, default=0, help="of host 1, in milliseconds in each direction")
+    parser.add_argument("--operations")
+    parser.add_argument("--faults", default="sleep,spin,stop")
     parser.add_argument("--python", default=sys.executable)
     return parser.parse_args()
 
 
-def wait_for(path, seconds=120):
+def wait_for(path, seconds=300):
     begun = time.monotonic()
     while not os.path.exists(path):
         if time.monotonic() - begun > seconds:
@@ -49,119 +72,249 @@ def wait_for(path, seconds=120):
         time.sleep(0.05)
 
 
-def processes(stacks):
-    """The ranks without their children, with what their connections tell."""
-    stacks = [one for one in stacks if "rank" in one and "parent" not in one]
-    rank_of = {(link["local"], link["peer"]): one["rank"] for one in stacks for link in one["connections"]}
-    numbers = {}
+class Recording:
+    """What the rule reads of stacks. Ports are numbered, and addresses are those of hosts."""
 
-    def links(stack):
-        for link in stack["connections"]:
-            ends = (link["local"], link["peer"])
-            if ends[::-1] in rank_of:
-                number = numbers.setdefault(tuple(sorted(ends)), len(numbers))
-                yield [rank_of[ends[::-1]], number] + [link.get(name) for name in TIMES_AND_BYTES]
+    def __init__(self, stacks):
+        self.numbers = {}
+        self.ends = {(link["local"], link["peer"]) for one in stacks for link in one.get("connections", [])}
+        members = [one for one in stacks if "rank" in one]
+        # a shell that stands before a program has nothing to be read
+        self.processes = [one for one in map(self.process, members) if one["links"] or one["frames"] is not None]
 
-    def frames(stack):
-        return next((thread["frames"] for thread in stack["threads"] if thread.get("name") == "MainThread"), None)
+    def process(self, stack):
+        threads = stack["threads"]
+        main = next((thread for thread in threads if thread.get("name") == "MainThread"), next(iter(threads), None))
+        row = {"role": stack["role"], "rank": stack["rank"], "host": stack["host"]}
+        if "parent" in stack:
+            row["is_child"] = True
+        row["frames"] = main and main["frames"]
+        row["links"] = [self.link(link, stack["host"]) for link in stack.get("connections", []) if self.is_read(link)]
+        return row
 
-    return [{"rank": one["rank"], "host": one["host"], "frames": frames(one), "links": list(links(one))} for one in stacks]
+    def is_read(self, link):
+        """Connections within the job, and to hosts that do not answer."""
+        is_lost = link["unacknowledged_bytes"] > 0 and link["peer"].startswith("10.77.0.")
+        return is_lost or (link["peer"], link["local"]) in self.ends
+
+    def link(self, link, host):
+        local, peer = (link[side].rsplit(":", 1) for side in ("local", "peer"))
+        is_own = peer[0] == local[0] or not peer[0].startswith("10.77.0.")
+        peer_host = host if is_own else int(peer[0].rsplit(".", 1)[1]) - 1
+        port = lambda host, port: self.numbers.setdefault((host, port), len(self.numbers))
+        return [port(host, local[1]), peer_host, port(peer_host, peer[1])] + [link.get(name) for name in MEASURED]
 
 
 class Job:
-    def __init__(self, options, work):
-        self.options, self.work = options, work
-        self.trials = os.path.join(work, "trials")
-        os.mkdir(self.trials)
+    """A job of a program on the hosts of the lab."""
+
+    numbers = itertools.count()
+
+    def __init__(self, options, lab_dir):
+        self.options, self.work = options, os.path.join(lab_dir, f"job-{next(self.numbers)}")
+        self.name = f"silence-{os.path.basename(lab_dir)[-4:]}"
+        self.trials = os.path.join(self.work, "trials")
+        os.makedirs(self.trials)
         self.size = options.hosts * options.per_host
         self.number = 0
-        config = "".join(f"10.77.0.{k + 1}\n" for k in range(options.hosts))
-        with open(os.path.join(work, "ip_config.txt"), "w") as file:
-            file.write(config)
-        command = f"""cd {work} && ipconf-check ip_config.txt | host-probe --workspace /srv/job --python {options.python} |
-            dgl-env --role worker --num-workers {options.per_host} --num-omp-threads 1 --env TRIALS={self.trials} -- \
-            {options.python} {ROOT}/tests/silence/ranks.py | dgl-spawn --job silence --host-timeout 60s"""
-        self.process = subprocess.Popen([LAB, "exec", "1", "sh", "-c", command], stdout=open(work + "/run.jsonl", "w"),
-                                        stderr=open(work + "/run.err", "w"))
-        for rank in range(self.size):
-            wait_for(os.path.join(self.trials, f"ready-{rank}"), 300)
+        self.addresses = [f"10.77.0.{k + 1}" for k in range(options.hosts)]
+        with open(os.path.join(self.work, "ip_config.txt"), "w") as file:
+            file.write("".join(f"{address}\n" for address in self.addresses))
+        command = f"""cd {self.work} && {getattr(self, options.program)()} | dgl-spawn --job {self.name} --host-timeout 10m"""
+        self.process = subprocess.Popen([LAB, "exec", "1", "sh", "-c", command], stdout=open(self.work + "/run.jsonl", "w"),
+                                        stderr=open(self.work + "/run.err", "w"))
+        try:
+            for rank in range(self.size):
+                wait_for(os.path.join(self.trials, f"ready-{rank}"), 1500)
+        except TimeoutError:
+            self.tell()
+            raise
+
+    def tell(self):
+        subprocess.run(["tail", "-n", "20", self.work + "/run.err", self.work + "/run.jsonl"], check=False)
+
+    def workers(self, command):
+        python = self.options.python
+        return f"""ipconf-check ip_config.txt | host-probe --workspace /srv/job --python {python} |
+            dgl-env --role worker --num-workers {self.options.per_host} --num-omp-threads 1 --env TRIALS={self.trials} {command}"""
+
+    def gloo(self):
+        return self.workers(f"-- {self.options.python} {HERE}/gloo.py")
+
+    def perl(self):
+        addresses = " ".join(address for address in self.addresses for _ in range(self.options.per_host))
+        return self.workers(f"'exec perl {HERE}/ring.pl $RANK {addresses}'")
+
+    def mpi(self):
+        subprocess.run(["mpicc", "-O1", "-o", self.work + "/ranks", HERE + "/ranks.c"], check=True)
+        return self.workers(f"-- {HERE}/mpi.sh {','.join(self.addresses)} {self.work}/ranks")
+
+    def dgl(self):
+        python = self.options.python
+        return f"""DGLBACKEND=pytorch {python} {ROOT}/tests/dgl/partition.py --out out --num-parts {len(self.addresses)} >&2 &&
+            ipconf-check ip_config.txt | part-map --part-config out/g.json --workspace /srv/job --paths absolute | part-push |
+            host-probe --workspace /srv/job --python {python} |
+            dgl-env --num-trainers {self.options.per_host} --num-servers 1 --num-omp-threads 1 --env TRIALS={self.trials} \
+            -- {python} {HERE}/dgl_rpc.py ip_config.txt data/g.json"""
+
+    def glt(self):
+        python = self.options.python
+        return f"""{python} {ROOT}/tests/glt/graph.py graph &&
+            ipconf-check ip_config.txt | host-probe --workspace /srv/job --python {python} |
+            part-map --partitions graph --workspace /srv/job | part-push |
+            dgl-env --role worker --env TRIALS={self.trials} -- {python} {HERE}/glt.py worker --num_nodes {{num_hosts}} \
+            --node_rank {{rank}} --master_addr {{master_addr}} --training_pg_master_port {{master_port}} \
+            --train_loader_master_port {{port:train}} --test_loader_master_port {{port:test}}"""
+
+    def path(self, name):
+        return os.path.join(self.trials, name)
+
+    def on(self, host, command):
+        subprocess.run([LAB, "exec", "1", "ssh", f"h{host + 1}", command], check=True)
+
+    def pid(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
 
     def stacks(self):
-        command = f"cd {self.work} && ipconf-check ip_config.txt | dgl-stacks --job silence --connections --format jsonl"
-        text = subprocess.run([LAB, "exec", "1", "sh", "-c", command], stdout=subprocess.PIPE, check=False).stdout
-        records = [json.loads(line) for line in text.splitlines()]
-        return [one for one in records if one["type"] == "stack"]
+        """The stacks, and whether all hosts answered."""
+        command = f"cd {self.work} && ipconf-check ip_config.txt | dgl-stacks --job {self.name} --connections --format jsonl"
+        asked = subprocess.run([LAB, "exec", "1", "sh", "-c", command], stdout=subprocess.PIPE, check=False)
+        records = [json.loads(line) for line in asked.stdout.splitlines()]
+        # 74: a host could not be reached
+        return [one for one in records if one["type"] == "stack"], asked.returncode != 74
+
+    def write_trial(self, words):
+        with open(self.path("new"), "w") as file:
+            file.write(" ".join(str(word) for word in words))
+        os.rename(self.path("new"), self.path(f"trial-{self.number}"))
 
     def run(self, trial, wait_s):
-        number, self.number = self.number, self.number + 1
-        path = lambda name: os.path.join(self.trials, name)
-        with open(path("new"), "w") as file:
-            json.dump(trial, file)
-        os.rename(path("new"), path(f"trial-{number}.json"))
-        wait_for(path(f"faulty-{number}"))
+        """Returns the stacks of a trial."""
+        number, fault = self.number, trial["fault"]
+        words = ["operation", "fault", "rank", "elements", "steps", "step_s", "server"]
+        told = {**trial, "fault": "lossy" if fault == "lossy_to" else fault}
+        self.write_trial([told[word] for word in words])
+        self.number += 1
+        wait_for(self.path(f"faulty-{number}"))
         time.sleep(wait_s)
+        network = os.path.join(self.work, "..", "losses")
+        if fault == "stop_server":
+            self.on(trial["server"], f"kill -STOP {self.pid('server-%d' % trial['server'])}")
+        elif fault == "cut":
+            subprocess.run([LAB, "cut", str(trial["host"] + 1)], check=True)
+        elif fault in ("lossy", "lossy_to"):
+            with open(network, "w") as file:
+                file.write("to" if fault == "lossy_to" else "both")
+        if fault in OF_NETWORK + ["stop_server"]:
+            # what is lost is certain after some seconds
+            time.sleep(6 + wait_s)
         stacks = self.stacks()
-        open(path(f"release-{number}"), "w").close()
-        if trial["fault"].startswith("stop"):
-            host = trial["rank"] // self.options.per_host + 1
-            with open(path(f"faulty-{number}")) as file:
-                pid = file.read()
-            subprocess.run([LAB, "exec", "1", "ssh", f"h{host}", f"kill -CONT {pid}"], check=True)
-        for rank in range(self.size):
-            wait_for(path(f"done-{number}-{rank}"))
+        open(self.path(f"release-{number}"), "w").close()
+        if fault in ("stop", "stop_inside"):
+            self.on(trial["rank"] // self.options.per_host, f"kill -CONT {self.pid('faulty-%d' % number)}")
+        if fault == "cut":
+            subprocess.run([LAB, "mend", str(trial["host"] + 1)], check=True)
+        elif fault in ("lossy", "lossy_to"):
+            os.unlink(network)
+        if fault not in FINAL:
+            try:
+                for rank in range(self.size):
+                    wait_for(self.path(f"done-{number}-{rank}"))
+            except TimeoutError:
+                self.tell()
+                raise
         return stacks
 
     def end(self):
-        with open(os.path.join(self.trials, f"trial-{self.number}.json"), "w") as file:
-            file.write('{"end": true}')
+        self.write_trial(["end"])
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.reap()
+
+    def reap(self):
+        command = f"cd {self.work} && ipconf-check ip_config.txt | dgl-reap --job {self.name} --grace 1s"
+        subprocess.run([LAB, "exec", "1", "sh", "-c", command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         self.process.wait(60)
+
+
+def trial_of(chosen, fault, chance, size):
+    operations = chosen.operations.split(",") if chosen.operations else OPERATIONS[chosen.program]
+    trial = {
+        "operation": chance.choice(operations),
+        "fault": fault,
+        "rank": chance.randrange(size),
+        "elements": chance.choice([1, 1000, 30_000] if chosen.program in ("perl", "dgl") else [1, 1000, 300_000]),
+        "steps": chance.randrange(5, 15),
+        "step_s": chance.choice([0.02, 0.05]),
+        "server": chance.randrange(chosen.hosts),
+        # the first one asks, and a delayed link cannot be cut
+        "host": chance.randrange(2, chosen.hosts) if chosen.hosts > 2 else 1,
+    }
+    role = "trainer" if chosen.program == "dgl" else "worker"
+    if fault in OF_RANK_0:
+        trial["rank"] = 0
+    elif fault in HEALTHY + OF_NETWORK + ["stop_server"]:
+        trial["rank"] = -1
+    if fault in ["none", "stop_server"] + OF_NETWORK:
+        trial["steps"] = 400
+    if fault in OF_NETWORK:
+        trial["elements"] = max(trial["elements"], 1000)
+        trial["host"] = trial["host"] if fault == "cut" else 1
+        trial["culprit"] = f"10.77.0.{trial['host'] + 1}"
+    elif fault in OF_SERVERS:
+        trial["culprit"] = f"server {trial['server']}"
+    elif fault in HEALTHY + ["leave"]:
+        trial["culprit"] = None
+    else:
+        trial["culprit"] = f"{role} {trial['rank']}"
+    return trial
+
+
+def trials(chosen, lab_dir):
+    chance = random.Random(chosen.seed)
+    faults = chosen.faults.split(",")
+    job = None
+    for number in range(chosen.trials):
+        trial = trial_of(chosen, faults[number % len(faults)], chance, chosen.hosts * chosen.per_host)
+        job = job or Job(chosen, lab_dir)
+        stacks, is_whole = job.run(trial, chance.uniform(1.5, 3))
+        row = {"program": chosen.program, "operation": trial["operation"], "fault": trial["fault"], "culprit": trial["culprit"],
+               "size": job.size, "delay_ms": chosen.delay, "load": round(os.getloadavg()[0], 1), "is_whole": is_whole,
+               "processes": Recording(stacks).processes}
+        with open(chosen.out, "a") as file:
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        print(trial, len(stacks), flush=True)
+        if trial["fault"] in FINAL:
+            job.reap()
+            job = None
+    if job:
+        job.end()
 
 
 def main():
     chosen = options()
-    chance = random.Random(chosen.seed)
-    work = tempfile.mkdtemp(prefix="dgl-tools-silence-", dir="/var/tmp")
-    os.environ["LAB"] = os.path.join(work, "lab")
+    lab_dir = tempfile.mkdtemp(prefix="dgl-tools-silence-", dir="/var/tmp")
+    os.environ["LAB"] = os.path.join(lab_dir, "lab")
     os.environ["PATH"] = os.environ.get("BIN", os.path.join(ROOT, "target/debug")) + ":" + os.environ["PATH"]
     delayer = None
     try:
         subprocess.run([LAB, "up", str(chosen.hosts), "--quiet"], check=True, stdout=subprocess.DEVNULL)
-        if chosen.delay:
-            delay = os.path.join(ROOT, "tests/silence/delay.py")
+        if chosen.delay or "lossy" in chosen.faults:
+            delay = os.path.join(HERE, "delay.py")
             subprocess.run([LAB, "exec", "2", "python3", delay, "--whole", "eth0"], check=True)
             with open(os.environ["LAB"] + "/pid") as file:
                 switch = file.read().strip()
-            delayer = subprocess.Popen(["nsenter", "-t", switch, "-n", "python3", delay, "p2", str(chosen.delay)])
+            losses = os.path.join(lab_dir, "losses")
+            delayer = subprocess.Popen(["nsenter", "-t", switch, "-n", "python3", delay, "p2", str(chosen.delay), losses])
             time.sleep(2)
-        job = Job(chosen, work)
-        for _ in range(chosen.trials):
-            trial = {
-                "operation": chance.choice(chosen.operations.split(",")),
-                "fault": chance.choice(chosen.faults.split(",")),
-                "rank": chance.randrange(job.size),
-                "elements": chance.choice([1, 1000, 300_000]),
-                "steps": chance.randrange(5, 15),
-                "step_s": chance.choice([0.02, 0.05]),
-            }
-            if trial["fault"] in HEALTHY:
-                trial["rank"] = None
-            if trial["fault"] == "none":
-                trial["steps"] = 200
-            stacks = job.run(trial, chance.uniform(0.5, 3))
-            load = os.getloadavg()[0]
-            row = {"size": job.size, "delay_ms": chosen.delay, "load": load, **trial, "processes": processes(stacks)}
-            with open(chosen.out, "a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(trial, len(stacks), flush=True)
-        job.end()
-    except BaseException:
-        subprocess.run(["tail", "-n", "5", work + "/run.err"], check=False)
-        raise
+        trials(chosen, lab_dir)
     finally:
         if delayer:
             delayer.terminate()
         subprocess.run([LAB, "down"], check=False, stdout=subprocess.DEVNULL)
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(lab_dir, ignore_errors=True)
 
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -13,8 +13,12 @@
 //! more than one is left, or a process has no connection to the job by which it can be judged, the
 //! result names none.
 //!
-//! It names none while data still moves either. Where stacks were read, they must agree: the
-//! process itself does not wait for others, and at least one other process does.
+//! It names none while data still moves either. Times alone do not show it: the last process of a
+//! stream receives and never answers, just as one that does not come. So stacks must confirm that
+//! the process itself does not wait for others, and that at least one other process does.
+//!
+//! Data that a process has not read needs no stack: it is not there to read it, or it waits for
+//! another process first, which then has not read what this one sent.
 
 use record::stacks::{self, Member};
 use record::{Connection, Role, Stack, term};
@@ -121,12 +125,9 @@ impl Silence {
     pub fn of(stacks: &[Stack], idle: Option<Duration>) -> Silence {
         let idle_ms = idle.map_or(0, term::millis);
         let (nodes, lost) = nodes(stacks, u32::try_from(idle_ms).unwrap_or(u32::MAX));
-        let mut silence = Silence::of_nodes(&nodes, lost);
+        let mut silence = Silence::of_nodes(&nodes, &lost);
         if silence.sentences.is_empty() && !is_moving(&nodes) {
-            silence.culprit = culprit(&nodes).filter(|member| {
-                let does_not_read = nodes[member].unread_bytes() > 0;
-                does_not_read || may_let_others_wait(*member, stacks)
-            });
+            silence.culprit = culprit(&nodes, stacks);
         }
         let sentence = silence.culprit.map(|member| sentence(member, &nodes));
         silence.sentences.extend(sentence);
@@ -137,14 +138,14 @@ impl Silence {
     /// process for which the others wait, so none is named.
     pub fn of_some(stacks: &[Stack]) -> Silence {
         let (nodes, lost) = nodes(stacks, 0);
-        Silence::of_nodes(&nodes, lost)
+        Silence::of_nodes(&nodes, &lost)
     }
 
     /// Who waits for whom, and which data was lost.
-    fn of_nodes(nodes: &Nodes<'_>, lost: Vec<UnacknowledgedData>) -> Silence {
+    fn of_nodes(nodes: &Nodes<'_>, lost: &[UnacknowledgedData]) -> Silence {
         Silence {
             culprit: None,
-            sentences: lost.into_iter().map(|data| data.sentence()).collect(),
+            sentences: UnacknowledgedData::sentences(lost),
             waits: if is_moving(nodes) {
                 Vec::new()
             } else {
@@ -161,18 +162,19 @@ fn is_moving(nodes: &Nodes<'_>) -> bool {
     moved_ms.is_some_and(|ms| ms < QUIET_MS)
 }
 
-/// Whether the stacks, if there are any, agree that the others wait for this process: it does not
-/// wait for others itself, and another process waits. Between two operations that all have
-/// finished, some process has also received the last data.
-fn may_let_others_wait(member: Member, stacks: &[Stack]) -> bool {
+/// Whether the stacks confirm that the others wait for this process: it does not wait for others
+/// itself, and another process waits. Between two operations that all have finished, some process
+/// has also received the last data; and who is at the end of a stream never answers.
+fn lets_others_wait(member: Member, stacks: &[Stack]) -> bool {
     let known = stacks.iter().filter_map(|stack| {
         let of = stack.member()?;
         Some((of, stacks::wait(stack.main_frames()?)))
     });
     let (own, others): (Vec<_>, Vec<_>) = known.partition(|(of, _)| *of == member);
-    let mut own = own.into_iter().filter_map(|(_, wait)| wait);
-    let somebody_waits = others.is_empty() || others.iter().any(|(_, wait)| wait.is_some());
-    !own.any(|wait| wait.is_for_others() || wait == stacks::Wait::Servers) && somebody_waits
+    let waits_for_others =
+        |wait: stacks::Wait| wait.is_for_others() || wait == stacks::Wait::Servers;
+    let goes_on = |(_, wait): &(Member, Option<stacks::Wait>)| !wait.is_some_and(waits_for_others);
+    !own.is_empty() && own.iter().all(goes_on) && others.iter().any(|(_, wait)| wait.is_some())
 }
 
 /// A process, and all that wait for it.
@@ -201,23 +203,53 @@ impl Awaited {
     }
 }
 
-/// Data that a host does not acknowledge.
+/// Data of a connection that was not acknowledged.
 struct UnacknowledgedData {
-    from: Vec<Member>,
+    sender: Member,
+    from: IpAddr,
     to: IpAddr,
     bytes: u64,
     since_ms: u32,
 }
 
 impl UnacknowledgedData {
-    fn sentence(&self) -> String {
-        format!(
-            "{} has not acknowledged {} of {} for {}: it stands still, or the network loses them",
-            self.to,
-            term::bytes(self.bytes),
-            stacks::names(&self.from),
-            ago(self.since_ms)
-        )
+    /// Describes all such data: by the host that is at one end of each of these connections, if
+    /// there is a single one, and otherwise by the hosts to which it goes.
+    fn sentences(lost: &[UnacknowledgedData]) -> Vec<String> {
+        let receivers: BTreeSet<IpAddr> = lost.iter().map(|data| data.to).collect();
+        let senders = lost.iter().map(|data| data.from);
+        let hosts: BTreeSet<IpAddr> = senders.chain(receivers.iter().copied()).collect();
+        let is_at_each =
+            |host: &IpAddr| lost.iter().all(|data| [data.from, data.to].contains(host));
+        let common: Vec<IpAddr> = hosts.into_iter().filter(is_at_each).collect();
+        if let ([host], true) = (&common[..], receivers.len() > 1) {
+            let (bytes, senders, since) = UnacknowledgedData::sum(lost.iter());
+            return vec![format!(
+                "the network loses data to and from {host}: {bytes} of {senders} has not been \
+                 acknowledged for {since}"
+            )];
+        }
+        let sentence = |host: IpAddr| {
+            let to_host = lost.iter().filter(|data| data.to == host);
+            let (bytes, senders, since) = UnacknowledgedData::sum(to_host);
+            format!(
+                "{host} has not acknowledged {bytes} of {senders} for {since}: it stands still, or \
+                 the network loses them"
+            )
+        };
+        receivers.into_iter().map(sentence).collect()
+    }
+
+    /// The bytes, whose they are, and for how long, in words.
+    fn sum<'a>(lost: impl Iterator<Item = &'a UnacknowledgedData>) -> (String, String, String) {
+        let (mut senders, mut bytes, mut since_ms) = (BTreeSet::new(), 0, 0);
+        for data in lost {
+            senders.insert(data.sender);
+            bytes += data.bytes;
+            since_ms = since_ms.max(data.since_ms);
+        }
+        let senders = stacks::names(&senders.into_iter().collect::<Vec<_>>());
+        (term::bytes(bytes), senders, ago(since_ms))
     }
 }
 
@@ -242,7 +274,7 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (Nodes<'_>, Vec<UnacknowledgedData>)
             }
         }
     }
-    let mut lost: BTreeMap<IpAddr, UnacknowledgedData> = BTreeMap::new();
+    let mut lost = Vec::new();
     for ((host, local, peer), end) in &ends {
         let Some((member, connection)) = *end else {
             continue;
@@ -250,15 +282,13 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (Nodes<'_>, Vec<UnacknowledgedData>)
         let is_lost = connection.unacknowledged_bytes > 0
             && connection.since_acknowledged_ms >= UNACKNOWLEDGED_MS;
         if is_lost {
-            let lost = lost.entry(peer.ip()).or_insert_with(|| UnacknowledgedData {
-                from: Vec::new(),
+            lost.push(UnacknowledgedData {
+                sender: member,
+                from: local.ip(),
                 to: peer.ip(),
-                bytes: 0,
-                since_ms: 0,
+                bytes: connection.unacknowledged_bytes.into(),
+                since_ms: connection.since_acknowledged_ms,
             });
-            lost.from.push(member);
-            lost.bytes += u64::from(connection.unacknowledged_bytes);
-            lost.since_ms = lost.since_ms.max(connection.since_acknowledged_ms);
         }
         let Some((peer, peers)) = ends.get(&(*host, *peer, *local)).copied().flatten() else {
             continue;
@@ -274,22 +304,31 @@ fn nodes(stacks: &[Stack], idle_ms: u32) -> (Nodes<'_>, Vec<UnacknowledgedData>)
             node.links.push(PeerLink { own, peer, peers });
         }
     }
-    for data in lost.values_mut() {
-        data.from.sort_unstable();
-        data.from.dedup();
-    }
-    (nodes, lost.into_values().collect())
+    (nodes, lost)
+}
+
+/// The processes that have not read something, without those whose own data is not read by another
+/// one of them: these may wait for that one.
+fn who_does_not_read(nodes: &Nodes<'_>) -> Vec<Member> {
+    let links = nodes.values().flat_map(|node| &node.links);
+    let unread = links.filter(|link| link.own.unread_bytes > 0);
+    let waiting: BTreeSet<Member> = unread.map(|link| link.peer).collect();
+    let is_first = |(member, node): &(&Member, &ProcessLinks<'_>)| {
+        node.unread_bytes() > 0 && !waiting.contains(member)
+    };
+    let first = nodes.iter().filter(is_first);
+    first.map(|(member, _)| *member).collect()
 }
 
 /// The process for which all others wait.
-fn culprit(nodes: &Nodes<'_>) -> Option<Member> {
-    let unread = nodes.iter().filter(|(_, node)| node.unread_bytes() > 0);
-    if let [member] = unread.map(|(member, _)| *member).collect::<Vec<_>>()[..] {
+fn culprit(nodes: &Nodes<'_>, stacks: &[Stack]) -> Option<Member> {
+    if let [member] = who_does_not_read(nodes)[..] {
         return Some(member);
     }
     let mut silent = Vec::new();
     for (member, node) in nodes {
-        if node.unanswered_ms()?.is_some() && !node.waits_for_itself && !node.waits() {
+        let is_silent = node.unanswered_ms()?.is_some() && !node.waits_for_itself && !node.waits();
+        if is_silent && lets_others_wait(*member, stacks) {
             silent.push(*member);
         }
     }
@@ -297,7 +336,7 @@ fn culprit(nodes: &Nodes<'_>) -> Option<Member> {
         return None;
     };
     // a server may hold an answer back until the last trainer has arrived
-    let mut trainers = nodes.iter().filter(|(member, _)| member.0 != Role::Server);
+    let mut trainers = nodes.iter().filter(|(one, _)| one.0 != Role::Server);
     let is_awaited = member.0 != Role::Server || trainers.all(|(_, node)| node.waits());
     is_awaited.then_some(member)
 }
@@ -348,6 +387,7 @@ fn ago(ms: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::Thread;
 
     /// Since when a process has sent nothing over a connection, and since when it has received
     /// nothing, in milliseconds beyond 2 seconds.
@@ -393,9 +433,34 @@ mod tests {
             .collect()
     }
 
+    /// Adds stacks: all wait in a collective, except process `busy`.
+    fn with_stacks(stacks: &[Stack], busy: u32) -> Vec<Stack> {
+        let mut stacks = stacks.to_vec();
+        for stack in &mut stacks {
+            let frame = match stack.rank == Some(busy) {
+                true => "load (train.py:9)",
+                false => "all_reduce (torch/distributed/distributed_c10d.py:1322)",
+            };
+            let frames = vec![frame.to_owned()];
+            let thread = Thread {
+                frames,
+                ..Thread::default()
+            };
+            stack.threads = vec![thread];
+        }
+        stacks
+    }
+
+    /// The process that is named if its stack confirms it.
     fn culprit(stacks: &[Stack]) -> Option<u32> {
-        let silence = Silence::of(stacks, None);
-        silence.culprit.map(|(_, rank)| rank)
+        let ranks = stacks.iter().filter_map(|stack| stack.rank);
+        let silences = ranks.map(|busy| Silence::of(&with_stacks(stacks, busy), None));
+        let named: Vec<u32> = silences
+            .filter_map(|silence| silence.culprit)
+            .map(|(_, rank)| rank)
+            .collect();
+        assert!(named.len() <= 1, "{named:?}");
+        named.first().copied()
     }
 
     #[test]
@@ -408,7 +473,7 @@ mod tests {
             &[(0, both(8176, 8176)), (2, both(8176, 8176))],
         ]);
         assert_eq!(culprit(&all_reduce), Some(1));
-        let silence = Silence::of(&all_reduce, None);
+        let silence = Silence::of(&with_stacks(&all_reduce, 1), None);
         let sentence = "data came in at worker 1 10.9 s ago, and it has sent none since";
         assert_eq!(silence.sentences, [sentence]);
         let words: Vec<String> = silence.waits.iter().map(Awaited::words).collect();
@@ -456,7 +521,12 @@ mod tests {
             &[(2, both(900, 800))],
             &[(0, both(800, 900)), (1, both(800, 900))],
         ]);
-        assert_eq!(culprit(&two), None);
+        let mut both_busy = with_stacks(&two, 0);
+        both_busy[1].threads = both_busy[0].threads.clone();
+        assert_eq!(Silence::of(&both_busy, None).culprit, None);
+        // unless one of them waits itself
+        let silence = Silence::of(&with_stacks(&two, 1), None);
+        assert_eq!(silence.culprit, Some((Role::Worker, 1)));
     }
 
     #[test]
@@ -518,6 +588,7 @@ mod tests {
             polls[number].connections.push(asks);
         }
         assert_eq!(culprit(&polls), None);
+        let polls = with_stacks(&polls, 0);
         let silence = Silence::of(&polls, Some(Duration::from_secs(5)));
         assert_eq!(silence.culprit, Some((Role::Worker, 0)));
     }
@@ -545,5 +616,53 @@ mod tests {
                             stands still, or the network loses them";
             assert_eq!(silence.sentences, [sentence]);
         }
+    }
+
+    #[test]
+    fn without_stacks_who_is_at_the_end_of_a_stream_is_not_named() {
+        // worker 0 evaluates, and all others wait for the next data of its stream
+        let stream = workers(&[
+            &[(1, both(20, 272)), (2, both(264, 260)), (3, both(256, 256))],
+            &[(0, both(284, 12)), (2, both(12, 252)), (3, both(252, 248))],
+            &[(3, both(92, 336)), (1, both(340, 96)), (0, both(340, 344))],
+            &[(2, both(304, 60)), (0, both(304, 304)), (1, both(304, 304))],
+        ]);
+        assert_eq!(Silence::of(&stream, None).culprit, None);
+        let silence = Silence::of(&with_stacks(&stream, 0), None);
+        assert_eq!(silence.culprit, None);
+    }
+
+    #[test]
+    fn who_reads_nothing_because_it_waits_for_another_one_is_not_named() {
+        // worker 0 asks all others, and is to read their answers in turn; worker 1 is stopped
+        let mut hub = workers(&[
+            &[(1, both(900, 980)), (2, both(900, 890))],
+            &[(0, both(980, 900))],
+            &[(0, both(890, 900))],
+        ]);
+        hub[1].connections[0].unread_bytes = 1000;
+        hub[0].connections[1].unread_bytes = 1000;
+        let silence = Silence::of(&hub, None);
+        assert_eq!(silence.culprit, Some((Role::Worker, 1)));
+        // each waits for the other
+        hub[1].connections[0].unread_bytes = 0;
+        hub[2].connections[0].unread_bytes = 1000;
+        assert_eq!(Silence::of(&hub, None).culprit, None);
+    }
+
+    #[test]
+    fn the_host_at_one_end_of_all_lost_data_is_told() {
+        let mut ring = workers(&[
+            &[(1, both(9000, 9000)), (2, both(9000, 9000))],
+            &[(2, both(9000, 9000)), (0, both(9000, 9000))],
+            &[(0, both(9000, 9000)), (1, both(9000, 9000))],
+        ]);
+        for stack in &mut ring[..2] {
+            stack.connections[0].unacknowledged_bytes = 4000;
+            stack.connections[0].since_acknowledged_ms = 32_500;
+        }
+        let sentence = "the network loses data to and from 10.77.0.2: 8.0 kB of workers 0 and 1 \
+                        has not been acknowledged for 32.5 s";
+        assert_eq!(Silence::of(&ring, None).sentences, [sentence]);
     }
 }

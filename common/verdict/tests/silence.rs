@@ -1,44 +1,55 @@
-//! What connections tell of recorded trials, beside the truth: tests/silence/trials.jsonl, or the
-//! file that `TRIALS` names. `make silence` records some and prints the table.
+//! What connections tell of recorded trials, beside the truth: the files *.jsonl of tests/silence,
+//! or the file that `TRIALS` names. `make silence` records some and prints the table.
 
-use record::stacks::MAIN_THREAD;
+// a test that cannot go on fails
+#![allow(clippy::unwrap_used)]
+
+use record::stacks::{self, MAIN_THREAD};
 use record::{Connection, Role, Stack, Thread};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use verdict::silence::Silence;
 
-/// A job of torch over gloo in which one rank does not come; trials.py writes it.
+/// A job that was asked while something was wrong, or nothing; trials.py writes it.
 #[derive(Deserialize)]
 struct Trial {
+    /// What the processes are: gloo, dgl, glt, mpi or perl.
+    program: String,
     /// What all ranks do again and again.
     operation: String,
-    /// What the rank does instead, or `none` and `all_sleep` of a healthy job.
+    /// What went wrong.
     fault: String,
-    /// The rank for which the others wait, if they do.
-    rank: Option<u32>,
+    /// The process for which the others wait, or the address of the host whose link loses data.
+    culprit: Option<String>,
     /// The number of ranks.
     size: u32,
     /// By how long packets from and to host 1 are late, in each direction.
     delay_ms: f64,
+    /// Whether all hosts answered.
+    is_whole: bool,
     processes: Vec<Process>,
 }
 
 #[derive(Deserialize)]
 struct Process {
+    role: String,
     rank: u32,
     host: u32,
+    #[serde(default)]
+    is_child: bool,
     /// The frames of its main thread.
     frames: Option<Vec<String>>,
     links: Vec<Link>,
 }
 
-/// A connection to another rank: its rank, the number of the connection, milliseconds since data
-/// were sent, came in and were acknowledged, the round trip in microseconds, and the bytes that
-/// were not acknowledged and not read.
+/// A connection: its port, the other host and its port; milliseconds since data were sent, came in
+/// and were acknowledged; the round trip in microseconds; and the bytes that were not acknowledged,
+/// not sent (unknown of older trials) and not read.
 #[derive(Deserialize)]
 struct Link(
+    u16,
     u32,
     u16,
     Option<u32>,
@@ -46,39 +57,56 @@ struct Link(
     u32,
     Option<u32>,
     u32,
+    Option<u32>,
     u32,
 );
 
 impl Process {
-    fn stack(self) -> Stack {
+    fn stack(&self) -> Stack {
         let thread = |frames| Thread {
             name: Some(MAIN_THREAD.to_owned()),
             frames,
             ..Thread::default()
         };
+        let links = self.links.iter();
         Stack {
             host: self.host,
-            role: Some(Role::Worker),
+            role: Some(role(&self.role)),
             rank: Some(self.rank),
-            threads: self.frames.map(thread).into_iter().collect(),
-            connections: self
-                .links
-                .iter()
-                .map(|link| link.connection(self.rank))
-                .collect(),
+            parent: self.is_child.then_some(1),
+            threads: self.frames.clone().map(thread).into_iter().collect(),
+            connections: links.map(|link| link.connection(self.host)).collect(),
             ..Stack::default()
         }
     }
 }
 
+fn role(name: &str) -> Role {
+    match name {
+        "server" => Role::Server,
+        "trainer" => Role::Trainer,
+        _ => Role::Worker,
+    }
+}
+
 impl Link {
-    fn connection(&self, rank: u32) -> Connection {
-        let Link(peer, number, sent, received, acknowledged, round_trip, unacknowledged, unread) =
-            *self;
-        let address = |rank: u32| SocketAddr::from(([10, 77, 0, rank as u8], number));
+    fn connection(&self, host: u32) -> Connection {
+        let &Link(
+            port,
+            peer_host,
+            peer_port,
+            sent,
+            received,
+            acknowledged,
+            round_trip,
+            unacknowledged,
+            unsent,
+            unread,
+        ) = self;
+        let address = |host: u32, port: u16| SocketAddr::from(([10, 77, 0, host as u8 + 1], port));
         Connection {
-            local: address(rank),
-            peer: address(peer),
+            local: address(host, port),
+            peer: address(peer_host, peer_port),
             since_sent_ms: sent,
             since_received_ms: received,
             since_acknowledged_ms: acknowledged,
@@ -86,45 +114,112 @@ impl Link {
             segments_received: received.map_or(0, |_| 1),
             round_trip_us: round_trip,
             unacknowledged_bytes: unacknowledged,
-            unsent_bytes: 0,
+            unsent_bytes: unsent.unwrap_or(0),
             unread_bytes: unread,
         }
     }
 }
 
-#[test]
-fn the_rank_for_which_the_others_wait_is_named_and_no_other() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let recorded = root.join("tests/silence/trials.jsonl");
-    let path = std::env::var_os("TRIALS").map_or(recorded, PathBuf::from);
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in text.lines() {
-        let trial: Trial = serde_json::from_str(line).unwrap();
-        let stacks: Vec<Stack> = trial.processes.into_iter().map(Process::stack).collect();
-        let silence = Silence::of(&stacks, None);
-        let result = match (silence.culprit.map(|(_, rank)| rank), trial.rank) {
-            (None, None) => "healthy, nobody named",
-            (None, Some(_)) => "nobody named",
-            (named, rank) if named == rank => "named",
-            _ => "wrong",
+/// The answer to a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    Named,
+    Nobody,
+    Wrong,
+}
+
+impl Trial {
+    /// What is concluded from it, and that in words.
+    fn answer(&self) -> (Answer, String) {
+        let stacks: Vec<Stack> = self.processes.iter().map(Process::stack).collect();
+        let silence = match self.is_whole {
+            true => Silence::of(&stacks, None),
+            false => Silence::of_some(&stacks),
         };
-        *sums.entry(result).or_default() += 1;
-        println!(
-            "{result:22} {:>2} ranks {:>4} ms {:12} {:12} {:?}: {}",
-            trial.size,
-            trial.delay_ms,
-            trial.operation,
-            trial.fault,
-            trial.rank,
-            silence.sentences.join("; ")
-        );
+        let named = silence.culprit.map(|member| stacks::names(&[member]));
+        let text = silence.sentences.join("; ");
+        let culprit = self.culprit.as_deref();
+        let answer = match (named.as_deref(), &addresses(&silence.sentences)[..]) {
+            (None, []) => Answer::Nobody,
+            (Some(name), []) if Some(name) == culprit => Answer::Named,
+            (None, [host]) if Some(*host) == culprit => Answer::Named,
+            // one of them loses data
+            (None, hosts) if hosts.len() > 1 && hosts.iter().any(|host| Some(*host) == culprit) => {
+                Answer::Nobody
+            }
+            _ => Answer::Wrong,
+        };
+        (answer, text)
     }
-    println!("{sums:?}");
-    assert_eq!(sums.get("wrong"), None, "{sums:?}");
-    let (named, not) = (
-        sums["named"],
-        sums.get("nobody named").copied().unwrap_or(0),
+}
+
+/// The addresses of hosts in sentences.
+fn addresses(sentences: &[String]) -> Vec<&str> {
+    let words = sentences.iter().flat_map(|one| one.split([' ', ':']));
+    words.filter(|word| word.starts_with("10.77.")).collect()
+}
+
+fn recorded() -> Vec<PathBuf> {
+    if let Some(path) = std::env::var_os("TRIALS") {
+        return vec![path.into()];
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/silence");
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    files.sort();
+    files
+}
+
+/// How many trials of a kind had which answer.
+type Row = BTreeMap<Answer, usize>;
+
+fn count(row: &Row, answer: Answer) -> usize {
+    row.get(&answer).copied().unwrap_or(0)
+}
+
+#[test]
+fn the_process_for_which_the_others_wait_is_named_and_no_other() {
+    let mut table: BTreeMap<(String, String, String), Row> = BTreeMap::new();
+    let (mut faulty, mut healthy) = (Row::new(), Row::new());
+    for path in recorded() {
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            let trial: Trial = serde_json::from_str(line).unwrap();
+            let (answer, text) = trial.answer();
+            println!(
+                "{answer:?}: {} {} {}, {} ranks, {} ms: {:?}: {text}",
+                trial.program,
+                trial.operation,
+                trial.fault,
+                trial.size,
+                trial.delay_ms,
+                trial.culprit,
+            );
+            let sum = match trial.culprit {
+                Some(_) => &mut faulty,
+                None => &mut healthy,
+            };
+            *sum.entry(answer).or_default() += 1;
+            let delay = format!("{} ms", trial.delay_ms * 2.0);
+            let row = table.entry((trial.program, trial.fault, delay));
+            *row.or_default().entry(answer).or_default() += 1;
+        }
+    }
+    println!(
+        "| program | fault | delay | named | nobody named | wrong |\n|---|---|---|---|---|---|"
     );
-    assert!(named * 5 >= (named + not) * 4, "{sums:?}");
+    for ((program, fault, delay), row) in &table {
+        let [named, nobody, wrong] =
+            [Answer::Named, Answer::Nobody, Answer::Wrong].map(|one| count(row, one));
+        println!("| {program} | {fault} | {delay} | {named} | {nobody} | {wrong} |");
+    }
+    println!("one is the cause: {faulty:?}; nobody is: {healthy:?}");
+    for sum in [&faulty, &healthy] {
+        assert_eq!(count(sum, Answer::Wrong), 0);
+    }
+    let (named, nobody) = (
+        count(&faulty, Answer::Named),
+        count(&faulty, Answer::Nobody),
+    );
+    assert!(named * 5 >= (named + nobody) * 4);
 }

@@ -347,6 +347,7 @@ trainer 1 (sh -c x): no Python runs in it
         let address = |rank: u32| format!("10.77.0.{rank}:5000").parse().unwrap();
         for (one, received) in all.iter_mut().zip([1800, 1900]) {
             let rank = one.rank.unwrap();
+            let unread_bytes = if rank == 0 { 5 } else { 0 };
             one.connections = vec![Connection {
                 local: address(rank),
                 peer: address(1 - rank),
@@ -358,11 +359,11 @@ trainer 1 (sh -c x): no Python runs in it
                 round_trip_us: Some(200),
                 unacknowledged_bytes: 0,
                 unsent_bytes: 0,
-                unread_bytes: 0,
+                unread_bytes,
             }];
         }
-        let waits = "    worker 0: data of worker 1 came in 1.8 s ago, and it has not answered\n";
-        let sentence = "data came in at worker 0 1.8 s ago, and it has sent none since.\n";
+        let waits = "    worker 0: data of worker 1 came in 1.8 s ago, and it has not read 5 B\n";
+        let sentence = "worker 0 has not read 5 B that worker 1 sent it.\n";
         assert_eq!(text(&all, &all, true), format!("{sentence}{waits}"));
         assert_eq!(text(&all[1..], &all, true), format!("{sentence}{waits}"));
         assert_eq!(text(&all, &all, false), waits);
