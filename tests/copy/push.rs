@@ -465,10 +465,10 @@ fn offsets_beyond_32_bits() {
     let ran = sh(
         &folder,
         &format!(
-            "mkfifo in; host-agent <in & exec 3>in; cat steps >&3; until [ -e \
-             ws/.part-push.r.0/good.{key} ]; do sleep 0.1; done
+            "mkfifo in; host-agent <in >out & exec 3>in; cat steps >&3
+        until grep -q synced out; do sleep 0.1; done
         stat -c %s ws/.part-push.r.0/part.{key}; tail -c 6 ws/.part-push.r.0/part.{key} | od -An \
-            -c; exec 3>&-; wait $!"
+            -c; exec 3>&-; wait $!; cat out"
         ),
     );
     ran.out_has("5242880005\n  \\0   h   e   l   l   o\n");
