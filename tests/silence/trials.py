@@ -2,7 +2,7 @@
 """Tries what dgl-stacks concludes from connections: jobs on hosts of host-lab, in which one process does not come, or the network
 loses data, or nothing is wrong. README.md describes the programs, the faults and what is recorded.
 
-Usage: trials.py OUT [--program gloo|dgl|glt|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
+Usage: trials.py OUT [--program gloo|dgl|mpi|perl] [--hosts N] [--per-host N] [--trials N] [--seed N] [--delay MS]
                      [--operations LIST] [--faults LIST] [--python PYTHON]
 
 Each trial becomes a line of OUT, as common/verdict/tests/silence.rs reads it."""
@@ -25,7 +25,6 @@ LAB = os.path.join(ROOT, "tools/host-lab/host-lab")
 OPERATIONS = {
     "gloo": ["all_reduce", "barrier", "all_to_all", "all_gather", "neighbours", "pipeline", "broadcast", "reduce"],
     "dgl": ["train", "barrier"],
-    "glt": ["batch"],
     "mpi": ["allreduce", "barrier", "alltoall", "allgather", "bcast", "reduce", "ring"],
     "perl": ["ring", "hub", "exchange", "stream"],
 }
@@ -156,15 +155,6 @@ class Job:
             host-probe --workspace /srv/job --python {python} |
             dgl-env --num-trainers {self.options.per_host} --num-servers 1 --num-omp-threads 1 --env TRIALS={self.trials} \
             -- {python} {HERE}/dgl_rpc.py ip_config.txt data/g.json"""
-
-    def glt(self):
-        python = self.options.python
-        return f"""{python} {ROOT}/tests/glt/graph.py graph &&
-            ipconf-check ip_config.txt | host-probe --workspace /srv/job --python {python} |
-            part-map --partitions graph --workspace /srv/job | part-push |
-            dgl-env --role worker --env TRIALS={self.trials} -- {python} {HERE}/glt.py worker --num_nodes {{num_hosts}} \
-            --node_rank {{rank}} --master_addr {{master_addr}} --training_pg_master_port {{master_port}} \
-            --train_loader_master_port {{port:train}} --test_loader_master_port {{port:test}}"""
 
     def path(self, name):
         return os.path.join(self.trials, name)
